@@ -7,6 +7,7 @@ import typer
 
 from paceline.cli import k8s
 from paceline.cli.baseline import baseline
+from paceline.cli.compare import compare
 from paceline.cli.completions import ASKED_BY, without_blank
 from paceline.cli.machines import join
 from paceline.cli.model_commands import export, predict, pull, serve
@@ -47,6 +48,7 @@ app.command()(k8s.doctor)
 app.command()(run)
 app.command(context_settings={"allow_interspersed_args": False})(launch)
 app.command()(search)
+app.command()(compare)
 app.command()(status)
 app.command()(stop)
 app.command()(audit)

@@ -9,12 +9,12 @@ from rich.console import Console
 from rich.table import Column, Table
 
 from paceline.cli.run import finish
-from paceline.core.errors import ConfigError
 from paceline.core.run.best_model import by_split, scores_of
-from paceline.core.settings.config import RUN, Config
+from paceline.core.settings.config import Config
 from paceline.local.begin_early import Begun
-from paceline.local.run_folder import RunFolder, new_name
+from paceline.local.run_folder import RunFolder
 from paceline.local.run_forkers import forking
+from paceline.local.series import series
 from paceline.terminal import show
 from paceline.watch.chief_status import standing
 
@@ -48,20 +48,6 @@ def repeat(
     else:
         console.print(table(found, len(folders)))
     return code
-
-
-def series(config: Config, times: int) -> list[Config]:
-    """The config of each run: its name and seed. ConfigError where a name gets too long."""
-    base = config.run or new_name(config)
-    found = [
-        config.model_copy(update={"run": f"{base}-{number}", "seed": config.seed + number - 1})
-        for number in range(1, times + 1)
-    ]
-    if not RUN.fullmatch(str(found[-1].run)):
-        raise ConfigError(
-            f"--run {base}: with '-{times}' added, the name is longer than 63 letters. Give a shorter one."
-        )
-    return found
 
 
 def told(folder: RunFolder) -> str:

@@ -1,6 +1,6 @@
 """One go at a search: what is finished stays, the other runs are done, and each says how it ended."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from itertools import chain
 from pathlib import Path
@@ -25,8 +25,17 @@ class Going:
     """One go at a search."""
 
     def __init__(
-        self, folder: SearchFolder, count: int, cores: int, device: str, console: Console, by: Measure | None
+        self,
+        folder: SearchFolder,
+        count: int,
+        cores: int,
+        device: str,
+        console: Console,
+        by: Measure | None,
+        here: Callable[[Config, RunFolder], None] = points_in_process.train_point,
+        kind: str = "point",
     ) -> None:
+        """`here`: what trains a run in this process; `kind`: what people call a point."""
         self._folder = folder
         self._count = count
         """Of the points."""
@@ -34,6 +43,8 @@ class Going:
         self._device = device
         self._console = console
         self._by = by
+        self._here = here
+        self._kind = kind
         self._names: dict[str, str] = {}
         """What a person calls a run, by its name."""
         self._failures: dict[str, str] = {}
@@ -73,7 +84,7 @@ class Going:
             name = str(config.run)
             folder = self._folder.run(name)
             try:
-                points_in_process.train_point(config, folder)
+                self._here(config, folder)
             except PacelineError as error:
                 self._failed(name, error.exit_code, str(error))
             except KeyboardInterrupt:
@@ -130,7 +141,7 @@ class Going:
         return Job(folder.name, arguments, folder.log("point"), config.workers + config.servers)
 
     def _started(self, job: Job) -> None:
-        show(self._console, f"point {self._names[job.name]}: started")
+        show(self._console, f"{self._kind} {self._names[job.name]}: started")
 
     def _ended(self, job: Job, code: int) -> None:
         folder = self._folder.run(job.name)
@@ -148,13 +159,13 @@ class Going:
         name = next((name for name in (*wanted, ACCURACY, LOSS) if name in found.metrics), None)
         score = f"{name.replace('_', ' ')} {found.metrics[name]:.4f}" if name else "not scored"
         spent = f"{found.epochs:.1f} epochs, {found.seconds:.1f} s"
-        show(self._console, f"point {self._names[run]}: {score}, {spent}")
+        show(self._console, f"{self._kind} {self._names[run]}: {score}, {spent}")
 
     def _failed(self, name: str, code: int, why: str) -> None:
         self._failures[name] = why
         self._code = self._code or (code if code > 0 else PacelineError.exit_code)
         logs = self._folder.run(name).path / "logs"
-        show(self._console, f"point {self._names[name]} failed: {why}\n    See {logs}.")
+        show(self._console, f"{self._kind} {self._names[name]} failed: {why}\n    See {logs}.")
 
 
 def _reason(folder: RunFolder, job: Job) -> str:

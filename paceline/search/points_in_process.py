@@ -2,8 +2,12 @@
 
 import json
 import time
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
 from functools import lru_cache
+from typing import Any
 
+from paceline.core.run.scoring import Score
 from paceline.core.settings.config import Config, TableConfig
 from paceline.data.dataset import Dataset
 from paceline.local.linear_without_servers import read_data, train_here
@@ -15,26 +19,37 @@ def train_point(config: Config, folder: RunFolder) -> None:
     `paceline local`."""
     began = time.time()
     report = train_here(config, 1, False, folder.models, _data(config))
-    score = {
-        "epoch": len(report.epochs),
-        "seconds": report.seconds,
-        "versions": [],
-        "metrics": report.metrics,
-        "final": True,
-        "measure": "",
-        "examples": {},
-    }
-    status = {"phase": "finished", "epoch": float(len(report.epochs)), "seconds": report.seconds, "scores": [score]}
+    score = Score(len(report.epochs), report.seconds, [], report.metrics, True)
+    keep_point(folder, [score], "trained in the search's own process", began=began, train_examples=report.examples)
+
+
+def keep_point(
+    folder: RunFolder,
+    scores: Sequence[Score],
+    reason: str,
+    *,
+    began: float,
+    train_examples: int,
+    examples: int | None = None,
+    workers: Sequence[Mapping[str, Any]] = (),
+    simulated: bool = False,
+) -> None:
+    """Leaves in the run's folder its scores and how it ended. `scores`: the last one is the final one; `began`: the time of
+    day; `examples`: that all workers have trained; `workers`: their figures; `simulated`: its seconds are virtual ones."""
+    last = scores[-1]
+    status: dict[str, Any] = {"phase": "finished", "epoch": float(last.epoch), "seconds": last.seconds}
+    status |= {"examples": examples, "workers": list(workers), "scores": [asdict(score) for score in scores]}
     folder.metrics.write_text(json.dumps(status) + "\n")
     folder.write_facts(
         finished=True,
         exit_code=0,
-        accuracy=report.metrics.get("test_accuracy"),
-        metrics=report.metrics,
-        measure="",
-        seconds=report.seconds,
-        train_examples=report.examples,
-        reason="trained in the search's own process",
+        accuracy=last.metrics.get("test_accuracy"),
+        metrics=last.metrics,
+        measure=last.measure,
+        seconds=last.seconds,
+        train_examples=train_examples,
+        simulated=simulated,
+        reason=reason,
         started=began,
         pids={},
     )

@@ -76,8 +76,8 @@ def search(
     for config in {each.data.path: each for each in unfinished(points, SearchFolder(path), fresh)}.values():
         refuse_missing_data(config)
     if engine != "local":
-        _refuse_too_many(unfinished(points, SearchFolder(path), fresh or grid.guided is not None), cores, yes)
-    with open_search(path, what, fresh) as folder:
+        refuse_too_many_runs(unfinished(points, SearchFolder(path), fresh or grid.guided is not None), cores, yes)
+    with open_search(SearchFolder(path), what, fresh) as folder:
         runs = f"{count} points" + (f" with {folds} folds each" if folds else "")
         show(console, f"search in {folder.path}: {runs}; {first.task}, {' x '.join(grid.values)}")
         going = Going(folder, count, cores, device, console, measure)
@@ -173,7 +173,7 @@ def _run_guided(
     return code, [points]
 
 
-def _refuse_too_many(configs: list[Config], cores: int, yes: bool) -> None:
+def refuse_too_many_runs(configs: list[Config], cores: int, yes: bool) -> None:
     """Asks, as `paceline run` does, before the most processes that there would be at a time."""
     if not configs:
         return

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar, TypeVar
 
 from paceline.core.errors import ConfigError, DiskError
 from paceline.core.settings.config import Config
@@ -23,19 +23,25 @@ SEARCHES = Path("searches")
 """Under the working folder; each search that was given no other folder has one in it."""
 
 
+F = TypeVar("F", bound="SearchFolder")
+
+
 @dataclass(frozen=True, slots=True)
 class SearchFolder:
     """Names the files of one search."""
 
     path: Path
+    kind: ClassVar[str] = "search"
+    manifest_name: ClassVar[str] = "search.json"
+    runs_name: ClassVar[str] = "points"
 
     @property
     def manifest(self) -> Path:
-        return self.path / "search.json"
+        return self.path / self.manifest_name
 
     @property
     def points(self) -> Path:
-        return self.path / "points"
+        return self.path / self.runs_name
 
     @property
     def _chosen(self) -> Path:
@@ -68,8 +74,12 @@ class SearchFolder:
         """An empty folder for the run that the config names, with a link to its shards if it has some."""
         folder, _ = open_run(config, fresh=True, runs=self.points)
         if has_shards:
-            folder.shards.symlink_to(Path("../../shards") / self.shards(config).name)
+            self.link_shards(config)
         return folder
+
+    def link_shards(self, config: Config) -> None:
+        """The shards that the run shares with others are its own, too."""
+        self.run(str(config.run)).shards.symlink_to(Path("../../shards") / self.shards(config).name)
 
     @staticmethod
     def write(path: Path, what: str, content: bytes) -> None:
@@ -81,21 +91,23 @@ class SearchFolder:
         """Only one process drives a search; ConfigError for the second one."""
         return held(
             self.path,
-            lambda: f"The search in {self.path} is going on already; wait for its end, or give --out another folder.",
+            lambda: (
+                f"The {self.kind} in {self.path} is going on already; wait for its end, or give --out another folder."
+            ),
         )
 
 
 @contextmanager
-def open_search(path: Path, what: Mapping[str, Any], fresh: bool) -> Iterator[SearchFolder]:
+def open_search(folder: F, what: Mapping[str, Any], fresh: bool) -> Iterator[F]:
     """The folder, new or to be resumed, held until the block ends; `what` describes the search (JSON values). ConfigError
     where the folder holds another search, or something else; `fresh` empties it first. DiskError: it can't be written."""
-    folder = SearchFolder(path)
+    path = folder.path
     if path.exists() and not folder.manifest.exists() and not _is_empty(path):
-        raise ConfigError(f"{path} exists, but is not the folder of a search; give --out another one.")
-    with _disk_errors(path):
+        raise ConfigError(f"{path} exists, but is not the folder of a {folder.kind}; give --out another one.")
+    with _disk_errors(folder):
         path.mkdir(parents=True, exist_ok=True)
     with folder.locked():
-        with _disk_errors(path):
+        with _disk_errors(folder):
             if fresh:
                 _empty(folder)
             if folder.manifest.exists():
@@ -103,19 +115,20 @@ def open_search(path: Path, what: Mapping[str, Any], fresh: bool) -> Iterator[Se
             else:
                 folder.write(
                     folder.manifest,
-                    "what it searches",
+                    f"what it is a {folder.kind} of",
                     (json.dumps({"format": FORMAT, **what}, indent=1) + "\n").encode(),
                 )
         yield folder
 
 
 @contextmanager
-def _disk_errors(path: Path) -> Iterator[None]:
+def _disk_errors(folder: SearchFolder) -> Iterator[None]:
     try:
         yield
     except OSError as error:
         raise DiskError(
-            f"Can't use the search folder {path}: {error.strerror}. Is the disk full, or may this user not write there?"
+            f"Can't use the {folder.kind} folder {folder.path}: {error.strerror}. Is the disk full, or may this user not write "
+            "there?"
         ) from error
 
 
@@ -134,13 +147,17 @@ def _empty(folder: SearchFolder) -> None:
 def _check_same(folder: SearchFolder, what: Mapping[str, Any]) -> None:
     try:
         before = json.loads(folder.manifest.read_text())
-        check_format(str(folder.manifest), before.pop("format", FORMAT), FORMAT, "start the search over with --fresh")
+        check_format(
+            str(folder.manifest), before.pop("format", FORMAT), FORMAT, f"start the {folder.kind} over with --fresh"
+        )
         found = differences(before, json.loads(json.dumps(what)))
     except (ValueError, AttributeError) as error:
-        raise ConfigError(f"Can't read {folder.manifest}: {error}. Start the search over with --fresh.") from error
+        raise ConfigError(
+            f"Can't read {folder.manifest}: {error}. Start the {folder.kind} over with --fresh."
+        ) from error
     if found:
         listed = "".join(f"\n    {line}" for line in found)
         raise ConfigError(
-            f"The search in {folder.path} was started with other settings:{listed}\nTo resume it, give the old "
+            f"The {folder.kind} in {folder.path} was started with other settings:{listed}\nTo resume it, give the old "
             "settings. To keep both, give another folder (--out). To start it over, add --fresh."
         )

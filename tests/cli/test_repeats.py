@@ -7,9 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from paceline.cli.repeats import series, summary
+from paceline.cli.repeats import summary
 from paceline.core.errors import ConfigError
 from paceline.core.settings.config import Config
+from paceline.local.series import series
 
 REPEAT = ("run", "digits", "-w", "1", "-s", "1", "--epochs", "1", "--run", "both", "--repeats", "2")
 

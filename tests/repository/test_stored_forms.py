@@ -24,7 +24,7 @@ from paceline.data.manifest import read_manifest
 from paceline.data.shards import open_shards
 from paceline.local.run_folder import RunFolder, find_run, open_run
 from paceline.rpc.wire import parse
-from paceline.search.search_folder import open_search
+from paceline.search.search_folder import SearchFolder, open_search
 from paceline.server.state_folder import StateFolder
 from paceline.worker.exchange import residuals
 from tests.support import make_stored_forms as kept
@@ -328,13 +328,13 @@ def test_a_run_of_a_later_release_is_neither_shown_nor_resumed(stored: Path, nam
 
 
 def test_a_stored_search_goes_on_and_one_of_a_later_release_is_refused(stored: Path) -> None:
-    with open_search(stored / "search", kept.SEARCH, fresh=False) as found:
+    with open_search(SearchFolder(stored / "search"), kept.SEARCH, fresh=False) as found:
         assert found.path == stored / "search"
     path = stored / "search" / "search.json"
     path.write_text(json.dumps(json.loads(path.read_text()) | {"format": 2}))
     with (
         pytest.raises(TooNew, match=r"has format 2; .* or start the search over with --fresh"),
-        open_search(stored / "search", kept.SEARCH, fresh=False),
+        open_search(SearchFolder(stored / "search"), kept.SEARCH, fresh=False),
     ):
         pass
 

@@ -15,7 +15,7 @@ from paceline.local.run_folder import open_run
 from paceline.search.grid import Grid, Published
 from paceline.search.jobs import Job, own_cores, run_jobs
 from paceline.search.results import NOT_RUN, Measured, Results, Row, measured
-from paceline.search.search_folder import open_search
+from paceline.search.search_folder import SearchFolder, open_search
 from paceline.sharder.sharding import make_shards
 
 WHAT = {"grid": {"seed": [0, 1]}, "folds": None, "settings": {"epochs": 1}}
@@ -73,7 +73,7 @@ def test_ctrl_c_ends_what_runs_and_starts_nothing_more(tmp_path):
 
 
 def test_runs_with_other_data_have_other_shards(tmp_path):
-    with open_search(tmp_path / "new", WHAT, fresh=False) as folder:
+    with open_search(SearchFolder(tmp_path / "new"), WHAT, fresh=False) as folder:
         base = Config()
         same = Config(run="other", batch_size=7, servers=1)
         others = [Config(seed=1), Config(workers=2), Config(task="xor"), Config(data={"fold": [0, 2]})]
@@ -94,15 +94,15 @@ def test_the_shards_of_a_fold_are_not_taken_for_those_of_another(tmp_path):
 
 def test_a_second_process_is_kept_out(tmp_path):
     with (
-        open_search(tmp_path, WHAT, fresh=False),
+        open_search(SearchFolder(tmp_path), WHAT, fresh=False),
         pytest.raises(ConfigError, match="is going on already"),
-        open_search(tmp_path, WHAT, fresh=False),
+        open_search(SearchFolder(tmp_path), WHAT, fresh=False),
     ):
         pass
 
 
 def test_fresh_empties_the_folder_of_another_search(tmp_path):
-    with open_search(tmp_path, WHAT, fresh=False) as folder:
+    with open_search(SearchFolder(tmp_path), WHAT, fresh=False) as folder:
         folder.points.mkdir()
         (tmp_path / "results.md").touch()
     other = WHAT | {"folds": 5}
@@ -117,16 +117,22 @@ def test_fresh_empties_the_folder_of_another_search(tmp_path):
 def test_a_folder_that_is_none_of_a_search_is_left_alone(tmp_path):
     (tmp_path / "mine.txt").touch()
 
-    with pytest.raises(ConfigError, match="is not the folder of a search"), open_search(tmp_path, WHAT, fresh=True):
+    with (
+        pytest.raises(ConfigError, match="is not the folder of a search"),
+        open_search(SearchFolder(tmp_path), WHAT, fresh=True),
+    ):
         pass
     assert (tmp_path / "mine.txt").exists()
 
 
 def test_a_damaged_manifest_is_told(tmp_path):
-    with open_search(tmp_path, WHAT, fresh=False) as folder:
+    with open_search(SearchFolder(tmp_path), WHAT, fresh=False) as folder:
         folder.manifest.write_text("{")
 
-    with pytest.raises(ConfigError, match=r"Can't read .*search\.json"), open_search(tmp_path, WHAT, fresh=False):
+    with (
+        pytest.raises(ConfigError, match=r"Can't read .*search\.json"),
+        open_search(SearchFolder(tmp_path), WHAT, fresh=False),
+    ):
         pass
 
 
