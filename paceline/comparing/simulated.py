@@ -1,0 +1,117 @@
+"""A run of a comparison in virtual time: real servers' slices, policies and gradients in this process, and seconds of a scene.
+It leaves in its folder what a run of processes leaves there, as far as a comparison reads it."""
+
+import inspect
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from paceline.core.errors import ConfigError
+from paceline.core.run.best_model import default_measure
+from paceline.core.run.scoring import Score
+from paceline.core.settings.config import Config
+from paceline.local.run_folder import RunFolder
+from paceline.search.points_in_process import keep_point
+from paceline.search.search_folder import SearchFolder
+from paceline.simulator.problem import Problem, problem_of
+from paceline.simulator.scene import Scene
+from paceline.simulator.timing import Timed, times_of
+from paceline.simulator.training import training_of
+from paceline.simulator.workers import Training
+from paceline.tasks import defaults
+from paceline.tasks.task import load_task
+
+REAL = "Train it for real: --real."
+SCORED = ("validation", "test")
+_UNLIKE: tuple[tuple[Callable[[Config], bool], str], ...] = (
+    (lambda config: config.updates == "sparse", "a linear model over sparse rows (updates: sparse)"),
+    (lambda config: config.data.source == "script", "a script with its own training loop (data.source: script)"),
+    (lambda config: config.loop is not None, "your own training loop (loop)"),
+    (
+        lambda config: config.codec.push.name != "none" or config.codec.pull.name != "none",
+        "what a codec leaves out (codec)",
+    ),
+    (lambda config: config.precision != "float32", "lower precision (precision)"),
+    (lambda config: config.accumulate > 1, "accumulated gradients (accumulate)"),
+    (lambda config: config.overlap, "a push during the next gradient (overlap)"),
+    (lambda config: config.stopping is not None, "early stopping (stopping)"),
+    (lambda config: bool(config.faults), "faults (faults)"),
+)
+
+
+def refuse_unlike(config: Config) -> None:
+    """ConfigError where the run would not be simulated as it is."""
+    for is_so, what in _UNLIKE:
+        if is_so(config):
+            raise ConfigError(f"A simulated run can't have {what}. {REAL}")
+    task = load_task(config.task, config.model)
+    for part in ("loss", "metrics"):
+        if inspect.unwrap(getattr(task, part)) is not getattr(defaults, part):
+            raise ConfigError(
+                f"A simulated run has the default loss (cross entropy) and accuracy, but task {config.task} has its own "
+                f"{part}(). {REAL}"
+            )
+
+
+class Simulator:
+    """Trains the runs of one comparison."""
+
+    def __init__(self, folder: SearchFolder, scene: Scene) -> None:
+        self._folder = folder
+        self._scene = scene
+        self._read: tuple[Path, Problem] | None = None
+        """The newest problem, by its shards: runs that have the same come one after the other."""
+
+    def train(self, config: Config, folder: RunFolder) -> None:
+        """Trains the run in virtual time, and writes to its folder. ConfigError: its network can't be simulated."""
+        began, problem = time.time(), self._problem(config)
+        self._folder.link_shards(config)
+        training = training_of(config, problem, scene=self._scene)
+        course = _Course()
+        training.run(course.watch)
+        timed = times_of(training)
+        scores = [*course.scores, _score(training, final=True)]
+        keep_point(
+            folder,
+            scores,
+            "simulated in the comparison's own process",
+            began=began,
+            train_examples=training.examples,
+            examples=timed.examples,
+            workers=_figures(timed),
+            simulated=True,
+        )
+
+    def _problem(self, config: Config) -> Problem:
+        shards = self._folder.shards(config)
+        if self._read is None or self._read[0] != shards:
+            try:
+                self._read = shards, problem_of(config, shards)
+            except ValueError as error:
+                raise ConfigError(f"The network of task {config.task} can't be simulated: {error} {REAL}") from error
+        return self._read[1]
+
+
+class _Course:
+    """Scores at the start, and at the end of each epoch of all workers together."""
+
+    def __init__(self) -> None:
+        self.scores: list[Score] = []
+
+    def watch(self, training: Training) -> None:
+        if training.epochs >= len(self.scores):
+            self.scores.append(_score(training, final=False))
+
+
+def _score(training: Training, final: bool) -> Score:
+    metrics = training.measures(SCORED)
+    names = {name.partition("_")[2] for name in metrics}
+    return Score(int(training.epochs), training.time.now, [], metrics, final, str(default_measure(names)))
+
+
+def _figures(timed: Timed) -> list[dict[str, object]]:
+    """What the workers of a run report of themselves."""
+    return [
+        {"worker": each.name, "figures": {"staleness_mean": each.staleness, "wait_seconds": each.wait}}
+        for each in timed.workers
+    ]
