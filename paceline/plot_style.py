@@ -2,6 +2,9 @@
 
 import io
 import re
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any, NamedTuple
 
 import matplotlib as mpl
@@ -30,6 +33,15 @@ DPI = 150
 _NO_METADATA = {"Creator": None, "Date": None, "Format": None, "Type": None}
 _ONLY_IN_FILES = re.compile(r' xmlns(:\w+)?="[^"]*"|(?<=<g) id="[^"]*"|<!--.*?-->\n?', re.DOTALL)
 """What a page's own SVG does not need; the ids of groups are the same ones in each figure."""
+
+
+@contextmanager
+def styled(size: float = 11.0) -> Iterator[None]:
+    """In this block figures look like ours, with letters of this size (points), and letters that their font lacks are no
+    warning: the page around a picture has them."""
+    with mpl.rc_context(STYLE | {"font.size": size}), warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "Glyph .* missing", UserWarning)
+        yield
 
 
 def colour_of(number: int) -> str:

@@ -1,6 +1,5 @@
 """What a finished run gave, read from its folder: model, metrics, staleness, and files for use elsewhere."""
 
-from dataclasses import fields
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -44,9 +43,7 @@ class Result:
     def history(self) -> list[Score]:
         """The scores of all epochs, oldest first: epoch, seconds of training, versions, metrics, and how many examples of
         each split they are of."""
-        names = [field.name for field in fields(Score)]
-        scores = self._place.last_status().get("scores", [])
-        return [Score(**{name: score[name] for name in names if name in score}) for score in scores]
+        return [Score.of(kept) for kept in self._place.last_status().get("scores", [])]
 
     @property
     def metrics(self) -> dict[str, float]:

@@ -13,7 +13,7 @@ from paceline.cli.machines import join
 from paceline.cli.model_commands import export, predict, pull, serve
 from paceline.cli.prepare_commands import plan, shard, shard_report
 from paceline.cli.reproduce import reproduce
-from paceline.cli.run_commands import audit, set_, status, stop
+from paceline.cli.run_commands import audit, report, set_, status, stop
 from paceline.cli.train_commands import demo, launch, local, run, search
 from paceline.core.errors import UsageError
 from paceline.exits import USAGE_OF_TYPER
@@ -51,6 +51,7 @@ app.command()(search)
 app.command()(compare)
 app.command()(status)
 app.command()(stop)
+app.command()(report)
 app.command()(audit)
 app.command("set")(set_)
 app.command()(shard)

@@ -56,6 +56,23 @@ def audit(
         sys.exit(found.exit_code)
 
 
+def report(
+    name: Run = None,
+    out: Annotated[
+        Path | None,
+        typer.Option(
+            "-o", "--out", metavar="FILE", help="File for the page; default: report.html in the run's folder."
+        ),
+    ] = None,
+) -> None:
+    """Write one HTML page on a run: scores, staleness, where the time went, recoveries, sharding, settings, a model card."""
+    with exits():
+        from paceline.local.run_folder import find_run
+        from paceline.report.report import write_report
+
+        say("\n".join(write_report(find_run(name), out)))
+
+
 def stop(name: Run = None, address: ChiefAddress = None, token_file: TokenFile = None, tls: Tls = None) -> None:
     """End a run early but properly: scores the model as it is, and keeps it."""
     with exits():

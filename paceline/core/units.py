@@ -39,3 +39,12 @@ def percent(text: str) -> float:
     if not match or float(match[1]) >= 100:
         raise ValueError(f"got {text!r} as a share of lost packets; write one below 100%, like 1%.")
     return float(match[1]) / 100
+
+
+def size(count: float) -> str:
+    """Bytes for people."""
+    for unit in ("B", "KiB", "MiB"):
+        if count < 1024:
+            return f"{count:.0f} {unit}" if unit == "B" else f"{count:.1f} {unit}"
+        count /= 1024
+    return f"{count:.1f} GiB"

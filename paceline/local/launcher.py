@@ -29,6 +29,7 @@ from paceline.local.run_status import Connect
 from paceline.local.signals import Signals
 from paceline.local.stalled_run import Stall
 from paceline.local.starting import Starting
+from paceline.local.surroundings import surroundings
 from paceline.own_extensions import own_files
 from paceline.server.description import described
 from paceline.v1.run_service_pb2 import StatusReply
@@ -183,6 +184,7 @@ class _Launch:
             self._say(changed)
         self._own.note(
             run=self._folder.name,
+            launches=[*self._folder.facts().get("launches", []), surroundings()],
             home=str(Path.cwd()),
             options=self._others.options,
             launcher=os.getpid(),

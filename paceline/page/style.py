@@ -36,7 +36,8 @@ table { border-collapse: collapse; font-variant-numeric: tabular-nums; font-size
 th, td { padding: .25rem .7rem; border-bottom: 1px solid var(--line); text-align: left; vertical-align: top; }
 td { max-width: 36rem; }
 thead th { vertical-align: bottom; background: var(--band); }
-.number { text-align: right; white-space: nowrap; }
+td:first-child, .number { white-space: nowrap; }
+.number { text-align: right; }
 thead .number { white-space: normal; }
 tr.best { font-weight: 600; }
 footer { margin-top: 3rem; border-top: 1px solid var(--line); padding-top: .4rem; font-size: .84rem;

@@ -1,15 +1,13 @@
 """The report's pictures; only this module and its layout need matplotlib."""
 
 import math
-import warnings
 
-import matplotlib as mpl
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator, PercentFormatter, StrMethodFormatter
 
-from paceline.plot_style import INK, STYLE, Drawn, colour_of, drawn, marker_of
+from paceline.plot_style import INK, Drawn, colour_of, drawn, marker_of, styled
 from paceline.sharder.report.panels import CELL, TICKS, cell, label_left, lines, panels, whole_ticks
 from paceline.sharder.report.shard_set import Clusters, Sets, ShardSet, digits
 
@@ -33,8 +31,7 @@ def draw(sets: Sets) -> dict[str, Drawn]:
         "clusters.png": cluster_sizes,
         "seconds.png": seconds_bars,
     }
-    with mpl.rc_context(STYLE), warnings.catch_warnings():
-        warnings.filterwarnings("ignore", "Glyph .* missing", UserWarning)  # the page has every letter of a name
+    with styled():
         figures = {name: make(sets) for name, make in found.items()}
         return {name: drawn(figure) for name, figure in figures.items() if figure is not None}
 

@@ -1,6 +1,7 @@
 """Tracks which versions of the model were scored and which is due next, and words the run's result."""
 
-from dataclasses import asdict, dataclass, field
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field, fields
 from typing import Any
 
 from paceline.core.run.best_model import result
@@ -21,6 +22,12 @@ class Score:
     """The measure that chooses the best model, like 'max accuracy'; empty if none was reported."""
     examples: dict[str, int] = field(default_factory=dict)
     """How many of each split were scored; of the training data these are a sample."""
+
+    @classmethod
+    def of(cls, kept: Mapping[str, Any]) -> "Score":
+        """From a line of metrics.jsonl, of this release or another one."""
+        names = [field.name for field in fields(cls)]
+        return cls(**{name: kept[name] for name in names if name in kept})
 
 
 class Scoring:

@@ -1,0 +1,140 @@
+"""All that a run's folder holds for the report, and what of it is missing or damaged."""
+
+import json
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, TypeVar
+
+from safetensors import SafetensorError, safe_open
+
+from paceline.core.errors import DataError
+from paceline.core.run.best_model import Measure, measure_of, scores_of
+from paceline.core.run.scoring import Score
+from paceline.core.run.warnings import RunWarning
+from paceline.core.settings.config import Config
+from paceline.data.manifest import Manifest, read_manifest
+from paceline.local.faults import Inflicted
+from paceline.local.lost_pushes import Lost
+from paceline.local.run_folder import RunFolder
+from paceline.report.course import Course, read_course
+from paceline.watch.recoveries import Recovery
+
+T = TypeVar("T")
+Shapes = dict[str, tuple[int, ...]]
+
+
+@dataclass(slots=True)
+class Kept:
+    """One run as its folder tells it."""
+
+    folder: RunFolder
+    config: Config
+    facts: dict[str, Any]
+    """run.json."""
+    course: Course
+    shapes: Shapes
+    """Of the model's tensors by name; empty where no model is kept."""
+    manifest: Manifest | None
+    """Of the shards, where they are kept."""
+    troubles: list[str] = field(default_factory=list)
+    """What can't be read, each with what to do."""
+
+    @property
+    def is_finished(self) -> bool:
+        return bool(self.facts.get("finished"))
+
+    @property
+    def seconds(self) -> float:
+        """Of training."""
+        return float(self.facts.get("seconds") or self.course.seconds)
+
+    @property
+    def scores(self) -> list[Score]:
+        """Oldest first."""
+        return [Score.of(each) for each in self.course.last.get("scores", [])]
+
+    @property
+    def metrics(self) -> dict[str, float]:
+        """Of the final version; empty while it is not scored."""
+        found = self.scores
+        return dict(found[-1].metrics) if found and found[-1].final else dict(self.facts.get("metrics") or {})
+
+    @property
+    def measure(self) -> Measure:
+        """What the best version is chosen by."""
+        names = {name: 0.0 for score in self.scores for name in score.metrics}
+        return measure_of(names or {"test_accuracy": 0.0}, str(self.facts.get("measure") or ""))
+
+    @property
+    def best(self) -> Score | None:
+        """The best one on validation data; None where none was kept for that."""
+        scored = [score for score in self.scores if scores_of(score.metrics, "validation")]
+        return max(scored, key=lambda score: self.measure.rank(scores_of(score.metrics, "validation")), default=None)
+
+    @property
+    def warnings(self) -> list[RunWarning]:
+        found = self.facts.get("warnings") or self.course.last.get("warnings", [])
+        return [RunWarning(**each) for each in found]
+
+    @property
+    def recovery(self) -> Recovery:
+        return Recovery(**self.facts.get("recovery", {}))
+
+    @property
+    def faults(self) -> list[Inflicted]:
+        return [Inflicted.of(each) for each in self.facts.get("faults", [])]
+
+    @property
+    def lost(self) -> Lost | None:
+        """None where nobody has counted it."""
+        found = self.facts.get("lost")
+        return Lost(**found) if found else None
+
+
+def read_kept(folder: RunFolder) -> Kept:
+    """Reads what is there. ConfigError where not even the settings can be read: then it is no run."""
+    troubles: list[str] = []
+
+    def tried(read: Callable[[], T], otherwise: T) -> T:
+        try:
+            return read()
+        except (OSError, ValueError, DataError, SafetensorError) as error:
+            troubles.append(str(error))
+            return otherwise
+
+    config = folder.settings()
+    course = tried(lambda: read_course(folder.metrics), Course())
+    if course.damaged:
+        troubles.append(
+            f"{course.damaged:,} lines of {folder.metrics} can't be read; the curves are those of the other lines."
+        )
+    facts = tried(lambda: _facts(folder.path / "run.json"), {})
+    shapes = tried(lambda: _shapes(folder.models / "last.safetensors"), {})
+    manifest = tried(lambda: read_manifest(folder.shards) if folder.shards.exists() else None, None)
+    return Kept(folder, config, facts, course, shapes, manifest, troubles)
+
+
+def _facts(path: Path) -> dict[str, Any]:
+    if not path.exists():
+        return {}
+    try:
+        found = json.loads(path.read_bytes())
+    except ValueError as error:
+        found = error
+    if not isinstance(found, dict):
+        raise DataError(
+            f"{path} is damaged, so how the run ended is not known; the rest is from metrics.jsonl. `paceline audit` says "
+            "whether the run can go on."
+        )
+    return found
+
+
+def _shapes(path: Path) -> Shapes:
+    if not path.exists():
+        return {}
+    try:
+        with safe_open(path, "numpy") as file:
+            return {name: tuple(file.get_slice(name).get_shape()) for name in file.keys()}  # noqa: SIM118
+    except SafetensorError as error:
+        raise DataError(f"{path} is damaged: {error}. Use best.safetensors next to it, or train again.") from error
