@@ -9,6 +9,7 @@ from paceline.cli import k8s
 from paceline.cli.baseline import baseline
 from paceline.cli.compare import compare
 from paceline.cli.completions import ASKED_BY, without_blank
+from paceline.cli.explain import doctor, explain
 from paceline.cli.machines import join
 from paceline.cli.model_commands import export, predict, pull, serve
 from paceline.cli.prepare_commands import plan, shard, shard_report
@@ -44,12 +45,13 @@ def paceline(
 
 
 app.add_typer(k8s.app, name="k8s")
-app.command()(k8s.doctor)
 app.command()(run)
 app.command(context_settings={"allow_interspersed_args": False})(launch)
 app.command()(search)
 app.command()(compare)
 app.command()(status)
+app.command()(explain)
+app.command()(doctor)
 app.command()(stop)
 app.command()(report)
 app.command()(audit)

@@ -6,6 +6,7 @@ from typing import Any
 
 from paceline.cli.resume import home_of
 from paceline.core.errors import PacelineError
+from paceline.core.explain.cause import Finding
 from paceline.core.run.advice import LAM, is_fitted, strength
 from paceline.core.run.warnings import RunWarning
 from paceline.core.settings.config import NAME, Config
@@ -24,17 +25,22 @@ _FOUND, _UNEVEN = 0.25, 0.6
 
 
 def next_lines(
-    config: Config, folder: RunFolder, warnings: Sequence[RunWarning], metrics: Mapping[str, float] | None = None
+    config: Config,
+    folder: RunFolder,
+    warnings: Sequence[RunWarning],
+    metrics: Mapping[str, float] | None = None,
+    causes: Sequence[Finding] = (),
 ) -> list[str]:
     """The line that proposes it; none where there is nothing to propose. `warnings`: those left at the end; `metrics`:
-    the final scores."""
-    found = _repair(config, folder, warnings) if warnings else _more(config, folder, metrics or {})
+    the final scores; `causes`: what made it slow."""
+    tried = [each.settings for each in warnings] + [list(each.advice.settings) for each in causes]
+    found = _repair(config, folder, tried) if tried else _more(config, folder, metrics or {})
     return [f"Next, {found}"] if found else []
 
 
-def _repair(config: Config, folder: RunFolder, warnings: Sequence[RunWarning]) -> str:
-    """The first thing to try of the first warning that has one."""
-    settings = next((each.settings for each in warnings if each.settings), [])
+def _repair(config: Config, folder: RunFolder, tried: Sequence[list[str]]) -> str:
+    """The first settings to try that there are."""
+    settings = next((each for each in tried if each), [])
     command = _command(config, folder, sets=settings) if settings else ""
     return f"try {' '.join(settings)}: {command}" if command else ""
 

@@ -109,12 +109,11 @@ def purge(namespace: Namespace = HERE) -> None:
         deploying.purge(_kubectl(namespace), say)
 
 
-def doctor(namespace: Namespace = HERE) -> None:
-    """Find what blocks a run on Kubernetes, and say what to do."""
-    from paceline.k8s.follow import doctor as examine
+def examine(namespace: str) -> int:
+    """Finds what blocks a run on Kubernetes, and says what to do; returns the exit code."""
+    from paceline.k8s.follow import doctor
 
-    with _exits():
-        raise SystemExit(examine(_kubectl(namespace), say))
+    return doctor(_kubectl(namespace), say)
 
 
 def _exits() -> AbstractContextManager[None]:

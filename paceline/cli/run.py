@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from rich.console import Console
 
 from paceline.cli.hints import next_lines
+from paceline.core.explain.cause import finding_of
 from paceline.core.run.best_model import by_split, result
 from paceline.core.run.warnings import RunWarning
 from paceline.core.settings.config import Config, TableConfig
@@ -94,6 +95,7 @@ def finish(
             measure=facts.get("measure", ""),
             scored=facts.get("scored", {}),
             warnings=[RunWarning(**each) for each in facts.get("warnings", [])],
+            causes=[finding_of(each) for each in facts.get("causes", [])],
             recovery=Recovery(**facts.get("recovery", {})),
             faults=[Inflicted.of(each) for each in facts.get("faults", [])],
             lost=None if facts.get("lost") is None else Lost(**facts["lost"]),
@@ -145,7 +147,14 @@ def summary(config: Config, folder: RunFolder, outcome: Outcome) -> list[str]:
         *([f"Recovered: {outcome.recovery}"] if str(outcome.recovery) else []),
         *_faults(outcome),
         *standing(outcome.warnings),
-        *next_lines(config, folder, [each for each in outcome.warnings if not each.passed], outcome.metrics),
+        *map(str, outcome.causes),
+        *next_lines(
+            config,
+            folder,
+            [each for each in outcome.warnings if not each.passed],
+            outcome.metrics,
+            outcome.causes,
+        ),
         *([f"Scores: {by_split(outcome.metrics, outcome.scored)}"] if outcome.metrics else []),
         result(outcome.metrics, outcome.measure) if config.evaluate_every else _UNSCORED,
     ]

@@ -277,6 +277,6 @@ def _slow(state: State, seconds: float) -> Finding:
     return Finding(
         "run",
         f"its parts did not all run within {seconds:.0f} s: {state.line()}.",
-        "See: paceline doctor.",
+        "See: paceline doctor -n NAMESPACE.",
         exit_code=75,
     )

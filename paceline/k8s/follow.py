@@ -111,7 +111,9 @@ def show(kubectl: Kubectl, console: Console) -> int:
     with chief_of(kubectl) as chief:
         status = next((found for _ in range(ASKED) if (found := chief.status()) is not None), None)
     if status is None:
-        raise ServersGone("Server 0 runs, but does not answer yet. To see what it waits for: paceline doctor.")
+        raise ServersGone(
+            "Server 0 runs, but does not answer yet. To see what it waits for: paceline doctor -n NAMESPACE."
+        )
     show_picture(console, status, pace(status))
     for line in [*standing_recoveries(status), *standing(warnings(status))]:
         show_line(console, line)

@@ -36,6 +36,7 @@ from paceline.v1.run_service_pb2 import StatusReply
 from paceline.variables import TLS
 from paceline.watch import chief_status
 from paceline.watch.chief_status import Chief, News, RemoteChief, Speed, accuracy
+from paceline.watch.evidence import Causes
 from paceline.watch.recoveries import Recoveries
 
 POLL = 0.5
@@ -138,6 +139,7 @@ class _Launch:
         self._chief: Chief | None = None
         self._speed = Speed()
         self._news = News()
+        self._causes = Causes(config)
         self._recoveries = Recoveries()
         self._progress = Progress()
         self.outcome.recovery = self._recoveries.sum
@@ -170,6 +172,7 @@ class _Launch:
         servers = self._starting.servers()
         self._chief = self._connect(servers[0], self._folder.credentials())
         self._config = self._starting.workers(servers)
+        self._causes = Causes(self._config)
         self._records.begin(self._config)
         self._watch(self._chief)
         self.outcome.exit_code = 0
@@ -215,6 +218,7 @@ class _Launch:
             self._chief.close()
         out = self.outcome
         out.faults = self._faults.end(out.figures)
+        out.causes = [each for each in self._causes.whole() if not each.is_warned]
         if out.exit_code == 0:
             out.lost = lost_pushes(self._folder, self._answered) if out.faults and self._config.servers else None
             for folder in (self._folder.copies(), self._folder.residuals):
@@ -232,6 +236,7 @@ class _Launch:
             faults=[asdict(each) for each in out.faults],
             lost=None if out.lost is None else asdict(out.lost),
             warnings=[asdict(each) for each in out.warnings],
+            causes=[asdict(each) for each in out.causes],
             pids={},
         )
         self._records.end(out, self._signals.hurry, self._say)
@@ -267,7 +272,8 @@ class _Launch:
         out.version = status.version
         out.reason = status.reason
         out.warnings = [*chief_status.warnings(status), *self._records.warnings]
-        for line in [*self._recoveries.of(status, time.monotonic()), *self._news.of(out.warnings)]:
+        news = [*self._recoveries.of(status, time.monotonic()), *self._news.of(out.warnings)]
+        for line in [*news, *self._causes.news(status)]:
             self._say(line)
         out.scores = chief_status.scores(status)
         for worker in status.workers:

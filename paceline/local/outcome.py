@@ -4,6 +4,7 @@ from dataclasses import dataclass, field
 
 from paceline.callback import End
 from paceline.core.errors import PacelineError, Stopped, error_of
+from paceline.core.explain.cause import Finding
 from paceline.core.run.scoring import Score
 from paceline.core.run.warnings import RunWarning
 from paceline.local.faults import Inflicted
@@ -36,6 +37,8 @@ class Outcome:
     """How many examples of each split the metrics are of."""
     warnings: list[RunWarning] = field(default_factory=list)
     """What went wrong although the run went on, oldest first."""
+    causes: list[Finding] = field(default_factory=list)
+    """What made it slow or worse, what costs most first; but for what the warnings say anyway."""
     recovery: Recovery = field(default_factory=Recovery)
     """What servers came back from, and what workers did again because of it."""
     faults: list[Inflicted] = field(default_factory=list)

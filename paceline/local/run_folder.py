@@ -30,6 +30,8 @@ if TYPE_CHECKING:
 
 FORMAT = 1
 """Of a run's folder: the names of its files and what run.json says. A folder that names none has the first one."""
+_NEWEST = 1 << 20
+"""Bytes of metrics.jsonl that have the newest statuses."""
 RUNS = Path("runs")
 """Under the working folder; each run has one folder in it."""
 
@@ -199,6 +201,18 @@ class RunFolder:
         except (OSError, ValueError):
             return {}
         return found if isinstance(found, dict) else {}
+
+    def newest_statuses(self) -> list[dict[str, Any]]:
+        """The last lines of metrics.jsonl, oldest first: about the last half a minute; none where it can't be read."""
+        try:
+            with self.metrics.open("rb") as file:
+                start = max(0, file.seek(0, os.SEEK_END) - _NEWEST)
+                file.seek(start)
+                lines = file.read().decode(errors="replace").splitlines(keepends=True)[1 if start else 0 :]
+            found = [json.loads(line) for line in lines if line.endswith("\n")]
+        except (OSError, ValueError):
+            return []
+        return [each for each in found if isinstance(each, dict)]
 
     def final_metrics(self) -> dict[str, float]:
         """The final version's loss and metrics on each part of the data, like 'test_accuracy'; empty while not scored."""

@@ -11,12 +11,14 @@ from typing import TYPE_CHECKING, Any
 from rich.console import Console
 
 from paceline.core.errors import ServersGone
+from paceline.core.explain.cause import finding_of
 from paceline.core.run.best_model import result
 from paceline.core.run.warnings import RunWarning
 from paceline.local.run_folder import RunFolder
 from paceline.terminal import show
 from paceline.v1.run_service_pb2 import StatusReply
 from paceline.watch.chief_status import Chief, News, RemoteChief, Speed, pace, plain, standing, warnings
+from paceline.watch.evidence import Causes, look_of
 from paceline.watch.live_table import PlainLines, show_picture
 from paceline.watch.recoveries import Recoveries, Recovery, standing_recoveries
 
@@ -72,7 +74,7 @@ def watch(
 ) -> None:
     """Looks again and again until the run has ended."""
     speed, lines = Speed(), PlainLines(partial(show, console))
-    news, recoveries = News(), Recoveries()
+    news, recoveries, found = News(), Recoveries(), causes_of(folder)
     chief = find_chief(folder, connect)
     status = chief.status() if chief else None
     while chief and status is not None and status.phase != "finished":
@@ -83,7 +85,8 @@ def watch(
             _picture(folder, status, console, speed.note(status))
         else:
             lines.show(status, speed.note(status))
-            for line in [*recoveries.of(status, time.monotonic()), *news.of(warnings(status))]:
+            happened = [*recoveries.of(status, time.monotonic()), *news.of(warnings(status))]
+            for line in [*happened, *(found.news(status) if found else [])]:
                 lines.say(line)
         time.sleep(every)
         status = chief.status()
@@ -130,7 +133,8 @@ def _ended(folder: RunFolder) -> dict[str, Any]:
         *facts.get("as_read", ()),
         *([f"Recovered: {recovered}"] if recovered else []),
     ]
-    said = "\n".join([*lines, *warned])
+    found = [str(finding_of(each)) for each in facts.get("causes", [])]
+    said = "\n".join([*lines, *warned, *found])
     return {"run": folder.name, "folder": str(folder.path), "said": said, **facts}
 
 
@@ -143,6 +147,16 @@ def _picture(folder: RunFolder, status: StatusReply, console: Console, rate: flo
         show(console, line)
     for line in [*standing_recoveries(status), *standing(warnings(status))]:
         show(console, line)
+    if found := causes_of(folder):
+        for line in found.news(status):
+            show(console, line)
+
+
+def causes_of(folder: RunFolder) -> Causes | None:
+    """What holds the run up, judged with what its folder has of the last seconds; None where its settings are not here."""
+    if not folder.config.is_file():
+        return None
+    return Causes(folder.settings(), filter(None, map(look_of, folder.newest_statuses())))
 
 
 def _waits(folder: RunFolder) -> dict[str, str]:

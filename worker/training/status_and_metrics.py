@@ -260,6 +260,7 @@ class Progress:
     def _note_staleness(self, staleness: int) -> None:
         """The last one, and mean and largest of all of this process."""
         self._clocks += 1
+        self.figures["steps"] = self._clocks
         self.figures["staleness"] = staleness
         self.figures["staleness_max"] = max(self.figures["staleness_max"], staleness)
         self.figures["staleness_mean"] += (staleness - self.figures["staleness_mean"]) / self._clocks

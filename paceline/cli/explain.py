@@ -1,0 +1,79 @@
+"""`paceline explain` and `paceline doctor`: what made a run slow or worse."""
+
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from paceline.cli.arguments import Json, Run
+from paceline.cli.exits import console, exits, print_json
+from paceline.core.errors import UsageError
+from paceline.terminal import say
+
+if TYPE_CHECKING:
+    from paceline.local.explained import Explained
+    from paceline.local.run_folder import RunFolder
+
+Namespace = Annotated[
+    str | None, typer.Option("--namespace", "-n", help="Instead of RUN: namespace of a run on Kubernetes.")
+]
+
+
+def explain(name: Run = None, as_json: Json = False) -> None:
+    """Say what made a run slow or worse, what it cost, which setting to change, and what another policy would give."""
+    with exits():
+        from paceline.local.explained import explain_run
+        from paceline.local.run_folder import find_run
+
+        folder = find_run(name)
+        with console().status("Looking at the run's figures, and simulating other policies"):
+            found = explain_run(folder)
+        print_json(_plain(folder, found)) if as_json else say("\n".join(_lines(folder, found)))
+
+
+def doctor(name: Run = None, namespace: Namespace = None, as_json: Json = False) -> None:
+    """Find what is wrong with a run, and say what to do: on this machine as `explain`, with -n on Kubernetes."""
+    if namespace is None:
+        explain(name, as_json)
+        return
+    from paceline.cli.k8s import examine
+
+    with exits():
+        if name or as_json:
+            raise UsageError(
+                "A run on Kubernetes is found by its namespace: paceline doctor -n NAMESPACE, without more."
+            )
+        raise SystemExit(examine(namespace))
+
+
+def _lines(folder: "RunFolder", found: "Explained") -> list[str]:
+    """For people."""
+    from paceline.watch.evidence import said
+
+    when = "just now" if found.is_training else "over all of it"
+    spent = ", ".join(f"{part} {share:.0%}" for part, share in found.time.items())
+    lines = [f"run {folder.name}, {when}: the workers' time went into {spent}."] if spent else []
+    lines += [said(each, folder.name if found.is_training else "") for each in found.findings]
+    if not found.findings:
+        lines.append(f"run {folder.name}: nothing is wrong with it, as far as its figures go.")
+    return lines + found.notes
+
+
+def _plain(folder: "RunFolder", found: "Explained") -> dict[str, Any]:
+    """For programs."""
+    return {
+        "run": folder.name,
+        "folder": str(folder.path),
+        "training": found.is_training,
+        "time": found.time,
+        "causes": [
+            {
+                "cause": each.cause,
+                "share": round(each.share, 4),
+                "said": each.said,
+                "advice": each.advice.text,
+                "settings": list(each.advice.settings),
+            }
+            for each in found.findings
+        ],
+        "notes": found.notes,
+    }

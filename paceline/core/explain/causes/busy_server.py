@@ -1,0 +1,41 @@
+"""A server that has more to do than it can."""
+
+from paceline.core.explain.cause import Cause, Finding
+from paceline.core.explain.evidence import OWN, Evidence
+from paceline.core.explain.exchanges import LARGE, are_of_few_examples, fewer_bytes, is_of_one_link
+from paceline.core.explain.laggards import FACTOR
+from paceline.core.run.advice import Advice
+
+MOST = 0.4
+"""Share of the time outside of waiting that goes into exchanges at least."""
+FULL = 0.6
+"""CPU time by time from which on a server is the bottleneck (ratio): its calls come in bursts."""
+HALF = 0.5
+"""CPU time of a server for a push of each worker, by a step's computation: it then can't be done aside (ratio)."""
+
+
+class BusyServer(Cause):
+    """Evidence: exchanges take much of the workers' time, and a server's CPU time is near all there is, or what it needs for a
+    push of each worker is more than half of a step's computation. The setting: more servers, or fewer pushes."""
+
+    def look(self, evidence: Evidence) -> Finding | None:
+        busiest, share = evidence.busiest, evidence.share("exchange")
+        if is_of_one_link(evidence) or evidence.share("exchange", within=OWN) < MOST or evidence.unevenness >= FACTOR:
+            return None
+        work = busiest.service * len(evidence.workers)
+        is_bottleneck = busiest.load >= FULL or work >= HALF * evidence.each("compute")
+        if not busiest.pushes or not is_bottleneck or are_of_few_examples(evidence):
+            return None
+        said = (
+            f"{share:.0%} of the workers' time goes into pushes and pulls, and {busiest.name} is busy: it takes "
+            f"{1000 * busiest.service:.3g} ms for each push, of {len(evidence.workers)} workers, while a step computes for "
+            f"{1000 * evidence.each('compute'):.3g} ms"
+        )
+        return Finding(share, said, self._advice(evidence, busiest.slice_bytes))
+
+    @staticmethod
+    def _advice(evidence: Evidence, slice_bytes: int) -> Advice:
+        if slice_bytes < LARGE:
+            return fewer_bytes(evidence, evidence.traffic)
+        more = f"servers={2 * len(evidence.servers)}"
+        return Advice(f"{more}, each with a smaller slice", (more,))

@@ -1,0 +1,31 @@
+"""A worker that computes more slowly than the others."""
+
+from paceline.core.explain.cause import Cause, Finding
+from paceline.core.explain.evidence import Evidence
+from paceline.core.explain.laggards import laggards, times
+from paceline.core.run.advice import Advice
+from paceline.core.sync.policy import build_policy
+
+
+class SlowWorker(Cause):
+    """Evidence: seconds of computation in a step, next to the other workers'; what the policy let the others wait. It costs
+    what they wait, or where nobody waits what the slow ones do less. The setting: a policy that does not wait."""
+
+    def look(self, evidence: Evidence) -> Finding | None:
+        found = laggards(evidence)
+        if found is None or found.part != "compute":
+            return None
+        said = f"{found.told}, whose steps take {times(found.factor)} ({1000 * found.each:.3g} ms each)"
+        return Finding(found.share, said, not_to_wait(evidence, found.are_waited_for))
+
+
+def not_to_wait(evidence: Evidence, is_waited_for: bool) -> Advice:
+    """How a run bears workers that take longer."""
+    config = evidence.config
+    if is_waited_for and build_policy(config.policy).served:
+        return Advice("policy=asp, which waits for nobody", ("policy=asp",))
+    if is_waited_for:
+        return Advice("policy=adpsgd, which waits for nobody", ("policy=adpsgd",))
+    if config.updates == "dense" and config.batch != "speed" and config.servers:
+        return Advice("batch=speed, which gives it fewer examples a step", ("batch=speed",))
+    return Advice("a faster machine for it, or none of it")

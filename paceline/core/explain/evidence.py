@@ -1,0 +1,129 @@
+"""What a run has said about itself, as plain values: what causes are judged by."""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+
+from paceline.core.run.warnings import RunWarning
+from paceline.core.settings.config import Config
+
+ENOUGH = 5
+"""Steps of each worker below which its times say nothing."""
+Part = str
+"""A part of a worker's time: compute, data, exchange or wait."""
+OWN: tuple[Part, ...] = ("compute", "data", "exchange")
+"""Those that are no waiting for others."""
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerTime:
+    """Where one worker's time went."""
+
+    name: str
+    steps: float = 0.0
+    """Pushes completed in that time."""
+    compute: float = 0.0
+    """Seconds, as the other parts."""
+    data: float = 0.0
+    exchange: float = 0.0
+    """Pushes and pulls, without what the policy let them wait."""
+    wait: float = 0.0
+    """For others, as the policy has it."""
+    traffic: float = 0.0
+    """Bytes sent and received."""
+    staleness: float = 0.0
+    """Mean of its pushes (folds)."""
+    alpha: float | None = None
+    """Mean weight of the global model in its mixes (ratio); None where it is not known."""
+
+    @property
+    def own(self) -> float:
+        """Seconds in which it did not wait for others."""
+        return self.compute + self.data + self.exchange
+
+    @property
+    def total(self) -> float:
+        return self.own + self.wait
+
+    def each(self, *parts: Part) -> float:
+        """Seconds of these parts in a step."""
+        return sum(float(getattr(self, part)) for part in parts) / self.steps
+
+
+@dataclass(frozen=True, slots=True)
+class ServerTime:
+    """What one server did."""
+
+    name: str
+    seconds: float = 0.0
+    busy: float = 0.0
+    """CPU time (seconds)."""
+    pushes: float = 0.0
+    slice_bytes: int = 0
+    disk_trouble: str = ""
+    """Why it can't write; empty where it can."""
+
+    @property
+    def load(self) -> float:
+        """CPU time by time (ratio)."""
+        return self.busy / self.seconds if self.seconds else 0.0
+
+    @property
+    def service(self) -> float:
+        """CPU time of a push (seconds)."""
+        return self.busy / self.pushes if self.pushes else 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Evidence:
+    """A run, or the last seconds of one that is training."""
+
+    config: Config
+    seconds: float = 0.0
+    """Training time that is looked at."""
+    workers: tuple[WorkerTime, ...] = ()
+    """Those that have made enough steps in it."""
+    servers: tuple[ServerTime, ...] = ()
+    warnings: tuple[RunWarning, ...] = ()
+    restarts: Mapping[str, int] = field(default_factory=dict)
+    """How often each process was started again, in all of the run; those that were not are left out."""
+    age: float = 0.0
+    """Training time of all of the run (seconds)."""
+    members: int = 0
+    """Workers that count, or counted in the end."""
+
+    def share(self, *parts: Part, within: tuple[Part, ...] = (*OWN, "wait")) -> float:
+        """These parts of all workers' time, among the parts `within` (ratio); 0 where nothing is known."""
+        return share_of(self.workers, *parts, within=within)
+
+    def each(self, *parts: Part) -> float:
+        """Seconds of these parts in a step, the median of all workers; 0 where nothing is known."""
+        return middle(worker.each(*parts) for worker in self.workers)
+
+    @property
+    def traffic(self) -> float:
+        """Bytes of a step, there and back; the median of all workers."""
+        return middle(worker.traffic / worker.steps for worker in self.workers)
+
+    @property
+    def busiest(self) -> ServerTime:
+        """The server with the highest load."""
+        return max(self.servers, key=lambda server: server.load, default=ServerTime(""))
+
+    @property
+    def unevenness(self) -> float:
+        """The largest slice by the mean one (ratio); 1 where nothing is known."""
+        sizes = [server.slice_bytes for server in self.servers]
+        return max(sizes) * len(sizes) / sum(sizes) if sum(sizes) else 1.0
+
+
+def share_of(workers: Iterable[WorkerTime], *parts: Part, within: tuple[Part, ...] = (*OWN, "wait")) -> float:
+    """As `Evidence.share`, of some workers."""
+    some = list(workers)
+    whole = sum(float(getattr(worker, part)) for worker in some for part in within)
+    return sum(float(getattr(worker, part)) for worker in some for part in parts) / whole if whole else 0.0
+
+
+def middle(values: Iterable[float]) -> float:
+    """The median, of an even number the lower one of the two in the middle; 0 of none."""
+    found = sorted(values)
+    return found[(len(found) - 1) // 2] if found else 0.0

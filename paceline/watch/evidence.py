@@ -1,0 +1,199 @@
+"""What a run's statuses are evidence of: whole runs, or the last seconds of one that is training."""
+
+import json
+from collections import deque
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from paceline.core.explain.cause import Finding, causes
+from paceline.core.explain.evidence import ENOUGH, Evidence, ServerTime, WorkerTime
+from paceline.core.run.warnings import RunWarning
+from paceline.core.settings.config import Config, Options
+from paceline.v1.run_service_pb2 import StatusReply
+from paceline.watch.chief_status import plain
+
+Look = Mapping[str, Any]
+"""A status as JSON values: a line of metrics.jsonl."""
+RECENT = 10.0
+"""Training time that a run in training is judged by (seconds)."""
+LEAST = 4.0
+"""Training time below which it is not judged yet (seconds): two heartbeats."""
+_LOOK = ("phase", "seconds", "workers", "servers", "warnings")
+"""What a status must have."""
+_TRAINS = ("training", "stopping")
+_SPENT = {
+    "steps": ("steps",),
+    "compute": ("compute_seconds",),
+    "data": ("data_seconds",),
+    "exchange": ("push_seconds", "pull_seconds", "exchange_seconds"),
+    "wait": ("wait_seconds",),
+    "traffic": ("sent_bytes", "received_bytes"),
+}
+"""What a worker has spent, and its figures that say it."""
+
+
+def evidence_of(looks: Iterable[Look], config: Config, since: Look | None = None) -> Evidence:
+    """What these looks at a run say together, oldest first, as far as they come after `since`; without one, about all of it."""
+    summed = _Summed(since)
+    for look in looks:
+        summed.add(look)
+    return summed.evidence(config)
+
+
+def look_of(value: Any) -> Look | None:
+    """A line of metrics.jsonl as a status; None where it is none."""
+    if not isinstance(value, dict) or not all(key in value for key in _LOOK):
+        return None
+    is_whole = all(isinstance(value[key], list) for key in ("workers", "servers", "warnings"))
+    return value if is_whole and all("figures" in worker for worker in value["workers"]) else None
+
+
+def has_figures(look: Look) -> bool:
+    """Whether its workers say where their time went, as they do since release 0.1."""
+    return any("steps" in worker["figures"] for worker in look["workers"])
+
+
+class _Summed:
+    """Adds up what processes did from look to look; one that was started again counts from 0."""
+
+    def __init__(self, since: Look | None) -> None:
+        self._began = 0.0 if since is None else float(since["seconds"])
+        self._workers: dict[str, dict[str, float]] = {}
+        self._last: dict[str, dict[str, float]] = {}
+        """Each process' counts at the last look."""
+        self._servers: dict[int, dict[str, float]] = {}
+        self._alphas: dict[str, list[float]] = {}
+        self._look: Look = {"seconds": 0.0, "workers": [], "servers": [], "warnings": []}
+        self._members = 0
+        if since is not None:
+            self.add(since)
+            self._workers, self._servers, self._alphas = {}, {}, {}
+
+    def add(self, look: Look) -> None:
+        """The next look."""
+        self._look = look
+        if look["phase"] in _TRAINS:
+            self._members = sum(worker["member"] for worker in look["workers"]) or self._members
+            for server in look["servers"]:
+                self._add_server(server["server"], server.get("figures") or {})
+        for worker in look["workers"]:
+            self._add_worker(worker["worker"], worker["figures"])
+
+    def _add_worker(self, name: str, figures: Mapping[str, float]) -> None:
+        now = {part: sum(figures.get(figure, 0.0) for figure in names) for part, names in _SPENT.items()}
+        self._grow(self._workers.setdefault(name, {}), name, now, "steps")
+        if "alpha" in figures:
+            self._alphas.setdefault(name, []).append(figures["alpha"])
+
+    def _add_server(self, number: int, figures: Mapping[str, float]) -> None:
+        if not figures.get("seconds"):
+            return
+        name = f"server-{number}"
+        now = {part: float(figures[part]) for part in ("seconds", "busy_seconds", "pushes")}
+        if name not in self._last:
+            self._last[name] = now  # it waited for workers until then
+        self._grow(self._servers.setdefault(number, {}), name, now, "seconds")
+
+    def _grow(self, sums: dict[str, float], name: str, now: dict[str, float], by: str) -> None:
+        """Adds what has come since the last look; `by` only grows while the process lives."""
+        before = self._last.get(name, {})
+        if now[by] < before.get(by, 0.0):
+            before = {}
+        for part, value in now.items():
+            sums[part] = sums.get(part, 0.0) + value - before.get(part, 0.0)
+        self._last[name] = now
+
+    def evidence(self, config: Config) -> Evidence:
+        """All together."""
+        look = self._look
+        if policy := look.get("policy"):
+            config = config.model_copy(update={"policy": Options(**json.loads(policy))})
+        return Evidence(
+            config=config,
+            seconds=float(look["seconds"]) - self._began,
+            workers=tuple(self._times()),
+            servers=tuple(self._server(server) for server in look["servers"]),
+            warnings=tuple(RunWarning(**each) for each in look["warnings"]),
+            restarts=restarts(look),
+            age=float(look["seconds"]),
+            members=self._members,
+        )
+
+    def _times(self) -> Iterable[WorkerTime]:
+        figures = {worker["worker"]: worker["figures"] for worker in self._look["workers"]}
+        for name, sums in self._workers.items():
+            if sums["steps"] >= ENOUGH and name in figures:
+                alphas = self._alphas.get(name)
+                yield WorkerTime(
+                    name=name,
+                    **sums,
+                    staleness=figures[name].get("staleness_mean", 0.0),
+                    alpha=sum(alphas) / len(alphas) if alphas else None,
+                )
+
+    def _server(self, server: Mapping[str, Any]) -> ServerTime:
+        sums, figures = self._servers.get(server["server"], {}), server.get("figures") or {}
+        return ServerTime(
+            name=f"server-{server['server']}",
+            seconds=sums.get("seconds", 0.0),
+            busy=sums.get("busy_seconds", 0.0),
+            pushes=sums.get("pushes", 0.0),
+            slice_bytes=int(figures.get("slice_bytes", 0)),
+            disk_trouble=str(figures.get("disk_trouble", "")),
+        )
+
+
+def restarts(look: Look) -> dict[str, int]:
+    """How often each process was started again by itself; a resumed run has started all of them."""
+    found = {f"server-{server['server']}": server["term"] - 1 for server in look["servers"]}
+    found |= {worker["worker"]: worker.get("incarnation", 0) - 1 for worker in look["workers"]}
+    common = max(0, min(found.values(), default=0))
+    return {name: count - common for name, count in found.items() if count > common}
+
+
+class Causes:
+    """Fed with each status of a run that is training: what holds it up just now."""
+
+    def __init__(self, config: Config, looks: Iterable[Look] = ()) -> None:
+        """`looks`: earlier ones, oldest first."""
+        self._config = config
+        self._looks = deque[Look]()
+        self._said: set[str] = set()
+        self._all = _Summed(None)
+        for look in looks:
+            self._keep(look)
+
+    def of(self, look: Look) -> list[Finding]:
+        """What costs most first; nothing while the run does not train, or has not trained for long enough."""
+        self._keep(look)
+        self._all.add(look)
+        if look["phase"] != "training" or look["seconds"] < LEAST or not has_figures(look):
+            return []
+        first = self._looks[0]
+        since = first if first["seconds"] <= look["seconds"] - RECENT else None
+        return causes(evidence_of([look], self._config, since))
+
+    def whole(self) -> list[Finding]:
+        """The same of all that was fed."""
+        return causes(self._all.evidence(self._config))
+
+    def news(self, status: StatusReply) -> list[str]:
+        """A line for each cause that was not said before, but for what the run warns of anyway."""
+        fresh = [each for each in self.of(plain(status)) if each.cause not in self._said and not each.is_warned]
+        self._said.update(each.cause for each in fresh)
+        return [said(each, status.run) for each in fresh]
+
+    def _keep(self, look: Look) -> None:
+        """Keeps looks back to the newest one that lies far enough back."""
+        if self._looks and look["seconds"] < self._looks[-1]["seconds"]:
+            self._looks.clear()  # the chief came back
+        self._looks.append(look)
+        while len(self._looks) > 1 and self._looks[1]["seconds"] <= look["seconds"] - RECENT:
+            self._looks.popleft()
+
+
+def said(finding: Finding, run: str) -> str:
+    """A line on it, with the command where a run that is training can do it."""
+    settings = finding.advice.settings
+    can_now = run and settings and settings[0].startswith("policy=")
+    return f"{finding} Now: paceline set {run} {settings[0]}" if can_now else str(finding)
