@@ -2,7 +2,7 @@
 
 from paceline.core.explain.cause import Cause, Finding
 from paceline.core.explain.evidence import OWN, Evidence
-from paceline.core.explain.exchanges import LARGE, are_of_few_examples, fewer_bytes, is_of_one_link
+from paceline.core.explain.exchanges import LARGE, SERVICE, are_of_few_examples, fewer_bytes, is_of_one_link
 from paceline.core.explain.laggards import FACTOR
 from paceline.core.run.advice import Advice
 
@@ -12,19 +12,26 @@ FULL = 0.6
 """CPU time by time from which on a server is the bottleneck (ratio): its calls come in bursts."""
 HALF = 0.5
 """CPU time of a server for a push of each worker, by a step's computation: it then can't be done aside (ratio)."""
+WORTH = 0.25
+"""Share of all the workers' time that is worth another server."""
 
 
 class BusyServer(Cause):
     """Evidence: exchanges take much of the workers' time, and a server's CPU time is near all there is, or what it needs for a
-    push of each worker is more than half of a step's computation. The setting: more servers, or fewer pushes."""
+    push of each worker, if that is long, is more than half of a step's computation. The setting: more servers, or fewer pushes."""
 
     def look(self, evidence: Evidence) -> Finding | None:
         busiest, share = evidence.busiest, evidence.share("exchange")
         if is_of_one_link(evidence) or evidence.share("exchange", within=OWN) < MOST or evidence.unevenness >= FACTOR:
             return None
         work = busiest.service * len(evidence.workers)
-        is_bottleneck = busiest.load >= FULL or work >= HALF * evidence.each("compute")
-        if not busiest.pushes or not is_bottleneck or are_of_few_examples(evidence):
+        is_long = busiest.service >= SERVICE and work >= HALF * evidence.each("compute")
+        if (
+            not busiest.pushes
+            or not (is_long or busiest.load >= FULL)
+            or share < WORTH
+            or are_of_few_examples(evidence)
+        ):
             return None
         said = (
             f"{share:.0%} of the workers' time goes into pushes and pulls, and {busiest.name} is busy: it takes "

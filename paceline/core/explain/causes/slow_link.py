@@ -15,8 +15,8 @@ IDLE = 0.2
 
 class SlowLink(Cause):
     """Evidence: seconds of pushes and pulls in a step, without waiting, next to the other workers'. For all workers: most of
-    their time goes into exchanges, though the servers are idle, at far less than a local network carries, or with more than
-    50 ms for each. The setting: fewer bytes, or fewer exchanges."""
+    their time goes into exchanges, though the servers are idle, at far less than a local network carries, or if these are
+    small with more than 50 ms for each. The setting: fewer bytes, or fewer exchanges."""
 
     def look(self, evidence: Evidence) -> Finding | None:
         found = laggards(evidence)
@@ -35,8 +35,7 @@ class SlowLink(Cause):
             return None
         if not evidence.busiest.seconds:  # not known yet
             return None
-        is_narrow = traffic >= LARGE and traffic < SLOW * each
-        if not is_narrow and each < LATE:
+        if traffic >= SLOW * each if traffic >= LARGE else each < LATE:
             return None
         share = evidence.share("exchange")
         said = (
