@@ -8,14 +8,14 @@ from pathlib import Path
 
 from paceline.baseline import split as splits
 from paceline.baseline.encoding import ENCODINGS
-from paceline.baseline.engine import ENGINES, NO_CLUSTER, STORAGES, Cluster, Point, engine, has_executors, in_turns
+from paceline.baseline.engine import ENGINES, NO_CLUSTER, STORAGES, Cluster, Point, engine, in_turns
 from paceline.baseline.model import MODELS, model
 from paceline.baseline.read_csv import read_csv
 from paceline.baseline.read_shards import TABLE as SHARDS
 from paceline.baseline.read_shards import read_shards
 from paceline.baseline.split import Split
 from paceline.baseline.table import Table
-from paceline.core.errors import UsageError
+from paceline.core.errors import DataError, UsageError
 from paceline.core.folders import listed, names
 from paceline.core.registry import find
 from paceline.reproduce.kept import Kept
@@ -92,7 +92,10 @@ class Wanted:
         return [f"{name} has no {listed(kinds)}: not trained." for name, kinds in without if kinds]
 
     def _places(self, name: str) -> Iterable[tuple[int, str]]:
-        return product(self.executors, self.storages) if has_executors(name) else [(1, STORAGES[0])]
+        own = engine(name)
+        return product(
+            self.executors if own.has_executors else [1], self.storages if own.has_storages else STORAGES[:1]
+        )
 
     def check(self) -> None:
         """ConfigError where an engine lacks its library."""
@@ -173,7 +176,11 @@ class Baseline:
                 splits.make_up(self._table, self._rows, self._seed, place, self._label)
             else:
                 label = self._label or self._table.label
-                splits.write(self._table, label, read_csv(self._table, label, self._data), self._seed, place)
+                columns = read_csv(self._table, label, self._data)
+                try:
+                    splits.write(self._table, label, columns, self._seed, place)
+                except DataError as error:
+                    raise DataError(f"{self._data}: {error}") from error
         return Split.of(place)
 
     def missing(self, wanted: Wanted) -> list[Point]:

@@ -14,13 +14,13 @@ ENGINES = "paceline.baseline.engines"
 STORAGES = ("memory", "disk")
 Found = dict[str, Any]
 """Of one training: confusion matrix, seconds of preparing, training and testing, CPU seconds of training, log loss or
-None, how many weights are not 0 or None; of some engines the seconds that processes took to start and to end, and of
-`killed` also what a `Kill` says."""
+None, how many weights are not 0 or None; of some engines the seconds that processes took to start and to end, of `submit`
+how many executors were `there`, and of `killed` what a `Kill` says."""
 
 
 @dataclass(frozen=True, slots=True)
 class Point:
-    """One training. `executors` and `storage` say nothing of engines without executors."""
+    """One training. `executors` and `storage` say nothing of engines without."""
 
     engine: str
     kind: str
@@ -43,8 +43,10 @@ class Point:
     def name(self) -> str:
         """Of its row."""
         parts = [self.engine, self.variant, self.encoding]
-        if has_executors(self.engine):
-            parts += [f"{self.executors} executor{'s' * (self.executors != 1)}", self.storage]
+        if (own := engine(self.engine)).has_executors:
+            parts += [f"{self.executors} {own.executor}{'s' * (self.executors != 1)}"]
+        if own.has_storages:
+            parts += [self.storage]
         return ", ".join(parts)
 
 
@@ -73,7 +75,11 @@ class Engine(ABC):
     cluster: Cluster = NO_CLUSTER
     """As the command says."""
     has_executors: ClassVar[bool] = False
-    """Whether numbers of executors and kinds of storage make a difference."""
+    """Whether it trains with several processes, as many as --executors says."""
+    executor: ClassVar[str] = "executor"
+    """What one of them is called."""
+    has_storages: ClassVar[bool] = False
+    """Whether kinds of storage make a difference."""
 
     def check(self) -> None:  # noqa: B027 a library that everybody has
         """ConfigError where a library is missing that it needs."""
@@ -93,8 +99,3 @@ def engine(name: str, cluster: Cluster = NO_CLUSTER) -> Engine:
     found = find(ENGINES, Engine, name)()
     found.cluster = cluster
     return found
-
-
-def has_executors(name: str) -> bool:
-    """Whether the engine of this name has."""
-    return engine(name).has_executors

@@ -66,6 +66,8 @@ def train(spec: dict[str, Any]) -> Iterator[tuple[dict[str, Any], Found]]:
                 fitted, found = _killed(spark, point, parts[0]) if spec["kill"] else _fitted(point, parts[0])
                 tested = _tested(point, fitted, parts[1], len(split.classes))
                 weights = not_zero(point.model.mllib_weights(fitted))
+                if spec.get("executors"):
+                    found["there"] = _executors(spark)
                 yield given, {"starting": starting, "preparing": preparing, **found, **tested, "weights": weights}
             for part in parts:
                 part.unpersist()
@@ -73,14 +75,18 @@ def train(spec: dict[str, Any]) -> Iterator[tuple[dict[str, Any], Found]]:
 
 def _wait_for(spark: Any, count: int) -> None:
     """ConfigError where the cluster does not give as many executors."""
-    of = spark.sparkContext._jsc.sc()
     until = time.monotonic() + PATIENCE
-    while (there := of.getExecutorMemoryStatus().size() - 1) < count:
+    while (there := _executors(spark)) < count:
         if time.monotonic() > until:
             raise ConfigError(
                 f"{there} of {count} executors came in {PATIENCE:.0f} s. Give fewer --executors, or the cluster more room."
             )
         time.sleep(0.2)
+
+
+def _executors(spark: Any) -> int:
+    """How many the session has; the driver counts as one there."""
+    return int(spark.sparkContext._jsc.sc().getExecutorMemoryStatus().size()) - 1
 
 
 def _prepared(spark: Any, split: Split, name: str, storage: str) -> list[Any]:

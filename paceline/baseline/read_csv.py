@@ -13,7 +13,7 @@ from paceline.data.files import at
 
 def read_csv(table: Table, label: str, path: str) -> dict[str, Any]:
     """Arrow arrays by column, without rows that have no label. DataError names file and line: a column that is missing, a
-    line that is not UTF-8, a number or a date that is none."""
+    line that is not UTF-8, a number or a date that is none; the file alone where no row has a label."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
@@ -31,6 +31,8 @@ def read_csv(table: Table, label: str, path: str) -> dict[str, Any]:
             elif name != label and name in table.dates:
                 column = _dates(piece, name, column, table.date_form)
             pieces[name].append(column.filter(has_label))
+    if not sum(map(len, pieces[label])):
+        raise DataError(f"{file}: no row has a {label}, the label. Fill the column, or give another --label.")
     return {name: pa.chunked_array(found).combine_chunks() for name, found in pieces.items()}
 
 

@@ -6,7 +6,7 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from paceline.baseline.baseline import Baseline, Wanted
-from paceline.baseline.engine import Found, Point, has_executors
+from paceline.baseline.engine import Found, Point, engine
 from paceline.baseline.kill import Kill
 from paceline.baseline.scores import scores
 from paceline.plot_style import png
@@ -61,7 +61,7 @@ class Results:
 
     def speed_up(self, point: Point) -> float | None:
         """Against the fewest executors of the same engine, model and storage."""
-        if not has_executors(point.engine):
+        if not engine(point.engine).has_executors:
             return None
         same = [each for each in self._found if _line(each) == _line(point)]
         least = min(same, key=lambda each: each.executors)
@@ -82,7 +82,8 @@ class Results:
         ]
 
     def _row(self, point: Point, found: Found) -> Sequence[str]:
-        places = (str(point.executors), point.storage) if has_executors(point.engine) else ("", "")
+        own = engine(point.engine)
+        places = (str(point.executors) * own.has_executors, point.storage * own.has_storages)
         speed_up = self.speed_up(point)
         return (
             point.engine,
@@ -110,9 +111,14 @@ class Results:
             seen.setdefault((point.engine, point.variant), (point.engine, point.variant, *cells))
         return list(seen.values())
 
-    def kills(self) -> list[str]:
-        """What became of each model in whose training an executor was killed."""
-        return [f"{point.name}: {Kill(**found['kill'])}." for point, found in self._found.items() if "kill" in found]
+    def notes(self) -> list[str]:
+        """What became of each model in whose training an executor was killed, and where a cluster gave other executors."""
+        kills = [f"{point.name}: {Kill(**found['kill'])}." for point, found in self._found.items() if "kill" in found]
+        return kills + [
+            f"{point.name}: the cluster had {found['there']} executors, so its seconds are of as many."
+            for point, found in self._found.items()
+            if found.get("there", point.executors) != point.executors
+        ]
 
     def heading(self) -> list[str]:
         """What to compare the numbers with."""
@@ -135,7 +141,7 @@ class Results:
             "PPV by class:",
             "",
             *_markdown(("engine", "model", *self._split.classes), self.classes()),
-            *[line for said in self.kills() for line in ("", said)],
+            *[line for said in self.notes() for line in ("", said)],
         ]
 
     def plain(self) -> dict[str, Any]:
@@ -157,7 +163,7 @@ class Results:
         panels: dict[str, dict[str, list[list[float]]]] = {}
         at: dict[str, dict[str, list[float]]] = {}
         for point, found in self._found.items():
-            label = f"{point.engine}, {point.storage}" if has_executors(point.engine) else point.engine
+            label = f"{point.engine}, {point.storage}" if engine(point.engine).has_storages else point.engine
             panels.setdefault(point.variant, {}).setdefault(label, []).append([found["training"]])
             at.setdefault(point.variant, {}).setdefault(label, []).append(point.executors)
         return lines(panels, at, "executors", "training (s)")

@@ -44,8 +44,8 @@ def baseline(
     engine: Annotated[
         str | None,
         typer.Option(
-            help=f"Who trains, with commas: {', '.join(_ENGINES)} (docs/choose/baselines.md); default: local,sklearn, or "
-            "submit,sklearn with --master."
+            help=f"Who trains, with commas: {', '.join(_ENGINES)} (docs/choose/baselines.md); default: "
+            "local,sklearn,paceline, or submit,sklearn,paceline with --master."
         ),
     ] = None,
     master: Annotated[
@@ -54,7 +54,9 @@ def baseline(
     conf: Annotated[
         list[str] | None, typer.Option(metavar="NAME=VALUE", help="A setting of Spark's, for spark-submit; repeatable.")
     ] = None,
-    executors: Annotated[str, typer.Option(help="Numbers of Spark's executors, with commas.")] = "1,2",
+    executors: Annotated[
+        str, typer.Option(help="Numbers of Spark's executors, and of Paceline's workers, with commas.")
+    ] = "1,2",
     storage: Annotated[
         str, typer.Option(help="Where Spark keeps the features, with commas: memory, disk.")
     ] = "memory,disk",
@@ -81,7 +83,7 @@ def baseline(
                 raise UsageError(f"--encode {encode}: expected {listed(_ENCODINGS)}.")
             wanted = Wanted(
                 papers_models() if model is None else _words(model),
-                _words(engine or ("submit,sklearn" if master else "local,sklearn")),
+                _words(engine or f"{'submit' if master else 'local'},sklearn,paceline"),
                 _numbers(executors),
                 _words(storage),
                 encoding_for(table, encode),
@@ -127,5 +129,5 @@ def _show(results: "Results", screen: "Console", folder: Path) -> None:
     for cells in rows:
         found.add_row(*cells)
     screen.print(found)
-    say("\n".join([*results.heading(), *results.kills()]))
+    say("\n".join([*results.heading(), *results.notes()]))
     say(f"Table, picture and JSON are in {folder}")

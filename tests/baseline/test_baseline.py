@@ -1,6 +1,7 @@
 """Made-up tables, the split, features, scikit-learn's models, and what is kept and told of them."""
 
 import json
+import shutil
 from dataclasses import replace
 from pathlib import Path
 
@@ -129,7 +130,7 @@ def test_ppv_is_the_share_of_right_answers():
 def trained(tmp_path_factory):
     folder = tmp_path_factory.mktemp("trained")
     baseline = Baseline("fire-like", 5_000, 0, folder)
-    assert len(list(baseline.train(ALL))) == 7
+    assert len(list(baseline.train(ALL))) == 8
     return folder
 
 
@@ -189,8 +190,8 @@ def test_a_folder_of_runs_with_other_settings_of_spark_is_refused(trained):
 @pytest.mark.parametrize(
     ("what", "told"),
     [
-        ({"models": ["forest"]}, r"--model forest: expected bayes, l1, lr or tree, or several with commas"),
-        ({"engines": ["yarn"]}, "--engine yarn: expected killed, local, paceline, sklearn, standalone or submit"),
+        ({"models": ["forest"]}, r"--model forest: expected bayes, l1, lr, ovr or tree, or several with commas"),
+        ({"engines": ["yarn"]}, "--engine yarn: expected killed, local, lockstep, paceline, sklearn, standalone or submit"),
         ({"models": ["tree", "bayes"], "engines": ["paceline"]}, "paceline has no tree or bayes: not trained. Give"),
         ({"storages": ["tape"]}, "--storage tape: expected memory or disk"),
         ({"executors": [0]}, "--executors 0: expected 1 or more"),
@@ -212,8 +213,8 @@ def test_what_there_is_not_is_refused(what, told):
 def test_an_engine_trains_the_models_that_it_has_and_says_which_it_has_not():
     wanted = Wanted(names(MODELS), ["paceline", "sklearn"], [1, 2], ["memory", "disk"])
 
-    assert {point.kind for point in wanted.points() if point.engine == "paceline"} == {"l1", "lr"}
-    assert len([point for point in wanted.points() if point.engine == "sklearn"]) == 7
+    assert {point.kind for point in wanted.points() if point.engine == "paceline"} == {"l1", "lr", "ovr"}
+    assert len([point for point in wanted.points() if point.engine == "sklearn"]) == 8
     assert wanted.lacking() == ["paceline has no bayes or tree: not trained."]
 
 
@@ -232,8 +233,8 @@ def test_taking_turns_keeps_trainings_with_the_same_features_together():
     turned = in_turns(points, 0)
 
     assert sorted(turned, key=points.index) == points
-    assert [point.storage for point in turned] == ["disk"] * 7 + ["memory"] * 7
-    assert [point.variant for point in turned[:7]] == [point.variant for point in points[:7]]
+    assert [point.storage for point in turned] == ["disk"] * 8 + ["memory"] * 8
+    assert [point.variant for point in turned[:8]] == [point.variant for point in points[:8]]
 
 
 def test_models_of_other_sizes_are_not_comparable():
@@ -247,6 +248,30 @@ def test_what_a_killed_executor_changed_is_told():
         "an executor was killed in job 3 of 5; the model of 1,688 numbers differs by at most 4e-16 of its largest number"
     )
     assert "is another" in str(Kill(3, 5, 10, None))
+
+
+def test_a_cluster_that_had_other_executors_is_told(trained, tmp_path):
+    shutil.copytree(trained, tmp_path / "own")
+    baseline = Baseline("fire-like", 5_000, 0, tmp_path / "own")
+    wanted = Wanted(["l1"], ["submit"], [1, 2], ["memory"], cluster=Cluster("spark://host:7077"))
+    found = baseline.kept.figures["sklearn, lr, L1 0.001, onehot", 0]
+    for point in wanted.points():
+        baseline.kept.add((point.name, 0), {**found, "there": 2}, 1.0)
+
+    assert Results(baseline, wanted).notes() == [
+        f"submit, lr, L1 {strength}, onehot, 1 executor, memory: the cluster had 2 executors, so its seconds are of as many."
+        for strength in ("0.0001", "0.001")
+    ]
+
+
+def test_paceline_has_workers_for_executors_and_no_storage():
+    wanted = Wanted(["ovr"], ["paceline", "lockstep"], [1, 3], ["memory", "disk"])
+
+    assert [point.name for point in wanted.points()] == [
+        f"{name}, ovr, 20 steps, onehot, {workers}"
+        for name in ("paceline", "lockstep")
+        for workers in ("1 worker", "3 workers")
+    ]
 
 
 def test_an_unknown_table_is_refused(tmp_path):

@@ -17,7 +17,7 @@ from paceline.baseline.models.lr import Lr
 from paceline.baseline.results import Results
 from paceline.core.errors import PacelineError
 
-WANTED = Wanted(["lr"], ["paceline", "sklearn"], [1], ["memory"])
+WANTED = Wanted(["lr"], ["paceline", "sklearn"], [2], ["memory"])
 
 
 def test_a_run_is_at_least_as_good_as_scikit_learn_and_both_are_in_one_table(tmp_path):
@@ -63,7 +63,7 @@ def test_a_worker_that_is_killed_in_mid_training_costs_no_accuracy(tmp_path, mon
     settings = {"epochs": 60, "svm.objective.loss": "softmax", "svm.objective.lam": 0}
     monkeypatch.setattr(Lr, "paceline", lambda self, setting, rows: settings)
     split = splits.make_up(table("fire-like"), 5_000, 0, tmp_path / "data")
-    point, is_over, logs = Point("paceline", "lr", "lr, 20 steps", "onehot"), Event(), tmp_path / "killed"
+    point, is_over, logs = Point("paceline", "lr", "lr, 20 steps", "onehot", 2), Event(), tmp_path / "killed"
     ((_, whole),) = engine("paceline").train(split, [point], tmp_path / "whole")
     killer = Thread(target=kill_a_worker, args=(logs / "paceline.log", is_over))
     killer.start()

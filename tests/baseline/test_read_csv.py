@@ -93,6 +93,8 @@ def change(lines, what):
             lines[0] = lines[0].replace(b"WORKSITE", b"SITE")
         case "class":
             lines[1:] = [re.sub(rb'^"[^"]*"', b'"DENIED"', line) for line in lines[1:]]
+        case "rows":
+            del lines[1:]
         case "bytes":
             lines[4] = lines[4].replace(b"EMPLOYER", b"EMPLOYE\xc9")
         case "number":
@@ -104,7 +106,8 @@ def change(lines, what):
     [
         ("label", "table.csv, line 1: there is no column 'CASE_STATUS', the label. It has STATUS"),
         ("column", "table.csv, line 1: there is no column 'WORKSITE'. It has"),
-        ("class", "All rows have DENIED as CASE_STATUS; expected two classes, or more"),
+        ("class", "table.csv: All rows have DENIED as CASE_STATUS; expected two classes, or more"),
+        ("rows", "table.csv: no row has a CASE_STATUS, the label. Fill the column"),
         ("bytes", "table.csv, line 5: byte 0xc9 is not UTF-8"),
         ("number", "table.csv, line 7: PREVAILING_WAGE is 'a lot'; expected a number, or an empty cell"),
     ],
@@ -133,7 +136,7 @@ def test_a_class_of_the_test_part_alone_is_refused(lines, tmp_path):
     row = 1 + int(np.flatnonzero(~is_train)[0])
     lines[row] = re.sub(rb'^"[^"]*"', b'"PENDING"', lines[row])
 
-    with pytest.raises(DataError, match=r"CASE_STATUS: the class 'PENDING' has rows in the test part alone"):
+    with pytest.raises(DataError, match=r"table.csv: CASE_STATUS: the class 'PENDING' has rows in the test part alone"):
         baseline(tmp_path, lines).split()
     assert not (tmp_path / "out").exists()
 

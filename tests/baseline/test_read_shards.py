@@ -66,7 +66,7 @@ def test_naive_bayes_is_refused_where_features_are_below_0(tmp_path):
     baseline = Baseline("shards", 0, 0, tmp_path / "out", str(tmp_path / "shards"))
 
     with pytest.raises(
-        UsageError, match=r"--model bayes: it takes no features below 0, and the shards have -2\..*lr,tree"
+        UsageError, match=r"--model bayes: it takes no features below 0, and the shards have -2\..*l1,lr,ovr,tree"
     ):
         list(baseline.train(Wanted(["bayes"], ["sklearn"], [1], ["memory"], "given")))
 

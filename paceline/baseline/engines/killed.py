@@ -12,7 +12,7 @@ from paceline.baseline.split import Split
 class Killed(Engine):
     """Each model is trained without the kill first, to compare the two; the seconds are those of the training with it."""
 
-    has_executors = True
+    has_executors = has_storages = True
 
     def check(self) -> None:
         check_spark()

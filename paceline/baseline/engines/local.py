@@ -11,7 +11,7 @@ from paceline.baseline.split import Split
 class Local(Engine):
     """Threads stand for executors; they share the memory of as many."""
 
-    has_executors = True
+    has_executors = has_storages = True
 
     def check(self) -> None:
         check_spark()

@@ -8,7 +8,7 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -23,7 +23,7 @@ from paceline.core.linear.objective import Objective
 from paceline.data.linear_model import LinearClassifier, read_linear_model
 from paceline.local.end_with_parent import tethered
 
-WORKERS, SERVERS = 2, 1
+SERVERS = 1
 RUN = "run"
 LOG = "paceline.log"
 
@@ -31,6 +31,10 @@ LOG = "paceline.log"
 class Paceline(Engine):
     """Hogwild by servers: each push is applied at once. Seconds of training are the run's own; those to start its processes,
     to write shards and to end are apart, but CPU seconds are of all."""
+
+    has_executors = True
+    executor = "worker"
+    policy: ClassVar[str] = "asp"
 
     def trains(self, model: Model) -> bool:
         return any(model.paceline(setting, 1) is not None for setting in model.variants.values())
@@ -48,7 +52,7 @@ class Paceline(Engine):
                 preparing = time.perf_counter() - start
                 for point in (point for point in points if point.encoding == name):
                     start, cpu = time.perf_counter(), _cpu_seconds()
-                    told = _run(_settings(point, split), Path(made), logs / LOG)
+                    told = _run(self._settings(point, split), point.executors, Path(made), logs / LOG)
                     whole, used = time.perf_counter() - start, _cpu_seconds() - cpu
                     start = time.perf_counter()
                     model = read_linear_model(Path(made) / told["model"])
@@ -64,21 +68,21 @@ class Paceline(Engine):
                             "testing": testing,
                             "cpu": used,
                             "confusion": _confusion(other, answers, len(split.classes)),
-                            "log_loss": _log_loss(other, margins),
+                            "log_loss": _log_loss(other, margins) if point.model.tells_chances else None,
                             "weights": not_zero(model.weights),
                         },
                     )
 
+    def _settings(self, point: Point, split: Split) -> Mapping[str, Any]:
+        rows = split.train_rows
+        own = point.model.paceline(point.setting, rows) or {}
+        return {"policy.name": self.policy, "svm.batches": rows_task.batches(rows), **own}
 
-def _settings(point: Point, split: Split) -> Mapping[str, Any]:
-    rows = split.train_rows
-    return {"svm.batches": rows_task.batches(rows), **(point.model.paceline(point.setting, rows) or {})}
 
-
-def _run(settings: Mapping[str, Any], folder: Path, log: Path) -> Mapping[str, Any]:
+def _run(settings: Mapping[str, Any], workers: int, folder: Path, log: Path) -> Mapping[str, Any]:
     """Trains on the rows in this folder; what the run says of itself. PacelineError: it failed."""
     command = tethered(sys.executable, "-m", "paceline.cli", "run", rows_task.__file__, "--json", "--fresh", "--yes")
-    command += ["--data", str(folder), "--run", RUN, "-w", str(WORKERS), "-s", str(SERVERS)]
+    command += ["--data", str(folder), "--run", RUN, "-w", str(workers), "-s", str(SERVERS)]
     for key, value in settings.items():
         command += ["--set", f"{key}={value}"]
     with log.open("ab") as output:

@@ -12,7 +12,7 @@ from paceline.baseline.split import Split
 class Standalone(Engine):
     """As the paper's worker nodes, though all of them share this machine's cores."""
 
-    has_executors = True
+    has_executors = has_storages = True
 
     def check(self) -> None:
         check_spark()

@@ -12,7 +12,7 @@ from paceline.core.errors import ConfigError
 class Submit(Engine):
     """The driver is on this machine. Executors have a core each, and the memory that Spark's settings say."""
 
-    has_executors = True
+    has_executors = has_storages = True
 
     def check(self) -> None:
         check_spark()
