@@ -238,6 +238,11 @@ class Chief:
         self._warn()
         self.settle()
 
+    def training_seconds(self) -> float:
+        """The run's so far. Takes the lock."""
+        with self.changed:
+            return self.run.phases.seconds(time.monotonic())
+
     def switch(self, policy: Options) -> None:
         """Takes a request for another policy from a caller with the run's token. Hold the lock."""
         before = self.run.policy

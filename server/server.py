@@ -22,6 +22,7 @@ from paceline.rpc.lane.call import parameter_routes
 from paceline.rpc.lane.server import LaneServer
 from paceline.rpc.malloc import tune_malloc
 from paceline.rpc.process import make_log, report_ports, serve_metrics, stop_on_signals
+from paceline.rpc.self_inflicted import inflict_own, told_by
 from paceline.rpc.watchdog import Watchdog
 from paceline.server.checked_files import Owner
 from paceline.server.chief import Chief
@@ -204,6 +205,9 @@ def serve(config: Config, told: ToldServer) -> int:
     if server.chief is not None:
         for line in rates_told(config, build_policy(config.policy)):
             say(line)
+    if told.report is None:  # no launcher is there to do it
+        seconds = server.chief.training_seconds if server.chief else told_by(told.chief, credentials)
+        inflict_own(config, name, seconds, say, told.folder)
     say("serving", port=server.port, term=server.folder.term, folder=os.fspath(told.folder))
     while not stop.wait(1.0) and server.phase is not RunPhase.FINISHED:
         if server.refusal is not None:

@@ -89,6 +89,8 @@ def deploy(
     _apply(kubectl, overlay.documents)
     servers = f"{overlay.config.servers} servers" if overlay.config.servers else "no servers but the chief"
     say(f"run {overlay.config.run} is in namespace {kubectl.namespace}: {overlay.config.workers} workers, {servers}")
+    if overlay.config.faults:
+        say(f"faults: {'; '.join(overlay.config.faults)}; each pod's log says when it inflicts its own")
     wait_until(lambda state: state.is_up, kubectl, say, seconds)
     return overlay
 

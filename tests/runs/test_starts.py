@@ -36,6 +36,14 @@ def test_a_containers_first_process_can_be_stopped_while_it_loads(module: str):
     assert done.returncode == 143, done.stderr
 
 
+def test_a_containers_process_can_kill_itself():
+    script = "import os; own = os.getpid; os.getpid = lambda: 1; import paceline.first_process; os.kill(own(), 9)"
+
+    done = subprocess.run([sys.executable, "-c", script], check=False)
+
+    assert done.returncode == 137
+
+
 @pytest.mark.parametrize(
     ("told", "by_rank"), [(ToldWorker, True), (ToldScript, True), (ToldEvaluator, False), (ToldCheck, False)]
 )

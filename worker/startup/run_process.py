@@ -12,6 +12,7 @@ from paceline.core.settings.config import Config
 from paceline.data.shards import Shards
 from paceline.rpc.malloc import tune_malloc
 from paceline.rpc.process import make_log, report_ports, serve_metrics, stop_on_signals
+from paceline.rpc.self_inflicted import inflict_own, told_by
 from paceline.worker.command_line import ToldWorker
 from paceline.worker.startup.start import Start
 from paceline.worker.startup.wait_for_shards import find_shards
@@ -38,6 +39,8 @@ def run_process(
     registry = CollectorRegistry()
     port = serve_metrics(told.metrics_port, registry, run=config.run or "", process=told.name)
     report_ports(told.report, metrics_port=port)
+    if told.report is None:  # no launcher is there to do it
+        inflict_own(config, told.name, told_by(addresses[0], start.credentials), say)
     try:
         shards = find_shards(start, stop, say) if shards is None else shards
         around = Surroundings(
