@@ -11,7 +11,6 @@ from rich.console import Console
 from paceline.comparing.compare import PLACE, compared, told
 from paceline.comparing.policies import OF_A_RUN, POLICY, points_of
 from paceline.comparing.simulated import Simulator, refuse_unlike
-from paceline.core.errors import PacelineError
 from paceline.core.settings.config import Config, Options
 from paceline.intervals import FEWEST
 from paceline.local.run_folder import RunFolder, new_name
@@ -78,7 +77,8 @@ def compare_policies(
         if going.is_stopped:
             return code
         if len(set(finished.values())) < 2:
-            raise PacelineError(f"{path}: less than two policies have a finished run, so there is nothing to compare.")
+            show(console, "Less than two policies have a finished run, so there is nothing to compare.")
+            return code
         told(compared(list(finished), measure, finished), path, as_json)
     return code
 
@@ -98,7 +98,8 @@ def _refuse(points: Sequence[Point], manner: Manner, left: list[Config], cores: 
 def _what(first: Config, manner: Manner) -> dict[str, Any]:
     """What is compared, but for the policies and the number of seeds, which may grow."""
     scene = None if manner.scene is None else manner.scene.model_dump(mode="json")
-    return {"scene": scene, "settings": first.model_dump(mode="json", exclude=set(OF_A_RUN)), "seed": first.seed}
+    settings = first.model_dump(mode="json", exclude=set(OF_A_RUN))
+    return {"kind": "simulated" if scene else "real", "scene": scene, "seed": first.seed, "settings": settings}
 
 
 def _said(policies: Sequence[str], seeds: int, first: Config, manner: Manner) -> str:
@@ -112,9 +113,7 @@ def _said(policies: Sequence[str], seeds: int, first: Config, manner: Manner) ->
             f"simulated: real gradients, virtual time, in which an equal worker takes {1000 * manner.scene.step:g} ms for a "
             "mini-batch (--real starts processes instead)"
         )
-    few = (
-        "" if seeds >= FEWEST else f"\nWith {seeds} no difference can be told from noise; --seeds {FEWEST} or more can."
-    )
+    few = "" if seeds >= FEWEST else f"\nWith less than {FEWEST} seeds no difference can be told from noise."
     return f"{runs}, {kind}{few}"
 
 

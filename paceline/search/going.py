@@ -80,19 +80,22 @@ class Going:
         return f"{point.number} of {self._count} ({told(point.values)}){fold}"
 
     def _train_here(self, todo: list[Config]) -> int:
-        for config in todo:
-            name = str(config.run)
-            folder = self._folder.run(name)
-            try:
-                self._here(config, folder)
-            except PacelineError as error:
-                self._failed(name, error.exit_code, str(error))
-            except KeyboardInterrupt:
-                self.is_stopped = True
-                return 130
-            else:
-                self._told(name, folder)
+        try:
+            for config in todo:
+                self._train_one(config, str(config.run))
+        except KeyboardInterrupt:
+            self.is_stopped = True
+            return 130
         return self._code
+
+    def _train_one(self, config: Config, name: str) -> None:
+        folder = self._folder.run(name)
+        try:
+            self._here(config, folder)
+        except PacelineError as error:
+            self._failed(name, error.exit_code, str(error))
+        else:
+            self._told(name, folder)
 
     def rows(self, grid: Grid, rounds: list[list[Point]]) -> list[Row]:
         """What each point gave in the last round that it was in."""
