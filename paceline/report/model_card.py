@@ -56,11 +56,12 @@ def _data(kept: Kept) -> list[tuple[str, str]]:
     config, manifest = kept.config, kept.manifest
     found = [("task", config.task)]
     if manifest is None:
+        if examples := kept.facts.get("train_examples"):
+            found.append(("training examples", f"{examples:,}"))
         scored = kept.scores[-1].examples if kept.scores else {}
         return [
             *found,
             *((f"{split} examples", f"{scored[split]:,}") for split in reversed(SPLITS) if split in scored),
-            ("shards", "not in the run's folder, so how the data was dealt is not known"),
         ]
     classes = manifest.classes or tuple(dict.fromkeys(name for each in manifest.shards for name in each.classes))
     recipe = manifest.recipe
@@ -120,13 +121,14 @@ def _scores(kept: Kept) -> list[Html]:
     if not kept.scores:
         return [text("Nothing was scored.", "faint")]
     best, final = kept.best, kept.scores[-1]
-    chosen = [("final version", final)] if best in (None, final) else [("final version", final), ("best version", best)]
+    chosen = [("final version", final)]
+    if best is not None and best.metrics != final.metrics:
+        chosen.append(("best version", best))
     names = list(dict.fromkeys(name for split in SPLITS for name in scores_of(final.metrics, split)))
     rows = [
-        [f"{label}, epoch {score.epoch}", split, f"{score.examples.get(split, 0):,}"]
+        [f"{label}, epoch {score.epoch}", split, f"{score.examples[split]:,}" if split in score.examples else "-"]
         + [_shown(score.metrics.get(f"{split}_{name}")) for name in names]
         for label, score in chosen
-        if score is not None
         for split in reversed(SPLITS)
         if scores_of(score.metrics, split)
     ]
@@ -153,10 +155,15 @@ def _limits(kept: Kept) -> list[str]:
         "worse; try the model on some of it first."
     ]
     if test and accuracy is not None and math.isfinite(accuracy):
-        margin = 1.96 * math.sqrt(max(accuracy * (1 - accuracy), 0.0) / test)
+        low, high = _wilson(accuracy, test)
         found.append(
-            f"With {test:,} test examples, an accuracy of {accuracy:.4f} is uncertain by about {margin:.4f} either way (95 %, "
-            "normal approximation)."
+            f"The test accuracy is of {test:,} examples: other samples of that size would mostly give {low:.4f} to {high:.4f} "
+            "(Wilson's interval, 95 %)."
+        )
+    elif kept.config.data.source == "script":
+        found.append(
+            "The script measured the scores itself (paceline.evaluate), on data that only it knows. What it calls by no other "
+            "name counts as validation here."
         )
     elif not test:
         found.append("There was no test part, so nothing says how the model does on data that chose nothing.")
@@ -166,6 +173,13 @@ def _limits(kept: Kept) -> list[str]:
         )
     found.append(f"Only one run with seed {kept.config.seed}; other seeds give other scores.")
     return found
+
+
+def _wilson(share: float, of: int, z: float = 1.96) -> tuple[float, float]:
+    """Wilson's interval of a share that was seen in so many examples [Wilson 1927]."""
+    middle = (share + z * z / (2 * of)) / (1 + z * z / of)
+    half = z / (1 + z * z / of) * math.sqrt(share * (1 - share) / of + z * z / (4 * of * of))
+    return middle - half, middle + half
 
 
 def _made_by(kept: Kept) -> list[tuple[str, str]]:

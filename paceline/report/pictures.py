@@ -19,6 +19,7 @@ LETTERS = 10.0
 """Points."""
 FEW = 3
 """With more scores than this, that of the untrained weights is left out where it is no loss: others would lie on a line."""
+FEW_POINTS = 12
 MOST_LINES = 6
 """More workers are drawn as their median, and the space between the least and the most."""
 MOST_BARS = 32
@@ -86,13 +87,21 @@ def per_worker(course: Course, figure_name: str, label: str) -> str:
         axes = figure.subplots()
         if len(course.workers) <= MOST_LINES:
             for number, worker in enumerate(course.workers):
-                axes.plot(*course.over_time(worker, figure_name), color=colour_of(number), linewidth=1.3, label=worker)
+                _curve(axes, *course.over_time(worker, figure_name), colour_of(number), worker)
         else:
             _band(axes, course, figure_name)
         _labels(axes, "training time (s)", label)
         _legend(figure)
 
     return drawn(make)
+
+
+def _curve(
+    axes: Axes, across: Sequence[float], up: Sequence[float], colour: str = COLOURS[0], label: str | None = None
+) -> None:
+    """A line, with its points where these are few: a single one would not be seen."""
+    marker = "o" if len(across) <= FEW_POINTS else ""
+    axes.plot(across, up, color=colour, linewidth=1.3, marker=marker, markersize=3.5, label=label)
 
 
 def _band(axes: Axes, course: Course, name: str) -> None:
@@ -113,7 +122,7 @@ def rate(kept: Kept) -> str:
     def make(figure: Figure) -> None:
         axes = figure.subplots()
         points = kept.course.points
-        axes.plot([each.seconds for each in points], [each.rate for each in points], color=COLOURS[0], linewidth=1.3)
+        _curve(axes, [each.seconds for each in points], [each.rate for each in points])
         axes.set_ylim(bottom=0)
         _mark_events(axes, kept)
         _labels(axes, "training time (s)", "examples per second")
@@ -132,7 +141,7 @@ def learning_rate(course: Course) -> str:
             for point in course.points
             if (value := mean(each["lr"] for each in point.figures.values() if "lr" in each)) is not None
         ]
-        axes.plot(*zip(*points, strict=True), color=COLOURS[0], linewidth=1.3)
+        _curve(axes, [epoch for epoch, _ in points], [value for _, value in points])
         axes.set_ylim(bottom=0)
         _labels(axes, "epoch", "learning rate")
 

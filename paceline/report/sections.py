@@ -3,7 +3,7 @@
 import math
 from collections.abc import Sequence
 
-from paceline.callback import flat
+from paceline.callback import LOG_PREFIX, flat
 from paceline.core.run.best_model import number, scores_of
 from paceline.core.settings.config import Config
 from paceline.core.units import size
@@ -21,6 +21,8 @@ from paceline.sharder.report.shard_set import ShardSet
 NO_COURSE = "metrics.jsonl has nothing yet, so there are no curves."
 MOST_METRICS = 3
 """Metrics that are drawn; the table has all."""
+MOST_LOGGED = 4
+"""Values that a script logs which are drawn."""
 MOST_CELLS = 2000
 """Largest heat map of classes x workers."""
 
@@ -105,8 +107,8 @@ def time_spent(kept: Kept) -> list[Html]:
         ]
     parts: list[Html] = []
     if not any(name == "compute_seconds" for name, _ in told):
-        said = "Only the time that workers waited is recorded; this Paceline's workers, or those of this kind of run, do not "
-        parts.append(text(f"{said}count computation, data, pushes and pulls.", "faint"))
+        said = "Workers of this run tell how long they waited, and not what computation, data, pushes and pulls took."
+        parts.append(text(said, "faint"))
     shown = sorted(course.workers, key=lambda name: -sum(course.sums[name].get(part, 0.0) for part, _ in told))
     shown = sorted(shown[: pictures.MOST_BARS], key=worker_order)
     if len(shown) < len(course.workers):
@@ -140,13 +142,12 @@ def staleness(kept: Kept) -> list[Html]:
         [worker, *(_figure(course.latest[worker], name) for name in ("staleness_mean", "staleness_max", "alpha"))]
         for worker in course.workers
     ]
-    drawn = [
-        picture(
-            pictures.per_worker(course, "staleness", "staleness (folds)"),
-            "staleness of each worker over time",
-            "Folds by others since the worker read its weights, at its newest push.",
-        )
-    ]
+    if not any(figures.get("staleness_max") for figures in course.latest.values()):
+        drawn, said = [], [text("Staleness is 0 all the time: each gradient was computed on the newest weights.")]
+    else:
+        caption = "Folds by others since the worker read its weights, at its newest push."
+        drawing = pictures.per_worker(course, "staleness", "staleness (folds)")
+        drawn, said = [picture(drawing, "staleness of each worker over time", caption)], []
     alphas = [value for worker in course.workers for value in course.over_time(worker, "alpha")[1]]
     if any(not math.isclose(value, 1.0) for value in alphas):
         drawn.append(
@@ -170,14 +171,18 @@ def _figure(figures: dict[str, float], name: str) -> str:
 
 
 def speed(kept: Kept) -> list[Html]:
-    """Examples per second, and the rate of the steps."""
+    """Examples per second, the rate of the steps, and what a script logs."""
     course = kept.course
     if not course.clocks:
         return []
+    logged = sorted({name for figures in course.latest.values() for name in figures if name.startswith(LOG_PREFIX)})
     drawn = [picture(pictures.rate(kept), "examples per second over time")]
     if course.has("lr"):
         caption = "The effective one: what the servers' steps took, after lr_scale, schedule and warm-up."
         drawn.append(picture(pictures.learning_rate(course), "learning rate by epoch", caption))
+    for name in logged[:MOST_LOGGED]:
+        label = name.removeprefix(LOG_PREFIX)
+        drawn.append(picture(pictures.per_worker(course, name, label), f"{label} over time", "Logged by the script."))
     events = [[f"{event.seconds:.1f}", event.said] for event in course.events if "again" not in event.said]
     return [beside(*drawn), *([table(Table(("time (s)", "change"), events))] if events else [])]
 
@@ -188,7 +193,7 @@ def sent_bytes(kept: Kept) -> list[Html]:
     if not course.clocks:
         return []
     servers = [(f"server-{each['server']}", each.get("figures") or {}) for each in course.last.get("servers", [])]
-    servers = [(name, figures) for name, figures in servers if figures]
+    servers = [(name, figures) for name, figures in servers if figures and kept.config.servers]
     known = [worker for worker in course.workers if SENT in course.sums[worker]]
     if not known:
         return [text("The workers of this run do not count the bytes that they send and receive.", "faint")]
