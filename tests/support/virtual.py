@@ -60,7 +60,8 @@ class Cluster(Network):
         self.servers += [Server(self, index) for index in range(config.servers)]
         self.run = Run(config)
         self.run.ready(0.0)
-        self.journal = json.dumps(self.run.state())
+        self.journal = ""
+        self._save()
         self._published = 0
         self._calls: dict[int, tuple[Known, Box]] = {}
         """Of followers that wait for news."""
@@ -86,7 +87,8 @@ class Cluster(Network):
 
     def publish(self) -> None:
         """As server/chief.py: writes down who counts, then tells the servers; rounds wait until all have the view."""
-        self.journal = json.dumps(self.run.state())
+        if self._mark() != self._saved:
+            self._save()
         first, view = self.servers[0], self.run.membership.view
         if view.number == self._published:
             return
@@ -96,6 +98,16 @@ class Cluster(Network):
             first.deliver(first.slice.keep_rounds_open(open_from))
         first.follow(view)
         self._spread()
+
+    def _mark(self) -> tuple[object, ...]:
+        """What the chief saves anew when it changes."""
+        run, members = self.run, self.run.membership
+        back, warnings = run.common_snapshots.back.number, len(run.warnings.found)
+        return members.view.number, run.phase, sum(members.incarnations.values()), back, warnings
+
+    def _save(self) -> None:
+        self._saved = self._mark()
+        self.journal = json.dumps(self.run.state())
 
     def hear(self, server: Server, term: int, known: Known, box: Box) -> None:
         """As FollowView: a follower reports, and gets its news as soon as there is any."""
@@ -168,6 +180,7 @@ class Cluster(Network):
                 if open_from is not None:
                     first.deliver(first.slice.keep_rounds_open(open_from))
             self._report_own()
+            self._save()
         first.versions.bring_good_weights()
         self.run.divergence.reported(0, first.versions.stored, first.versions.spared)
         self.run.look_after_good(self.now)

@@ -1,6 +1,7 @@
 """A server in virtual time: the real slice, the boxes of those who wait for its replies, and its last snapshot."""
 
 import copy
+import json
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
@@ -372,9 +373,9 @@ class Server(SliceSnapshots):
     def _copied(self, taken: Taken) -> Kept:
         found = taken.snapshot
         found.copies.finish()
-        weights = found.state.weights.copy()
+        weights, table = found.state.weights.copy(), json.loads(json.dumps(found.state.table))
         taken.model_slice.release(found.weights)
-        return Kept(replace(copy.deepcopy(found.state), weights=weights), self._folds_taken)
+        return Kept(replace(found.state, weights=weights, table=table), self._folds_taken)
 
     def _written(self, kept: Kept | None) -> None:
         if kept is None or kept is not self._being_written:

@@ -33,7 +33,7 @@ class Recovery:
     def snapshot(self) -> Snapshot:
         """The same, without a wait for copies: weights are pinned, and what changes in place is still to be copied."""
         clocks, half, gathered = self._clocks, self._half, self._folding.sum
-        table = {worker: asdict(entry) for worker, entry in clocks.table.items()}
+        table = {worker: entry.facts() for worker, entry in clocks.table.items()}
         open_round = gathered.contributors if gathered is not None else {}
         for worker, examples in open_round.items():
             table[worker]["clock"] -= 1

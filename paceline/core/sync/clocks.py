@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import Any
 
 from paceline.core.values import Outcome, Push, Seat, Verdict, View, worker_order
 
@@ -25,6 +26,10 @@ class Entry:
     """The slice's version when the last push was counted."""
     examples: int = 0
     """Training examples behind all of its pushes."""
+
+    def facts(self) -> dict[str, Any]:
+        """Its plain values by name; asdict would copy each deeply, in ten times as long."""
+        return {name: getattr(self, name) for name in self.__slots__}
 
 
 class Clocks:
