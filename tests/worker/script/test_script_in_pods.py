@@ -9,7 +9,7 @@ import pytest
 import yaml
 
 from paceline.variables import CONNECT
-from tests.support.processes import QUIET, Cluster, Process
+from tests.support.processes import QUIET, TORCH, Cluster, Process, forker_of
 
 pytest.importorskip("torch")
 SCRIPT = """
@@ -37,7 +37,7 @@ def started(cluster: Cluster, name: str, **told: Any) -> Process:
     }
     inherited = {key: value for key, value in os.environ.items() if not key.startswith("PACELINE_")}
     environment = inherited | QUIET | {CONNECT: json.dumps(whereabouts | told)}
-    process = Process(name, ["-m", "paceline.worker.script"], cluster.folder, environment)
+    process = Process(name, ["-m", "paceline.worker.script"], cluster.folder, environment, forker_of(TORCH))
     cluster.processes.append(process)
     return process
 
