@@ -18,7 +18,8 @@ WORTH = 0.25
 
 class BusyServer(Cause):
     """Evidence: exchanges take much of the workers' time, and a server's CPU time is near all there is, or what it needs for a
-    push of each worker, if that is long, is more than half of a step's computation. The setting: more servers, or fewer pushes."""
+    push of each worker, if that is long, is more than half of a step's computation. The setting: more servers, or fewer
+    pushes."""
 
     def look(self, evidence: Evidence) -> Finding | None:
         busiest, share = evidence.busiest, evidence.share("exchange")

@@ -1,0 +1,1 @@
+"""Tasks in which something is wrong, for experiments/planted_causes.py."""
