@@ -12,6 +12,7 @@ from paceline.terminal import say
 if TYPE_CHECKING:
     from paceline.local.explained import Explained
     from paceline.local.run_folder import RunFolder
+    from paceline.simulator.other_policies import Predicted
 
 Namespace = Annotated[
     str | None, typer.Option("--namespace", "-n", help="Instead of RUN: namespace of a run on Kubernetes.")
@@ -47,15 +48,27 @@ def doctor(name: Run = None, namespace: Namespace = None, as_json: Json = False)
 
 def _lines(folder: "RunFolder", found: "Explained") -> list[str]:
     """For people."""
+    from paceline.simulator.other_policies import told
     from paceline.watch.evidence import said
 
     when = "just now" if found.is_training else "over all of it"
     spent = ", ".join(f"{part} {share:.0%}" for part, share in found.time.items())
     lines = [f"run {folder.name}, {when}: the workers' time went into {spent}."] if spent else []
     lines += [said(each, folder.name if found.is_training else "") for each in found.findings]
+    if predicted := _predicted(found):
+        lines.append(told(predicted, found.evidence.config.policy.name, found.evidence.age))
     if not found.findings:
         lines.append(f"run {folder.name}: nothing is wrong with it, as far as its figures go.")
     return lines + found.notes
+
+
+def _predicted(found: "Explained") -> "list[Predicted]":
+    """What other policies would have given, of a run that has lost time; nothing of others."""
+    from paceline.simulator.other_policies import other_policies
+
+    lost = [each for each in found.findings if each.share < 1]
+    evidence = found.evidence
+    return other_policies(evidence, found.examples, found.epochs, evidence.age) if lost and found.examples else []
 
 
 def _plain(folder: "RunFolder", found: "Explained") -> dict[str, Any]:
@@ -75,5 +88,6 @@ def _plain(folder: "RunFolder", found: "Explained") -> dict[str, Any]:
             }
             for each in found.findings
         ],
+        "predicted": [{"policy": each.policy, "seconds": round(each.seconds, 3)} for each in _predicted(found)],
         "notes": found.notes,
     }

@@ -22,6 +22,10 @@ class Explained:
     evidence: Evidence
     is_training: bool
     """It is of the run's last seconds."""
+    examples: int
+    """Of the training data; 0 where that is not known."""
+    epochs: float
+    """That it has trained for."""
     notes: list[str]
     """What could not be looked at, in sentences."""
 
@@ -38,12 +42,19 @@ def explain_run(folder: RunFolder, connect: Connect = RemoteChief) -> Explained:
     now = _present(folder, connect)
     if now is not None and now["phase"] == "training":
         recent = filter(None, map(look_of, folder.newest_statuses()))
-        return Explained(Causes(config, recent).of(now), evidence_of([now], config), True, looks.notes(now))
+        found = Causes(config, recent).of(now)
+        return Explained(found, evidence_of([now], config), True, *_trained(now), looks.notes(now))
     evidence = evidence_of(looks, config)
     last = looks.last
     if last is None:
         raise DataError(looks.why_empty())
-    return Explained(causes(evidence), evidence, False, looks.notes(last))
+    return Explained(causes(evidence), evidence, False, *_trained(last), looks.notes(last))
+
+
+def _trained(look: Look) -> tuple[int, float]:
+    """Examples of the training data, and epochs so far; zeros where the run does not say it."""
+    epochs = float(look.get("epoch", 0.0))
+    return round(look.get("examples", 0) / epochs) if epochs > 0 else 0, epochs
 
 
 def _present(folder: RunFolder, connect: Connect) -> Look | None:
