@@ -37,13 +37,16 @@ PLANTED = {
     "slow-worker": Planted("slow_worker", "digits -w 4 -s 2 --policy bsp --epochs 8 --slow 3=5x"),
     "slow-link": Planted("slow_link", "digits -w 4 -s 2 --policy bsp --epochs 8 --fault 'link worker-1=2Mbit,25ms'"),
     "busy-server": Planted(
-        "busy_server", "PLANTED/large_layer.py -w 4 -s 1 --policy asp --epochs 4 --set batch_size=256"
+        "busy_server",
+        "PLANTED/large_layer.py -w 4 -s 1 --policy asp --epochs 4 --set optimizer.name=adam --set optimizer.lr=0.0001",
     ),
     "slow-data": Planted("slow_data", "PLANTED/slow_prepare.py -w 2 -s 2 --policy bsp --epochs 8"),
     "full-disk": Planted(
         "full_disk", "digits -w 2 -s 1 --policy bsp --epochs 40 --set batch_size=256", fills_disk=True
     ),
-    "small-batch": Planted("small_batch", "digits -w 2 -s 2 --policy asp --epochs 4 --set batch_size=2"),
+    "small-batch": Planted(
+        "small_batch", "digits -w 2 -s 2 --policy asp --epochs 4 --set batch_size=2 --set optimizer.lr=0.005"
+    ),
     "high-rate": Planted("high_rate", "digits -w 2 -s 1 --policy bsp --epochs 4 --set optimizer.lr=100"),
     "alpha-floor": Planted("alpha_floor", "digits -w 2 -s 1 --policy shat --epochs 20 --set policy.reading=difference"),
     "large-slice": Planted(

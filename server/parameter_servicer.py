@@ -187,10 +187,12 @@ class ParameterServicer:
             lane_port=self.lane_port,
         )
 
-    def count(self, head: pb.PushHead, update: Update, values: Vector | None, is_there: IsThere) -> Reply | None:
-        """Hands a complete push to the slice."""
+    def count(
+        self, head: pb.PushHead, update: Update, values: Vector | None, is_there: IsThere, waited: float = 0.0
+    ) -> Reply | None:
+        """Hands a complete push to the slice. `waited`: time that it has waited for others' already (seconds)."""
         base = Base(head.base_term, head.base_version)
-        now, manner = time.monotonic(), Manner(tuple(head.rates), tuple(head.untouched))
+        now, manner = time.monotonic() - waited, Manner(tuple(head.rates), tuple(head.untouched))
         push = Push(head.worker, head.incarnation, head.clock, update, head.examples, base, head.view, now, manner)
         return self._driver.push(push, values, is_there)
 
@@ -198,7 +200,7 @@ class ParameterServicer:
         """The answer to a push that was counted before."""
         return self._driver.ask(head.worker, head.incarnation, head.clock, is_there)
 
-    def take_buffer(self, worker: str, is_there: IsThere) -> Vector:
+    def take_buffer(self, worker: str, is_there: IsThere) -> tuple[Vector, float]:
         return self._driver.take_buffer(worker, is_there)
 
     def give_back(self, worker: str, values: Vector) -> None:
@@ -287,7 +289,8 @@ class _PartsOfPush:
         self._servicer = servicer
         self._head = head
         self._is_there = is_there
-        self._buffer: Vector | None = servicer.take_buffer(head.worker, is_there)
+        self._buffer: Vector | None
+        self._buffer, self._waited = servicer.take_buffer(head.worker, is_there)
         self._assembly = Assembly(head.worker, self._buffer, load_codec(head.codec or "none"))
 
     def place(self, offset: int, length: int) -> memoryview | None:
@@ -301,7 +304,8 @@ class _PartsOfPush:
         self._assembly.check_complete()
         values = self._buffer
         self._buffer = None
-        reply = self._servicer.count(self._head, Dense(self._assembly.values), values, self._is_there)
+        dense = Dense(self._assembly.values)
+        reply = self._servicer.count(self._head, dense, values, self._is_there, self._waited)
         return self._servicer.reply(self._head, reply, wants_weights)
 
     def close(self) -> None:

@@ -36,6 +36,8 @@ class SliceDriver(SliceSnapshots):
         """Called under the lock after a push is counted."""
         self.counted = 0
         """Pushes that this process has counted."""
+        self.fold_times = [0.0, 0.0]
+        """Time in the slice for them, and CPU time of it (seconds)."""
         self._buffers: AssemblyBuffers | None = None
         self._pushes = WaitingPushes(self.changed)
         self._pulls = WaitingPulls(self.changed)
@@ -169,12 +171,14 @@ class SliceDriver(SliceSnapshots):
             return before is Phase.EMPTY
 
     # pushes
-    def take_buffer(self, worker: str, is_there: IsThere) -> Vector:
-        """Waits for an array in which to assemble the worker's push; Overloaded if none becomes free."""
+    def take_buffer(self, worker: str, is_there: IsThere) -> tuple[Vector, float]:
+        """Waits for an array in which to assemble the worker's push; Overloaded if none becomes free. Returns it with the time
+        in which a round's sum waited for other workers' pushes, which come before it (seconds)."""
         start = time.monotonic()
         self._metrics.queue.inc()
         try:
             with self.changed:
+                is_in_turn = self.model_slice.next_in_order() in (None, worker)
                 values = wait_until(
                     self.changed,
                     lambda: self._pool.take(worker, self.model_slice.next_in_order()),
@@ -186,7 +190,7 @@ class SliceDriver(SliceSnapshots):
             self._metrics.queue_seconds.observe(time.monotonic() - start)
         if values is None:
             raise Overloaded(f"No buffer for {worker}'s push became free within {LONGEST_WAIT:g} s. Send it again.")
-        return values
+        return values, 0.0 if is_in_turn else time.monotonic() - start
 
     def give_back(self, worker: str, values: Vector) -> None:
         """Gives up the push that was assembled there."""
@@ -301,14 +305,17 @@ class SliceDriver(SliceSnapshots):
         """Hands the push to the slice, once no reader is so slow that its fold would need more memory."""
         if self.model_slice.crowded:
             return None
-        start = time.monotonic()
+        start, used = time.monotonic(), time.thread_time()
         replies = self.model_slice.push(push)
         call.is_counted = True
         self.counted += 1
         self._pushes.expect(push.worker, call)
         if values is not None:
             self._pool.hand(push.worker, values)
-        self._metrics.fold.observe(time.monotonic() - start)
+        passed = time.monotonic() - start
+        self.fold_times[0] += passed
+        self.fold_times[1] += time.thread_time() - used
+        self._metrics.fold.observe(passed)
         switch = self.model_slice.switch
         self._metrics.trains(self.config.policy.name if switch is None else switch.policy["name"])
         self._metrics.saw(push.worker)

@@ -7,6 +7,7 @@ from typing import Any
 
 from paceline.core.explain.cause import Finding, causes
 from paceline.core.explain.evidence import ENOUGH, Evidence, ServerTime, WorkerTime
+from paceline.core.fault import LINK_SECONDS
 from paceline.core.run.warnings import RunWarning
 from paceline.core.settings.config import Config, Options
 from paceline.v1.run_service_pb2 import StatusReply
@@ -65,6 +66,8 @@ class _Summed:
         self._alphas: dict[str, list[float]] = {}
         self._look: Look = {"seconds": 0.0, "workers": [], "servers": [], "warnings": []}
         self._members = 0
+        self._far: set[str] = set()
+        """Workers on machines that are named."""
         if since is not None:
             self.add(since)
             self._workers, self._servers, self._alphas = {}, {}, {}
@@ -78,6 +81,8 @@ class _Summed:
                 self._add_server(server["server"], server.get("figures") or {})
         for worker in look["workers"]:
             self._add_worker(worker["worker"], worker["figures"])
+            if worker.get("host"):
+                self._far.add(worker["worker"])
 
     def _add_worker(self, name: str, figures: Mapping[str, float]) -> None:
         now = {part: sum(figures.get(figure, 0.0) for figure in names) for part, names in _SPENT.items()}
@@ -127,6 +132,7 @@ class _Summed:
                 yield WorkerTime(
                     name=name,
                     **sums,
+                    has_link=name in self._far or LINK_SECONDS in figures[name],
                     staleness=figures[name].get("staleness_mean", 0.0),
                     alpha=sum(alphas) / len(alphas) if alphas else None,
                 )

@@ -47,6 +47,8 @@ class Cast:
         self.driver.view(View(1, {f"worker-{index}": Seat(1, 0) for index in range(workers)}))
         self.clocks = {f"worker-{index}": 0 for index in range(workers)}
         self.threads = ThreadPoolExecutor(8)
+        self.waited = dict[str, float]()
+        """How long each worker's last push waited for its turn."""
 
     def push(
         self, worker: str, incarnation: int = 1, repeat: bool = False, is_there: Callable[[], bool] = always
@@ -56,7 +58,7 @@ class Cast:
         push = Push(worker, incarnation, clock, Dense(np.empty(0)), 1, Base(1, self.driver.model_slice.version), 0, 0.0)
 
         def work() -> Reply | None:
-            values = self.driver.take_buffer(worker, is_there)
+            values, self.waited[worker] = self.driver.take_buffer(worker, is_there)
             values[:] = -1.0
             update = Dense(values)
             own = Push(worker, incarnation, clock, update, push.examples, push.base, push.view, push.time)
@@ -182,11 +184,20 @@ def test_a_caller_that_goes_away_while_it_waits_for_a_buffer_frees_its_thread(
 ) -> None:
     play = cast("asp", 2)
     monkeypatch.setattr(waiting_calls, "_LOOK", 0.005)
-    arrays = [play.driver.take_buffer("worker-0", always) for _ in range(2)]
+    arrays = [play.driver.take_buffer("worker-0", always)[0] for _ in range(2)]
     with pytest.raises(TryAgain, match="gone away"):
         play.push("worker-1", is_there=lambda: False).result(timeout=10)
     play.driver.give_back("worker-0", arrays[0])
     assert reply_of(play.push("worker-1", repeat=True)).weights.version == 1
+
+
+def test_a_push_that_waits_for_its_turn_has_waited_for_others(cast: Stage) -> None:
+    play = cast("bsp", 4)
+    late = [play.push(f"worker-{rank}") for rank in (1, 2, 3)]
+    play.until(lambda: play.driver._metrics.queue._value.get() > 0)
+    for reply in (play.push("worker-0"), *late):
+        play.driver.release(reply_of(reply).weights)
+    assert max(play.waited.values()) > 0 == play.waited["worker-0"]
 
 
 def test_a_reader_gets_exactly_the_version_it_waits_for(cast: Stage) -> None:

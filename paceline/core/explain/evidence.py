@@ -32,6 +32,8 @@ class WorkerTime:
     """Bytes sent and received."""
     staleness: float = 0.0
     """Mean of its pushes (folds)."""
+    has_link: bool = False
+    """Whether it is known to reach servers over a network: on a machine of its own, or over an emulated link."""
     alpha: float | None = None
     """Mean weight of the global model in its mixes (ratio); None where it is not known."""
 
@@ -56,7 +58,7 @@ class ServerTime:
     name: str
     seconds: float = 0.0
     busy: float = 0.0
-    """CPU time (seconds)."""
+    """Time at work (seconds)."""
     pushes: float = 0.0
     slice_bytes: int = 0
     disk_trouble: str = ""
@@ -64,12 +66,12 @@ class ServerTime:
 
     @property
     def load(self) -> float:
-        """CPU time by time (ratio)."""
+        """Time at work by time (ratio); several threads may make it more than 1."""
         return self.busy / self.seconds if self.seconds else 0.0
 
     @property
     def service(self) -> float:
-        """CPU time of a push (seconds)."""
+        """Time at work for a push (seconds)."""
         return self.busy / self.pushes if self.pushes else 0.0
 
 

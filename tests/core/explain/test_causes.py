@@ -141,8 +141,10 @@ def test_large_pushes_over_a_slow_link_are_to_be_coded() -> None:
 def test_a_slow_network_of_all_is_named_where_servers_are_idle(
     exchange: float, traffic: float, load: float, is_named: bool
 ) -> None:
-    all_alike = [worker(rank, exchange=exchange, traffic=traffic) for rank in range(4)]
+    all_alike = [worker(rank, exchange=exchange, traffic=traffic, has_link=True) for rank in range(4)]
     assert (named(run(*all_alike, servers=[server(load=load)])) == ["slow_link"]) is is_named
+    here = [replace(each, has_link=False) for each in all_alike]
+    assert not causes(run(*here, servers=[server(load=load)]))  # on one machine there is no network
 
 
 # data

@@ -10,7 +10,7 @@ MOST = 0.5
 SLOW = 30e6
 """Bytes a second that a network of 1 Gbit/s carries with ease (it has 125e6)."""
 IDLE = 0.2
-"""CPU time by time of the busiest server, below which it does not explain them (ratio)."""
+"""Time at work by time of the busiest server, below which it does not explain them (ratio)."""
 
 
 class SlowLink(Cause):
@@ -33,8 +33,8 @@ class SlowLink(Cause):
         each, traffic = evidence.each("exchange"), evidence.traffic
         if evidence.share("exchange", within=OWN) < MOST or evidence.busiest.load >= IDLE:
             return None
-        if not evidence.busiest.seconds:  # not known yet
-            return None
+        if not evidence.busiest.seconds or not any(worker.has_link for worker in evidence.workers):
+            return None  # not known yet, or all on one machine
         if traffic >= SLOW * each if traffic >= LARGE else each < LATE:
             return None
         share = evidence.share("exchange")

@@ -1,0 +1,122 @@
+"""What statuses are evidence of: whole runs with restarts in them, and the last seconds of one that trains."""
+
+from typing import Any
+
+import pytest
+
+from paceline.core.settings.config import Config, Options
+from paceline.v1 import run_service_pb2 as pb
+from paceline.watch.chief_status import plain
+from paceline.watch.evidence import Causes, evidence_of, look_of, restarts
+
+CONFIG = Config(workers=4, servers=1, policy=Options(name="bsp"), batch_size=256)
+
+
+def status(at: float, steps: int, slow: float = 0.02, *, phase: str = "training", **more: Any) -> pb.StatusReply:
+    """After `at` seconds and so many steps, of which those of worker-3 computed for `slow` seconds, and the others waited."""
+    workers = [
+        pb.WorkerStatus(
+            worker=f"worker-{rank}",
+            member=True,
+            incarnation=1,
+            figures={
+                "steps": steps,
+                "compute_seconds": steps * (slow if rank == 3 else 0.02),
+                "data_seconds": steps * 0.001,
+                "push_seconds": steps * 0.002,
+                "pull_seconds": steps * 0.001,
+                "wait_seconds": steps * (0.0 if rank == 3 else slow - 0.02),
+                "sent_bytes": steps * 4e4,
+                "alpha": 1.0,
+            },
+        )
+        for rank in range(4)
+    ]
+    figures = pb.ServerFigures(seconds=at + 30, busy_seconds=0.1 * at, pushes=4 * steps, slice_bytes=4000)
+    servers = [pb.ServerStatus(server=0, term=1, figures=figures)]
+    policy = '{"name": "bsp"}'
+    return pb.StatusReply(run="one", phase=phase, seconds=at, workers=workers, servers=servers, policy=policy, **more)
+
+
+def test_a_whole_run_is_the_sum_of_all_looks_and_servers_count_from_the_first() -> None:
+    looks = [plain(status(at, 10 * at)) for at in range(1, 11)]
+    found = evidence_of(looks, CONFIG)
+    assert found.seconds == found.age == 10
+    assert found.workers[0].steps == 100
+    assert found.workers[0].exchange == pytest.approx(0.3)
+    assert found.workers[0].traffic == pytest.approx(4e6)
+    assert (found.servers[0].seconds, found.servers[0].pushes) == (9, 360)
+    assert found.servers[0].load == pytest.approx(0.1)
+    assert found.members == 4
+
+
+def test_a_process_that_was_started_again_counts_from_nothing() -> None:
+    before, after = plain(status(10, 100)), plain(status(12, 20))
+    after["servers"][0]["figures"]["seconds"] = 2.0
+    found = evidence_of([before, after], CONFIG)
+    assert found.workers[0].steps == 120
+    assert found.servers[0].seconds == 2
+
+
+def test_a_worker_of_few_steps_is_no_evidence() -> None:
+    assert not evidence_of([plain(status(1, 4))], CONFIG).workers
+
+
+def test_the_policy_is_the_one_in_force() -> None:
+    look = plain(status(1, 10)) | {"policy": '{"name": "ssp", "bound": 7}'}
+    assert evidence_of([look], CONFIG).config.policy == Options(name="ssp", bound=7)
+
+
+def test_starts_of_all_processes_are_a_resumed_runs_and_no_restarts() -> None:
+    look = plain(status(1, 10))
+    assert restarts(look) == {}
+    for process in (*look["workers"], *look["servers"]):
+        process["incarnation" if "incarnation" in process else "term"] = 3
+    assert restarts(look) == {}
+    look["workers"][2]["incarnation"] = 5
+    assert restarts(look) == {"worker-2": 2}
+
+
+def test_a_slow_worker_is_news_once_within_ten_seconds() -> None:
+    causes, news = Causes(CONFIG), []
+    for half in range(1, 21):
+        news.append(causes.news(status(half / 2, 5 * half, slow=0.1)))
+    told = [(index, line) for index, lines in enumerate(news) for line in lines]
+    ((index, line),) = told
+    assert index < 20
+    assert "waiting for worker-3, whose steps take 5.0 times as long" in line
+    assert line.endswith("Now: paceline set one policy=asp")
+
+
+def test_a_worker_that_becomes_slow_late_is_found_by_the_last_seconds() -> None:
+    causes = Causes(CONFIG)
+    for at in range(1, 601):
+        assert not causes.news(status(at, 40 * at))
+    late = plain(status(610, 24000 + 90))
+    for worker in late["workers"]:
+        worker["figures"]["compute_seconds"] = 24000 * 0.02 + 90 * (0.1 if worker["worker"] == "worker-3" else 0.02)
+        worker["figures"]["wait_seconds"] = 0.0 if worker["worker"] == "worker-3" else 90 * 0.08
+    (found,) = causes.of(late)
+    assert found.cause == "slow_worker"
+    assert not causes.whole()  # of all of the run it is nothing
+
+
+def test_nothing_is_said_before_and_after_the_training_and_of_older_releases() -> None:
+    causes = Causes(CONFIG)
+    assert not causes.news(status(3, 60, slow=0.1))  # too early
+    assert not causes.news(status(30, 300, slow=0.1, phase="scoring"))
+    old = status(31, 310, slow=0.1)
+    for worker in old.workers:
+        del worker.figures["steps"]
+    assert not causes.news(old)
+
+
+def test_a_chief_that_came_back_with_less_begins_anew() -> None:
+    causes = Causes(CONFIG)
+    causes.news(status(30, 300))
+    assert [each.cause for each in causes.of(plain(status(12, 120, slow=0.1)))] == ["slow_worker"]
+
+
+@pytest.mark.parametrize("value", [None, 3, {}, {"phase": "training"}, plain(status(1, 1)) | {"workers": [{}]}])
+def test_what_is_no_status_is_none(value: Any) -> None:
+    assert look_of(value) is None
