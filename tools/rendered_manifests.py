@@ -10,6 +10,8 @@ import yaml
 
 FOLDER = Path(__file__).resolve().parent.parent / "k8s" / "rendered"
 FILE = FOLDER / "demo.yaml"
+_LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+"""libyaml's, which takes a sixth of the time, where it is there."""
 HEAD = """# The overlay demo as one file, with autostop. Made by `python -m tools.rendered_manifests`; don't edit it.
 #   kubectl create namespace paceline
 #   kubectl -n paceline create secret generic paceline-token --from-literal=token="$(openssl rand -hex 32)"
@@ -24,7 +26,7 @@ def render(folder: Path) -> str:
 
 def objects(text: str) -> list[dict[str, Any]]:
     """The objects of a stream of YAML documents; how another kubectl lays them out makes no difference."""
-    return [found for found in yaml.safe_load_all(text) if found]
+    return [found for found in yaml.load_all(text, _LOADER) if found]
 
 
 def is_fresh() -> bool:
