@@ -7,9 +7,6 @@ from paceline.server.slice_driver import SliceDriver
 from paceline.server.snapshots import Snapshots
 from paceline.v1 import run_service_pb2 as pb
 
-_MOST = 20.0
-"""Times as long that work is believed to take on a machine that has too much to do: clocks are not exact."""
-
 
 class OwnFigures:
     """Counts from its making on. Reads what others write, so any thread may ask."""
@@ -25,17 +22,12 @@ class OwnFigures:
         """Something else that this server writes."""
         self._troubles.append(trouble)
 
-    def _stretch(self) -> float:
-        """How many times as long its work takes as it would with a core of its own, as far as its folds show."""
-        passed, used = self._driver.fold_times
-        return min(_MOST, max(1.0, passed / used)) if used > 0 else 1.0
-
     def message(self) -> pb.ServerFigures:
         """As of now."""
         plan = self._driver.plan
         return pb.ServerFigures(
             seconds=time.monotonic() - self._began,
-            busy_seconds=self._stretch() * (time.process_time() - self._used),
+            busy_seconds=time.process_time() - self._used,
             slice_bytes=0 if plan is None else 4 * plan.lengths[self._driver.index],
             pushes=self._driver.counted,
             checkpoint_seconds=self._snapshots.seconds,

@@ -2,7 +2,7 @@
 
 from paceline.tasks.builtin.digits import data
 
-SETTINGS = {"epochs": 10, "batch_size": 64, "optimizer": {"name": "sgd", "lr": 0.1, "momentum": 0.9}}
+SETTINGS = {"epochs": 10, "batch_size": 64, "optimizer": {"name": "sgd", "lr": 0.001, "momentum": 0.9}}
 __all__ = ["SETTINGS", "data", "model"]
 
 

@@ -643,7 +643,7 @@ class ServerFigures(_message.Message):
     seconds: _builtins.float
     """Since its start (seconds)."""
     busy_seconds: _builtins.float
-    """In which it was at work: its CPU time, stretched by what its folds waited for a CPU core (seconds)."""
+    """CPU time that it has taken (seconds): on a machine that has too much to do, its work takes longer."""
     slice_bytes: _builtins.int
     """Weights of its slice (bytes)."""
     pushes: _builtins.int

@@ -41,6 +41,29 @@ def test_a_run_that_learns_has_no_warnings(first: subprocess.CompletedProcess[st
     assert json.loads(lines[-1])["warnings"] == []
 
 
+def test_a_run_in_which_nothing_is_wrong_has_no_cause(first: subprocess.CompletedProcess[str], place: Path) -> None:
+    assert "cause:" not in first.stdout
+    assert json.loads((place / "runs/short/run.json").read_text())["causes"] == []
+
+
+def test_a_slow_worker_is_named_while_the_run_trains_and_at_its_end(place: Path) -> None:
+    words = ("digits", "-w", "2", "-s", "1", "--policy", "bsp", "--epochs", "3", "--slow", "1=5x", "--run", "slow")
+    run = paceline("run", *words, cwd=place)
+    lines = run.stdout.splitlines()
+    told = [
+        number for number, line in enumerate(lines) if line.startswith("cause:") and "worker-1, whose steps" in line
+    ]
+    assert len(told) == 2, run.stdout + run.stderr
+    assert lines[told[0]].endswith("Now: paceline set slow policy=asp")
+    elapsed = [float(line.split("elapsed ")[1].split(" s")[0]) for line in lines[: told[0]] if "elapsed" in line]
+    assert max(elapsed) < 10
+    assert any(line.startswith("Next, try policy=asp: paceline run") for line in lines)
+
+    found = json.loads(paceline("explain", "slow", "--json", cwd=place).stdout)
+    assert [each["cause"] for each in found["causes"]] == ["slow_worker"]
+    assert {each["policy"] for each in found["predicted"]} == {"asp", "ssp:3", "backup:1"}
+
+
 def test_three_lines_of_plain_torch_load_the_model(
     first: subprocess.CompletedProcess[str], place: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -58,7 +58,7 @@ class ServerTime:
     name: str
     seconds: float = 0.0
     busy: float = 0.0
-    """Time at work (seconds)."""
+    """CPU time (seconds)."""
     pushes: float = 0.0
     slice_bytes: int = 0
     disk_trouble: str = ""
@@ -66,12 +66,12 @@ class ServerTime:
 
     @property
     def load(self) -> float:
-        """Time at work by time (ratio); several threads may make it more than 1."""
+        """CPU time by time (ratio); several threads may make it more than 1."""
         return self.busy / self.seconds if self.seconds else 0.0
 
     @property
     def service(self) -> float:
-        """Time at work for a push (seconds)."""
+        """CPU time for a push (seconds)."""
         return self.busy / self.pushes if self.pushes else 0.0
 
 

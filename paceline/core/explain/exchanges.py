@@ -16,7 +16,7 @@ as computing."""
 SMALL = 32
 """Examples of a worker's push up to which they are few: with more, computing takes longer, and a larger batch helps less."""
 SERVICE = 0.005
-"""Time at work of a server for a push above which it is their size that costs, not their number (seconds)."""
+"""CPU time of a server for a push above which it is their size that costs, not their number (seconds)."""
 
 
 def is_of_one_link(evidence: Evidence) -> bool:

@@ -9,15 +9,15 @@ from paceline.core.run.advice import Advice
 MOST = 0.4
 """Share of the time outside of waiting that goes into exchanges at least."""
 FULL = 0.6
-"""Time at work by time from which on a server is the bottleneck (ratio): its calls come in bursts."""
+"""CPU time by time from which on a server is the bottleneck (ratio): its calls come in bursts."""
 HALF = 0.5
-"""Time at work of a server for a push of each worker, by a step's computation: it then can't be done aside (ratio)."""
+"""CPU time of a server for a push of each worker, by a step's computation: it then can't be done aside (ratio)."""
 WORTH = 0.25
 """Share of all the workers' time that is worth another server."""
 
 
 class BusyServer(Cause):
-    """Evidence: exchanges take much of the workers' time, and a server is at work nearly all the time, or what it needs for a
+    """Evidence: exchanges take much of the workers' time, and a server computes nearly all the time, or what it needs for a
     push of each worker, if that is long, is more than half of a step's computation. The setting: more servers, or fewer
     pushes."""
 

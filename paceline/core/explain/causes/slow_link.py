@@ -10,7 +10,7 @@ MOST = 0.5
 SLOW = 30e6
 """Bytes a second that a network of 1 Gbit/s carries with ease (it has 125e6)."""
 IDLE = 0.2
-"""Time at work by time of the busiest server, below which it does not explain them (ratio)."""
+"""CPU time by time of the busiest server, below which it does not explain them (ratio)."""
 
 
 class SlowLink(Cause):

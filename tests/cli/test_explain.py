@@ -1,0 +1,67 @@
+"""`paceline explain` and `paceline doctor`: what they print, and how they end."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from paceline.cli.explain import doctor, explain
+from tests.local.test_explained import folder, trained
+
+
+@pytest.fixture(autouse=True)
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def test_it_says_where_the_time_went_the_cause_and_what_other_policies_give(
+    here: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder(here, *trained(), exit_code=0)
+    explain("one")
+    told = " ".join(capsys.readouterr().out.split())
+    assert told.startswith("run one, over all of it: the workers' time went into compute ")
+    assert "cause: 77% of the 3 other workers' time went into waiting for worker-3" in told
+    assert "By simulation of these figures the same epochs take: asp about " in told
+    assert told.endswith("bsp has taken 30 s.")
+
+
+def test_a_program_gets_one_object(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    folder(here, *trained(), exit_code=0)
+    explain(None, as_json=True)
+    found = json.loads(capsys.readouterr().out)
+    assert found["causes"][0]["settings"] == ["policy=asp"]
+    assert found["causes"][0]["share"] == pytest.approx(0.58, abs=0.01)
+    assert [each["policy"] for each in found["predicted"]][-1] == "ssp:3"
+
+
+def test_the_doctor_of_a_run_of_this_machine_says_the_same(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    folder(here, *trained(slow=0.021), exit_code=0)
+    doctor()
+    assert "run one: nothing is wrong with it, as far as its figures go." in capsys.readouterr().out
+
+
+def test_a_run_that_is_not_there_ends_it_with_the_names_of_others(
+    here: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder(here, exit_code=0)
+    with pytest.raises(SystemExit) as end:
+        explain("two")
+    assert end.value.code == 64
+    assert "There is no run 'two' in" in capsys.readouterr().err
+
+
+def test_a_folder_without_figures_ends_it_with_what_to_do(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    folder(here, exit_code=1)
+    with pytest.raises(SystemExit) as end:
+        explain("one")
+    assert end.value.code == 65
+    assert "it has not trained. Train it, or look into" in " ".join(capsys.readouterr().err.split())
+
+
+def test_a_run_on_kubernetes_has_no_name_here(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as end:
+        doctor("one", namespace="mine")
+    assert end.value.code == 64
+    assert "is found by its namespace: paceline doctor -n NAMESPACE" in " ".join(capsys.readouterr().err.split())
