@@ -1,6 +1,7 @@
 """The digits, whose examples take 30 ms a mini-batch to prepare."""
 
 import time
+from typing import Any
 
 from paceline.tasks.builtin.digits import data, model
 from paceline.tasks.builtin.digits import prepare as prepare_digits
@@ -9,7 +10,7 @@ SETTINGS = {"epochs": 10, "batch_size": 64, "optimizer": {"name": "sgd", "lr": 0
 __all__ = ["SETTINGS", "data", "model", "prepare"]
 
 
-def prepare(features, labels, rng):
+def prepare(features: Any, labels: Any, rng: Any) -> Any:
     """As the digits', only late."""
     time.sleep(0.03)
     return prepare_digits(features, labels, rng)
