@@ -8,6 +8,7 @@ from paceline.core.run.best_model import number
 from paceline.core.run.scoring import Score
 from paceline.core.run.warnings import RunWarning
 from paceline.local.run_folder import RunFolder
+from paceline.report.report import write_report
 from paceline.trained.export import export
 from paceline.trained.run_model import Trained
 from paceline.watch.recoveries import Recovery
@@ -85,6 +86,11 @@ class Result:
         return {"mean": mean("staleness_mean"), "max": largest} | {
             name: mean(name) for name in ("wait_seconds", "alpha")
         }
+
+    def report(self, path: str | Path | None = None) -> Path:
+        """Writes one HTML page on the run (`paceline report`) to this file, or to report.html in its folder, and says where
+        it is. ConfigError: matplotlib is not installed; DiskError: it can't be written."""
+        return write_report(self._place, None if path is None else Path(path)).path
 
     @cached_property
     def model(self) -> "torch.nn.Module":

@@ -70,6 +70,26 @@ def test_the_result_tells_every_epoch_and_what_the_policy_did(trained: tuple[str
     assert result.seconds > 0
 
 
+def test_the_report_of_a_real_run_has_all_that_was_recorded(
+    trained: tuple[str, paceline.Result], tmp_path: Path
+) -> None:
+    _, result = trained
+
+    page = result.report(tmp_path / "page.html").read_text()
+
+    assert f"test accuracy {result.metrics['test_accuracy']:.4f}" in page
+    for said in (
+        "time of each worker by what it did",
+        "staleness of each worker",
+        "python ",
+        "torch ",
+        "received a step",
+    ):
+        assert said in page
+    for lacks in ("older Paceline", "is damaged", "do not count", "do not tell"):
+        assert lacks not in page
+
+
 def test_the_model_is_the_one_that_was_scored(trained: tuple[str, paceline.Result]) -> None:
     from paceline.data.shards import open_shards
     from paceline.tasks.builtin import digits

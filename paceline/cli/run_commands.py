@@ -70,7 +70,7 @@ def report(
         from paceline.local.run_folder import find_run
         from paceline.report.report import write_report
 
-        say("\n".join(write_report(find_run(name), out)))
+        say("\n".join(write_report(find_run(name), out).lines))
 
 
 def stop(name: Run = None, address: ChiefAddress = None, token_file: TokenFile = None, tls: Tls = None) -> None:

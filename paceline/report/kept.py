@@ -9,15 +9,18 @@ from typing import Any, TypeVar
 from safetensors import SafetensorError, safe_open
 
 from paceline.core.errors import DataError
+from paceline.core.explain.cause import Finding, causes
 from paceline.core.run.best_model import Measure, measure_of, scores_of
 from paceline.core.run.scoring import Score
 from paceline.core.run.warnings import RunWarning
 from paceline.core.settings.config import Config
 from paceline.data.manifest import Manifest, read_manifest
+from paceline.local.explained import Looks
 from paceline.local.faults import Inflicted
 from paceline.local.lost_pushes import Lost
 from paceline.local.run_folder import RunFolder
 from paceline.report.course import Course, read_course
+from paceline.watch.evidence import evidence_of
 from paceline.watch.recoveries import Recovery
 
 T = TypeVar("T")
@@ -37,6 +40,8 @@ class Kept:
     """Of the model's tensors by name; empty where no model is kept."""
     manifest: Manifest | None
     """Of the shards, where they are kept."""
+    findings: list[Finding] = field(default_factory=list)
+    """What made it slow or worse, what costs most first (`paceline explain`)."""
     troubles: list[str] = field(default_factory=list)
     """What can't be read, each with what to do."""
 
@@ -112,7 +117,8 @@ def read_kept(folder: RunFolder) -> Kept:
     facts = tried(lambda: _facts(folder.path / "run.json"), {})
     shapes = tried(lambda: _shapes(folder.models / "last.safetensors"), {})
     manifest = tried(lambda: read_manifest(folder.shards) if folder.shards.exists() else None, None)
-    return Kept(folder, config, facts, course, shapes, manifest, troubles)
+    findings = tried(lambda: causes(evidence_of(Looks(folder), config)), [])
+    return Kept(folder, config, facts, course, shapes, manifest, findings, troubles)
 
 
 def _facts(path: Path) -> dict[str, Any]:

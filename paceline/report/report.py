@@ -1,6 +1,7 @@
 """`paceline report RUN`: writes the page."""
 
 from pathlib import Path
+from typing import NamedTuple
 
 from paceline.core.errors import DiskError
 from paceline.core.run.best_model import result
@@ -14,10 +15,18 @@ from paceline.report.kept import Kept, read_kept
 PAGE = "report.html"
 
 
-def write_report(folder: RunFolder, out: Path | None = None) -> list[str]:
-    """Writes the page to `out`, or to report.html in the run's folder, and returns what to tell the user. It reads the
-    folder alone: of a run that goes on or was broken off the page says so and shows what is there. ConfigError where the
-    folder's settings can't be read, or matplotlib is not installed; DiskError where `out` can't be written."""
+class Written(NamedTuple):
+    """A page that is there."""
+
+    path: Path
+    lines: list[str]
+    """What to tell the user."""
+
+
+def write_report(folder: RunFolder, out: Path | None = None) -> Written:
+    """Writes the page to `out`, or to report.html in the run's folder. It reads the folder alone: of a run that goes on or
+    was broken off the page says so and shows what is there. ConfigError where the folder's settings can't be read, or
+    matplotlib is not installed; DiskError where `out` can't be written."""
     kept = read_kept(folder)
     with needing("The report"):
         from paceline.report.sections import sections
@@ -31,7 +40,7 @@ def write_report(folder: RunFolder, out: Path | None = None) -> list[str]:
     except (OSError, DiskError) as error:
         raise DiskError(f"{_why(error, place)} Give another file with -o.") from error
     unfinished = [] if kept.is_finished else [how_it_ended(kept)]
-    return [*unfinished, *kept.troubles, f"The report is {place}."]
+    return Written(place, [*unfinished, *kept.troubles, f"The report is {place}."])
 
 
 def _place(folder: RunFolder, out: Path | None) -> Path:
@@ -49,7 +58,8 @@ def _top(kept: Kept) -> list[Html]:
     warned = [text(str(each), "warning") for each in kept.warnings if not each.passed]
     passed = [text(f"{each} It has passed.", "faint") for each in kept.warnings if each.passed]
     troubles = [text(each, "warning") for each in kept.troubles]
-    return [text(how_it_ended(kept), "result"), *troubles, numbers(_numbers(kept)), *warned, *passed]
+    causes = [text(str(each), "warning") for each in kept.findings if not each.is_warned]
+    return [text(how_it_ended(kept), "result"), *troubles, numbers(_numbers(kept)), *causes, *warned, *passed]
 
 
 def how_it_ended(kept: Kept) -> str:

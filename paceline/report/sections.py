@@ -125,7 +125,8 @@ def time_spent(kept: Kept) -> list[Html]:
         + [_milliseconds(course, worker)]
         for worker in course.workers
     ]
-    return [*parts, drawn, table(Table(heads, rows, "In numbers"))]
+    more = text(f"paceline explain {kept.folder.name} says what another policy would give.", "faint")
+    return [*parts, drawn, more, table(Table(heads, rows, "In numbers"))]
 
 
 def _milliseconds(course: Course, worker: str) -> str:

@@ -16,7 +16,7 @@ from paceline.search import points_in_process
 from paceline.search.grid import Grid, told
 from paceline.search.jobs import Job, run_jobs
 from paceline.search.points import Point
-from paceline.search.results import ACCURACY, LOSS, Results, Row, measured, row_of
+from paceline.search.results import Results, Row, measured, row_of
 from paceline.search.search_folder import SearchFolder
 from paceline.terminal import show
 
@@ -51,12 +51,15 @@ class Going:
         """By the run's name, why it failed."""
         self._entered: set[str] = set()
         """Names of the runs that were finished, or to be done."""
+        self._has_folds = False
+        """Whether a point is several runs."""
         self._code = 0
         self.is_stopped = False
         """By Ctrl-C or SIGTERM."""
 
     def run(self, engine: str, points: list[Point]) -> int:
         """Makes the shards that runs need, then the runs; or trains in this process. The exit code."""
+        self._has_folds = any(len(point.configs) > 1 for point in points)
         todo = unfinished(points, self._folder)
         names = {str(config.run): self._called(point, config) for point in points for config in point.configs}
         self._names |= names
@@ -112,7 +115,8 @@ class Going:
 
     def halved(self, rows: list[Row], points: list[Point], count: int) -> list[int]:
         """Says which points go on, the best first, to the round of these points. Their numbers."""
-        results = Results(rows, by=self._by)
+        folds = len(points[0].configs)
+        results = Results(rows, folds if folds > 1 else None, self._by)
         results.check()
         last = max(row.round for row in rows)
         numbers = [row.number for row in results.ranked if row.round == last][:count]
@@ -158,8 +162,10 @@ class Going:
         """Says what a finished run gave."""
         found = measured(folder)
         assert found is not None
-        wanted = [f"test_{self._by.name}"] if self._by else []
-        name = next((name for name in (*wanted, ACCURACY, LOSS) if name in found.metrics), None)
+        splits = ("test",) if self._has_folds else ("validation", "test")
+        wanted = [*([self._by.name] if self._by else []), "accuracy", "loss"]
+        names = [f"{split}_{metric}" for split in splits for metric in wanted]
+        name = next((name for name in names if name in found.metrics), None)
         score = f"{name.replace('_', ' ')} {found.metrics[name]:.4f}" if name else "not scored"
         spent = f"{found.epochs:.1f} epochs, {found.seconds:.1f} s"
         show(self._console, f"{self._kind} {self._names[run]}: {score}, {spent}")

@@ -1,14 +1,14 @@
 """The results of a search as a picture: a heat map where two keys vary, a line where one does. Needs matplotlib."""
 
 import textwrap
+from collections.abc import Mapping, Sequence
 from typing import Any
 
-import matplotlib as mpl
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from paceline.plot_style import COLOURS, FAINT, INK, STYLE, png
+from paceline.plot_style import COLOURS, FAINT, INK, Drawn, colour_of, drawn, marker_of, styled, svg
 from paceline.search.grid import Grid, shown
 from paceline.search.results import ACCURACY, FAILED, Results, Row
 
@@ -22,14 +22,29 @@ DARK = 0.55
 """Colours with less green than this are dark, so the text on them is white (ratio)."""
 
 
-def draw(grid: Grid, results: Results) -> bytes | None:
-    """The picture as the content of a PNG file; None where no key varies, or more than two."""
+def draw(grid: Grid, results: Results) -> Drawn | None:
+    """The picture; None where no key varies, or more than two."""
     kinds = {1: _line, 2: _heat_map}
     kind = kinds.get(len(grid.varied))
     if kind is None or results.best is None:
         return None
-    with mpl.rc_context(STYLE):
-        return png(kind(grid, results))
+    with styled():
+        return drawn(kind(grid, results))
+
+
+def draw_curves(curves: Mapping[str, tuple[Sequence[float], Sequence[float]]], label: str) -> str:
+    """The SVG of a metric over epochs, a line for each of these points."""
+    with styled(10):
+        figure = Figure(figsize=(5.4, 3.2), layout="constrained")
+        axes = figure.subplots()
+        for number, (name, (epochs, values)) in enumerate(curves.items()):
+            colour, marker = colour_of(number), marker_of(number)
+            axes.plot(epochs, values, color=colour, marker=marker, markersize=3.5, linewidth=1.3, label=name)
+        axes.set_xlabel("epoch")
+        axes.set_ylabel(label)
+        axes.grid(axis="y", color=FAINT, alpha=0.3)
+        figure.legend(loc="outside upper left", frameon=False, ncols=4, fontsize=9)
+        return svg(figure)
 
 
 def _heat_map(grid: Grid, results: Results) -> Figure:
@@ -52,7 +67,7 @@ def _heat_map(grid: Grid, results: Results) -> Figure:
         text = (FAILED if row.failed else row.error or "-") if np.isnan(scores[y, x]) else f"{scores[y, x]:.4f}"
         weight = "bold" if row is results.best else "normal"
         dark = not np.isnan(scores[y, x]) and image.cmap(image.norm(scores[y, x]))[1] < DARK
-        colour = "white" if dark else INK
+        colour = "white" if dark else "black"  # on whatever page
         axes.text(x, y, text, ha="center", va="center", color=colour, fontsize=10, weight=weight)
     axes.set_xticks(range(len(columns)), _labels(columns))
     axes.set_yticks(range(len(rows)), _labels(rows))
@@ -76,9 +91,9 @@ def _line(grid: Grid, results: Results) -> Figure:
     label = "this search" + (f" (mean and standard deviation of {results.folds} folds)" if results.folds else "")
     axes.errorbar(places, scores, spread, marker="o", color=COLOURS[0], capsize=4, label=label)
     _mark_best(axes, results, scores)
-    if results.measure == ACCURACY and any(row.paper for row in results.rows):
+    if results.tested == ACCURACY and any(row.paper for row in results.rows):
         paper = [row.paper.accuracy if row.paper else np.nan for row in results.rows]
-        axes.plot(places, paper, "s--", color=COLOURS[1], label="the paper")
+        axes.plot(places, paper, "s--", color=COLOURS[1], label="the paper, on test data")
     axes.set_xticks(places, _labels(values))
     axes.set_xlabel(key)
     axes.set_ylabel(_measure(results))
@@ -106,7 +121,7 @@ def _title(results: Results) -> str:
 
 
 def _measure(results: Results) -> str:
-    return results.measure.replace("_", " ") + (" (ratio)" if results.measure == ACCURACY else "")
+    return results.measure.replace("_", " ") + (" (ratio)" if results.tested == ACCURACY else "")
 
 
 def _labels(values: list[Any]) -> list[str]:

@@ -20,6 +20,11 @@ from paceline.local.run_folder import RunFolder
 from paceline.search.grid import Published, shown
 
 ACCURACY, LOSS = "test_accuracy", "test_loss"
+BY_TEST = (
+    "No validation part was kept, so points are compared by their test scores: the best one's is better than new data will "
+    "give. Cross-validate (--folds 5), or keep test data of your own apart."
+)
+BY_FOLDS = "Points are compared by the mean over the folds, each scored on the part that it did not train on."
 NOT_RUN, FAILED = "not run", "failed"
 
 
@@ -119,14 +124,36 @@ class Results:
 
     def check(self) -> None:
         """ConfigError where runs have been scored, but not by what points are compared by."""
-        names = {name for row in self.rows for run in row.runs for name in scores_of(run.metrics, "test")}
+        names = {name for row in self.rows for run in row.runs for name in scores_of(run.metrics, self.split)}
         if self.by is not None and names:
             self.by.check(names, "--by")
 
     @property
+    def split(self) -> str:
+        """The part of the data that points are compared by: that for validation. Test scores are compared with folds, where
+        they are of the part that was left out, and where runs kept nothing for validation."""
+        scored = [run.metrics for row in self.rows for run in row.runs if run.metrics]
+        has_validation = all(scores_of(metrics, "validation") for metrics in scored)
+        return "validation" if scored and has_validation and not self.folds else "test"
+
+    @property
     def measure(self) -> str:
-        """What points are compared by, on the test data; accuracy while nothing is scored."""
+        """What points are compared by, like 'validation_accuracy'."""
+        return f"{self.split}_{self._measure.name}"
+
+    @property
+    def tested(self) -> str:
+        """The same on the test data, which chooses nothing where there is another part."""
         return f"test_{self._measure.name}"
+
+    @property
+    def how_chosen(self) -> str:
+        """By what the best point is the best one, in a sentence or two."""
+        if self.folds:
+            return BY_FOLDS
+        if self.split == "test":
+            return BY_TEST
+        return f"The best point is chosen by its {_words(self.measure)}; test scores choose nothing."
 
     @property
     def is_larger_better(self) -> bool:
@@ -161,7 +188,7 @@ class Results:
         ]
 
     def _rank(self, row: Row) -> tuple[float, ...]:
-        score, loss = row.mean(self.measure), row.mean(LOSS)
+        score, loss = row.mean(self.measure), row.mean(f"{self.split}_loss")
         assert score is not None
         return row.round, self._measure.sign * score, -math.inf if loss is None or math.isnan(loss) else -loss
 
@@ -180,6 +207,7 @@ class Results:
         best = self.best
         return {
             "measure": self.measure,
+            "chosen": self.how_chosen,
             "folds": self.folds,
             "best": best.number if best else None,
             "points": [self._plain(row) for row in self.rows],
@@ -187,7 +215,7 @@ class Results:
 
     def table(self, title: str) -> Table:
         """For people."""
-        header, cells = self._cells()
+        header, cells = self.cells()
         found = Table(title=title, caption="* the best one", box=box.SIMPLE_HEAD, pad_edge=False, collapse_padding=True)
         for name in header:
             found.add_column(name, justify="right", overflow="fold")
@@ -197,12 +225,12 @@ class Results:
 
     def markdown(self) -> str:
         """The same table, and below it why points have failed, and what went wrong in others."""
-        header, cells = self._cells()
+        header, cells = self.cells()
         lines = [header, ["---"] * len(header), *cells]
         escaped = [[cell.replace("|", "\\|").replace("\n", " ") for cell in line] for line in lines]
         table = "".join(f"| {' | '.join(line)} |\n" for line in escaped)
         errors = [f"\nPoint {row.number} failed: {row.error}\n" for row in self.rows if row.failed]
-        told = [f"\n{line}\n" for line in (*filter(None, [self.cost]), *self.warnings())]
+        told = [f"\n{line}\n" for line in (self.how_chosen, *filter(None, [self.cost]), *self.warnings())]
         return "".join([table, "\n\\* the best one\n", *errors, *told])
 
     def warnings(self) -> list[str]:
@@ -224,7 +252,7 @@ class Results:
             "point": row.number,
             "values": row.values,
             "best": row is self.best,
-            **{name: row.mean(name) for name in dict.fromkeys((ACCURACY, LOSS, self.measure))},
+            **{name: row.mean(name) for name in dict.fromkeys((ACCURACY, LOSS, self.tested, self.measure))},
             "deviation": row.deviation(self.measure),
             "epochs_trained": row.epochs,
             "examples_trained": row.examples,
@@ -235,18 +263,22 @@ class Results:
             "warnings": [asdict(each) for each in row.warnings],
         }
 
-    def _cells(self) -> tuple[list[str], list[list[str]]]:
+    def cells(self) -> tuple[list[str], list[list[str]]]:
         """The header, and the texts of each row."""
         keys = list(self.rows[0].values)
-        measure = self.measure.replace("_", " ")
         papers = any(row.paper for row in self.rows)
         columns = [("point", [f"{row.number}{'*' * (row is self.best)}" for row in self.rows])]
         columns += [(key, [shown(row.values[key]) for row in self.rows]) for key in keys]
         columns.append(
-            (measure, [FAILED if row.failed else row.error or _number(row.mean(self.measure), 4) for row in self.rows])
+            (
+                _words(self.measure),
+                [FAILED if row.failed else row.error or _number(row.mean(self.measure), 4) for row in self.rows],
+            )
         )
         if self.folds:
             columns.append(("sd", [_number(row.deviation(self.measure), 4) for row in self.rows]))
+        if self.split != "test":
+            columns.append((_words(self.tested), [_number(row.mean(self.tested), 4) for row in self.rows]))
         if papers:
             columns.append(("paper", [_number(row.paper.accuracy if row.paper else None, 4) for row in self.rows]))
         columns.append(("epochs trained", [_number(row.epochs, 1) for row in self.rows]))
@@ -309,6 +341,10 @@ def _sum(values: Sequence[float | None]) -> float | None:
 
 def _flat(value: Any) -> Any:
     return json.dumps(value) if isinstance(value, list | dict | bool) else value
+
+
+def _words(name: str) -> str:
+    return name.replace("_", " ")
 
 
 def _number(value: float | None, digits: int) -> str:

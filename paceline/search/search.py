@@ -27,7 +27,7 @@ from paceline.search.search_folder import SEARCHES, SearchFolder, open_search
 from paceline.tasks.missing_data import refuse_missing_data
 from paceline.terminal import show
 
-PICTURE = "results.png"
+PICTURE, PAGE = "results.png", "results.html"
 ENGINES = ("runs", "local")
 """What trains the points: real runs, or this process (linear models only)."""
 
@@ -90,12 +90,12 @@ def search(
         size = size or (len(rounds[0]) if halving else None)
         results = Results(going.rows(grid, rounds), folds, measure, size)
         results.check()
-        _write(folder, grid, results, console)
+        _write(folder, grid, results, first, console)
     if as_json:
         print(json.dumps({"folder": str(path), "exit_code": code, **results.plain()}))
     else:
         console.print(results.table(f"{first.task}, {first.policy.name}"))
-        for line in (*filter(None, [results.cost]), *results.warnings()):
+        for line in (results.how_chosen, *filter(None, [results.cost]), *results.warnings()):
             show(console, line)
         show(console, _last(results, path, code))
     return code
@@ -185,19 +185,22 @@ def _at_a_time(config: Config, cores: int) -> int:
     return max(1, cores // (config.workers + config.servers))
 
 
-def _write(folder: SearchFolder, grid: Grid, results: Results, console: Console) -> None:
+def _write(folder: SearchFolder, grid: Grid, results: Results, config: Config, console: Console) -> None:
     plain = json.dumps(results.plain(), indent=1) + "\n"
     for name, text in (("md", results.markdown()), ("csv", results.csv()), ("json", plain)):
         folder.write(folder.path / f"results.{name}", "the results", text.encode())
     if not is_installed("matplotlib"):
-        show(console, f"No picture. {lacks('matplotlib', 'It')}")
+        show(console, f"No picture and no page. {lacks('matplotlib', 'They')}")
         return
+    from paceline.search.page import page_of
     from paceline.search.pictures import draw
 
     is_whole = results.full is None and grid.drawn is None
     picture = draw(grid, results) if is_whole else None
     if picture is not None:
-        folder.write(folder.path / PICTURE, "the picture", picture)
+        folder.write(folder.path / PICTURE, "the picture", picture.png)
+    page = page_of(folder, results, config, picture)
+    folder.write(folder.path / PAGE, "the page", page.encode())
 
 
 def _last(results: Results, path: Path, code: int) -> str:
@@ -208,6 +211,6 @@ def _last(results: Results, path: Path, code: int) -> str:
     best = results.best
     if best is None:
         return f"no point has a score. {ending}"
-    return f"{ending}\nbest: point {best.number} ({told(best.values)}), {results.measure.replace('_', ' ')} " + (
-        f"{best.mean(results.measure):.4f}"
-    )
+    score, test = best.mean(results.measure), best.mean(results.tested)
+    tested = f", {results.tested.replace('_', ' ')} {test:.4f}" if results.split != "test" and test is not None else ""
+    return f"{ending}\nbest: point {best.number} ({told(best.values)}), {results.measure.replace('_', ' ')} {score:.4f}{tested}"

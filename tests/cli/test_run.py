@@ -111,6 +111,17 @@ def test_status_tells_the_accuracy_of_the_newest_run(first: subprocess.Completed
     assert f"test accuracy {found['accuracy']:.4f}" == first.stdout.splitlines()[-1]
 
 
+def test_report_writes_a_page_on_the_newest_run_and_refuses_what_is_none(
+    first: subprocess.CompletedProcess[str], place: Path
+) -> None:
+    done, wrong = paceline("report", "-o", "page.html", cwd=place), paceline("report", "runs", cwd=place)
+
+    assert (done.returncode, done.stdout, done.stderr) == (0, "The report is page.html.\n", "")
+    assert first.stdout.splitlines()[-1] in (place / "page.html").read_text()
+    assert wrong.returncode == 64
+    assert "There is no run 'runs'" in wrong.stderr
+
+
 def test_a_run_that_can_not_learn_ends_soon_says_why_and_what_to_try(place: Path) -> None:
     run = paceline(
         "run", "digits", "-w", "2", "-s", "1", "--run", "wild", "--set", "optimizer.lr=1e9", "--json", cwd=place
