@@ -1,7 +1,8 @@
 """A whole run in separate processes, forked in a moment: its start takes a second. They work in parallel, and their links have
 a known speed where that is asked for (paceline/reproduce/network.py)."""
 
-from collections.abc import Mapping
+import time
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from multiprocessing.connection import Connection
@@ -19,10 +20,13 @@ from paceline.reproduce.team import LOOPBACK, Team
 from paceline.server.command_line import ToldServer
 from paceline.server.server import Server
 from paceline.sharder.sharding import make_shards
+from paceline.v1 import parameter_service_pb2 as pb
 from paceline.worker.module_worker import Worker
 from paceline.worker.scoring.module_scorer import ModuleScorer
 from paceline.worker.surroundings import Surroundings
 from paceline.worker.training.model_and_gradient import use_threads
+from paceline.worker.training.status_and_metrics import Progress
+from paceline.worker.training.step_result import Step
 
 SERVERS = "servers"
 """The node of all servers and of the evaluator; each worker's has the worker's name."""
@@ -41,6 +45,19 @@ class Outcome:
 
 
 @dataclass(frozen=True, slots=True)
+class Stepped:
+    """One clock of a worker (seconds)."""
+
+    lasted: float
+    """From the end of the one before; of the first one, from the first computation."""
+    computed: float
+    waited: float
+    """For the others, by the policy; of several servers, the longest."""
+    staleness: int
+    """Of its push (versions)."""
+
+
+@dataclass(frozen=True, slots=True)
 class Worked:
     """What one worker did."""
 
@@ -51,6 +68,7 @@ class Worked:
     """Of these, what it did not compute in: values were on their way, or others waited for."""
     traffic: Traffic | None
     """None: it shares the machine's link."""
+    trace: list[Stepped]
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,13 +124,46 @@ def _work(
     registry = CollectorRegistry()
     around = Surroundings(config=config, name=name, addresses=addresses, registry=registry)
     worker = Worker(around, open_shards(shards), listen=(host, 0))
+    trace = _Trace(worker.progress)
     worker.run()
 
     idle, busy = (
         sum(registry.get_sample_value("paceline_worker_step_seconds_sum", {"phase": phase}) or 0.0 for phase in phases)
         for phases in (("exchange", "wait"), ("data", "compute"))
     )
-    pipe.send(Worked(worker.progress.clock, idle + busy, idle, None if host == LOOPBACK else traffic()))
+    pipe.send(Worked(worker.progress.clock, idle + busy, idle, None if host == LOOPBACK else traffic(), trace.steps))
+
+
+class _Trace:
+    """Notes each step that a worker's loop reports."""
+
+    def __init__(self, progress: Progress) -> None:
+        self.steps: list[Stepped] = []
+        self._computes = 0.0
+        self._ended = 0.0
+        self._computed, self._stepped = progress.computed, progress.stepped
+        progress.computed = self.computed  # type: ignore[method-assign]
+        progress.stepped = self.stepped  # type: ignore[method-assign]
+
+    def computed(self, examples: int, seconds: float) -> None:
+        self._computes += seconds
+        self._ended = self._ended or time.monotonic() - seconds
+        self._computed(examples, seconds)
+
+    def stepped(
+        self,
+        clock: int,
+        epoch: int,
+        step: Step | None,
+        heads: Sequence[pb.PullHead],
+        alpha: float,
+        pulled: float | None = None,
+    ) -> None:
+        now = time.monotonic()
+        waited, staleness = max(head.waited for head in heads), max(head.staleness for head in heads)
+        self.steps.append(Stepped(now - self._ended, self._computes, waited, staleness))
+        self._computes, self._ended = 0.0, now
+        self._stepped(clock, epoch, step, heads, alpha, pulled)
 
 
 def _score(pipe: "Connection[Any, Any]", host: str, config: Config, folder: Path, addresses: list[str]) -> None:
