@@ -2,6 +2,8 @@
 
 import gc
 import signal
+import subprocess
+from collections import Counter
 from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import ExitStack
 from pathlib import Path
@@ -30,6 +32,8 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
+    if hasattr(config.option, "loadscopereorder"):  # pytest-xdist's own order: files of many tests first
+        config.option.loadscopereorder = False
     for file in config.getoption("--own"):
         own.add(Path(file))
 
@@ -53,6 +57,22 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     if names := {Path(file).stem for file in config.getoption("--own")}:
         config.hook.pytest_deselected(items=[item for item in items if not own.is_about(item, names)])
         items[:] = [item for item in items if own.is_about(item, names)]
+    _longest_first(items)
+
+
+def _longest_first(items: list[pytest.Item]) -> None:
+    """Files that start processes, then the others, each with those of many tests first: so the last ones are short, and no
+    core waits long for the other one."""
+    files = {item.path: getattr(item, "module", None) for item in items}
+    tests = Counter(item.path for item in items)
+    slow = {path for path, module in files.items() if _starts_processes(module)}
+    items.sort(key=lambda item: (item.path not in slow, -tests[item.path]))
+
+
+def _starts_processes(module: object) -> bool:
+    """Whether it uses what starts them."""
+    used = vars(module).values() if module is not None else ()
+    return any(value is subprocess or getattr(value, "__module__", "") == "tests.support.processes" for value in used)
 
 
 class Ledger(Optimizer):
