@@ -120,7 +120,7 @@ def of_kind(found, *kinds):
 def run_of(found):
     """What pods read as run.yaml."""
     return next(
-        yaml.safe_load(each["data"]["run.yaml"]) for each in of_kind(found, "ConfigMap") if "run.yaml" in each["data"]
+        objects(each["data"]["run.yaml"])[0] for each in of_kind(found, "ConfigMap") if "run.yaml" in each["data"]
     )
 
 
