@@ -114,10 +114,10 @@ def read_kept(folder: RunFolder) -> Kept:
         troubles.append(
             f"{course.damaged:,} lines of {folder.metrics} can't be read; the curves are those of the other lines."
         )
-    facts = tried(lambda: _facts(folder.path / "run.json"), {})
-    shapes = tried(lambda: _shapes(folder.models / "last.safetensors"), {})
+    facts = tried(lambda: _facts(folder.path / "run.json"), dict[str, Any]())
+    shapes = tried(lambda: _shapes(folder.models / "last.safetensors"), Shapes())
     manifest = tried(lambda: read_manifest(folder.shards) if folder.shards.exists() else None, None)
-    findings = tried(lambda: causes(evidence_of(Looks(folder), config)), [])
+    findings = tried(lambda: causes(evidence_of(Looks(folder), config)), list[Finding]())
     return Kept(folder, config, facts, course, shapes, manifest, findings, troubles)
 
 

@@ -1,9 +1,9 @@
 """The report's curves and bars; only this module needs matplotlib. Each is small enough for a phone."""
 
-import math
 from collections.abc import Callable, Mapping, Sequence
 from statistics import median
 
+import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import StrMethodFormatter
@@ -76,8 +76,10 @@ def scores(kept: Kept, metric: str, by_time: bool) -> str:
 
 def _is_wide(axes: Axes) -> bool:
     """Whether a log scale shows more: all values are above 0, and far apart."""
-    values = [value for line in axes.lines for value in line.get_ydata() if math.isfinite(value)]
-    return bool(values) and min(values) > 0 and max(values) > 10 * min(values)
+    drawn_values = [np.asarray(line.get_ydata(), dtype=float) for line in axes.lines]
+    values = np.concatenate(drawn_values) if drawn_values else np.empty(0)
+    values = values[np.isfinite(values)]
+    return bool(values.size) and bool(values.min() > 0) and bool(values.max() > 10 * values.min())
 
 
 def per_worker(course: Course, figure_name: str, label: str) -> str:

@@ -144,11 +144,11 @@ def staleness(kept: Kept) -> list[Html]:
         for worker in course.workers
     ]
     if not any(figures.get("staleness_max") for figures in course.latest.values()):
-        drawn, said = [], [text("Staleness is 0 all the time: each gradient was computed on the newest weights.")]
+        drawn, notes = [], [text("Staleness is 0 all the time: each gradient was computed on the newest weights.")]
     else:
         caption = "Folds by others since the worker read its weights, at its newest push."
         drawing = pictures.per_worker(course, "staleness", "staleness (folds)")
-        drawn, said = [picture(drawing, "staleness of each worker over time", caption)], []
+        drawn, notes = [picture(drawing, "staleness of each worker over time", caption)], []
     alphas = [value for worker in course.workers for value in course.over_time(worker, "alpha")[1]]
     if any(not math.isclose(value, 1.0) for value in alphas):
         drawn.append(
@@ -158,13 +158,10 @@ def staleness(kept: Kept) -> list[Html]:
                 "The weight of the servers' model in the worker's last mix.",
             )
         )
-        said: list[Html] = []
-    else:
-        said = (
-            [text("alpha is 1 all the time: workers take the servers' weights as they are.", "faint")] if alphas else []
-        )
+    elif alphas and kept.config.servers:
+        notes.append(text("alpha is 1 all the time: workers take the servers' weights as they are.", "faint"))
     heads = ("worker", "staleness, mean", "staleness, largest", "alpha, last")
-    return [beside(*drawn), *said, table(Table(heads, rows, "In numbers"))]
+    return [beside(*drawn), *notes, table(Table(heads, rows, "In numbers"))]
 
 
 def _figure(figures: dict[str, float], name: str) -> str:

@@ -36,16 +36,13 @@ def _best(results: Results) -> list[Html]:
     said = f"The best is point {best.number} ({told(best.values)}): {results.measure.replace('_', ' ')} {score:.4f}{tested}."
     kind = "warning" if results.split == "test" and not results.folds else ""
     sets = " ".join(f"--set {pair}" for pair in pairs(best.values))
-    return [text(said, "result"), text(results.how_chosen, kind), code(sets)]
+    return [text(said, "result"), text(results.how_chosen, kind), text("Its settings, for paceline run:"), code(sets)]
 
 
 def _curves(folder: SearchFolder, results: Results) -> list[Section]:
     """Of the best points, how they came there."""
-    found = {
-        f"point {row.number}": curve
-        for row in results.ranked[:MOST_CURVES]
-        if len((curve := _curve(folder, results, row))[0]) > 1
-    }
+    curves = {f"point {row.number}": _curve(folder, results, row) for row in results.ranked[:MOST_CURVES]}
+    found = {name: curve for name, curve in curves.items() if len(curve[0]) > 1}
     if not found:
         return []
     label = results.measure.replace("_", " ")

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.ticker import MaxNLocator
 
 from paceline.plot_style import COLOURS, FAINT, INK, Drawn, colour_of, drawn, marker_of, styled, svg
 from paceline.search.grid import Grid, shown
@@ -41,6 +42,7 @@ def draw_curves(curves: Mapping[str, tuple[Sequence[float], Sequence[float]]], l
             colour, marker = colour_of(number), marker_of(number)
             axes.plot(epochs, values, color=colour, marker=marker, markersize=3.5, linewidth=1.3, label=name)
         axes.set_xlabel("epoch")
+        axes.xaxis.set_major_locator(MaxNLocator(integer=True))
         axes.set_ylabel(label)
         axes.grid(axis="y", color=FAINT, alpha=0.3)
         figure.legend(loc="outside upper left", frameon=False, ncols=4, fontsize=9)

@@ -148,7 +148,9 @@ class Results:
 
     @property
     def how_chosen(self) -> str:
-        """By what the best point is the best one, in a sentence or two."""
+        """By what the best point is the best one, in a sentence or two; empty where nothing is scored."""
+        if self.best is None:
+            return ""
         if self.folds:
             return BY_FOLDS
         if self.split == "test":
@@ -218,7 +220,7 @@ class Results:
         header, cells = self.cells()
         found = Table(title=title, caption="* the best one", box=box.SIMPLE_HEAD, pad_edge=False, collapse_padding=True)
         for name in header:
-            found.add_column(name, justify="right", overflow="fold")
+            found.add_column(name, justify="right", overflow="fold", min_width=_least(name))
         for row, texts in zip(self.rows, cells, strict=True):
             found.add_row(*texts, style="bold" if row is self.best else None)
         return found
@@ -230,7 +232,7 @@ class Results:
         escaped = [[cell.replace("|", "\\|").replace("\n", " ") for cell in line] for line in lines]
         table = "".join(f"| {' | '.join(line)} |\n" for line in escaped)
         errors = [f"\nPoint {row.number} failed: {row.error}\n" for row in self.rows if row.failed]
-        told = [f"\n{line}\n" for line in (self.how_chosen, *filter(None, [self.cost]), *self.warnings())]
+        told = [f"\n{line}\n" for line in (*filter(None, [self.how_chosen, self.cost]), *self.warnings())]
         return "".join([table, "\n\\* the best one\n", *errors, *told])
 
     def warnings(self) -> list[str]:
@@ -269,12 +271,8 @@ class Results:
         papers = any(row.paper for row in self.rows)
         columns = [("point", [f"{row.number}{'*' * (row is self.best)}" for row in self.rows])]
         columns += [(key, [shown(row.values[key]) for row in self.rows]) for key in keys]
-        columns.append(
-            (
-                _words(self.measure),
-                [FAILED if row.failed else row.error or _number(row.mean(self.measure), 4) for row in self.rows],
-            )
-        )
+        scores = [FAILED if row.failed else row.error or _number(row.mean(self.measure), 4) for row in self.rows]
+        columns.append((_words(self.measure), scores))
         if self.folds:
             columns.append(("sd", [_number(row.deviation(self.measure), 4) for row in self.rows]))
         if self.split != "test":
@@ -341,6 +339,11 @@ def _sum(values: Sequence[float | None]) -> float | None:
 
 def _flat(value: Any) -> Any:
     return json.dumps(value) if isinstance(value, list | dict | bool) else value
+
+
+def _least(head: str) -> int:
+    """Letters of a column that break no word of its head, but for the name of a setting."""
+    return 0 if "." in head or "_" in head else max(map(len, head.split()))
 
 
 def _words(name: str) -> str:

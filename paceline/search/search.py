@@ -95,7 +95,7 @@ def search(
         print(json.dumps({"folder": str(path), "exit_code": code, **results.plain()}))
     else:
         console.print(results.table(f"{first.task}, {first.policy.name}"))
-        for line in (results.how_chosen, *filter(None, [results.cost]), *results.warnings()):
+        for line in (*filter(None, [results.how_chosen, results.cost]), *results.warnings()):
             show(console, line)
         show(console, _last(results, path, code))
     return code

@@ -174,6 +174,41 @@ def test_where_there_is_no_accuracy_the_lowest_loss_is_the_best():
     assert results.best is rows[1]
 
 
+def test_the_best_point_is_chosen_by_validation_whatever_the_test_scores_are():
+    scores = [(0.9, 0.5, 0.7), (0.8, 0.99, 0.1), (0.9, 0.6, 0.3)]  # validation, test, validation loss
+    rows = [
+        Row(number, {"seed": number}, [Measured(dict(zip(NAMES, values, strict=True)), 1, 1)])
+        for number, values in enumerate(scores)
+    ]
+
+    results = Results(rows)
+
+    assert (results.measure, results.best) == ("validation_accuracy", rows[2])
+    assert results.losses == [-0.9, -0.8, -0.9]
+    assert "chosen by its validation accuracy; test scores choose nothing" in results.markdown()
+    assert results.cells()[0][2:4] == ["validation accuracy", "test accuracy"]
+    assert results.plain()["points"][1]["test_accuracy"] == 0.99
+
+
+NAMES = ("validation_accuracy", "test_accuracy", "validation_loss")
+
+
+def test_without_a_validation_part_it_is_said_that_points_are_compared_by_the_test_data():
+    results = Results([row(1, 0.5), row(2, 0.9)])
+
+    assert results.measure == "test_accuracy"
+    assert "No validation part was kept" in results.markdown()
+
+
+def test_with_folds_points_are_compared_by_the_parts_that_were_left_out():
+    run = Measured({"validation_accuracy": 0.4, "test_accuracy": 0.8}, 1, 1)
+
+    results = Results([Row(1, {"seed": 1}, [run, run])], folds=2)
+
+    assert results.measure == "test_accuracy"
+    assert "mean over the folds" in results.how_chosen
+
+
 @pytest.mark.parametrize(("measure", "best"), [("max f1", 1), ("min f1", 2), ("min loss", 0), ("", 2)])
 def test_points_are_compared_by_what_the_runs_go_by(measure, best):
     found = [(0.5, 0.2, 0.1), (0.9, 0.3, 0.2), (0.1, 0.4, 0.3)]
@@ -242,7 +277,7 @@ def test_two_keys_make_a_heat_map_one_a_line_and_three_no_picture(folds):
         rows[-1] = row(len(points), error="it burst", **points[-1]) if len(points) > 1 else rows[-1]
         found = draw(grid, Results(rows, folds))
 
-        assert (found is not None and found.startswith(b"\x89PNG")) == drawn
+        assert (found is not None and found.png.startswith(b"\x89PNG")) == drawn
 
 
 def test_nothing_is_drawn_while_nothing_is_scored():
