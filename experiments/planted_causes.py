@@ -24,7 +24,7 @@ _SMALL = "size=16k"
 
 @dataclass(frozen=True, slots=True)
 class Planted:
-    """A run and what is to be said of it."""
+    """A run and what explains it."""
 
     cause: str
     """Empty: nothing."""

@@ -13,7 +13,7 @@ CONFIG = Config(workers=4, servers=1, policy=Options(name="bsp"), batch_size=256
 
 
 def status(at: float, steps: int, slow: float = 0.02, *, phase: str = "training", **more: Any) -> pb.StatusReply:
-    """After `at` seconds and so many steps, of which those of worker-3 computed for `slow` seconds, and the others waited."""
+    """After `at` seconds and that many steps, of which those of worker-3 computed for `slow` seconds, and the others waited."""
     workers = [
         pb.WorkerStatus(
             worker=f"worker-{rank}",

@@ -46,11 +46,11 @@ class Cause(ABC):
 
     @abstractmethod
     def look(self, evidence: Evidence) -> Finding | None:
-        """What the evidence says about it; None where it is not there."""
+        """What the evidence says about it; None where it says nothing."""
 
 
 def causes(evidence: Evidence) -> list[Finding]:
-    """Whatever made the run slow or worse, what costs most first; nothing where nothing is wrong."""
+    """What made the run slow or worse, the dearest first; nothing where nothing is wrong."""
     found = []
     for name in names(CAUSES):
         cause = find(CAUSES, Cause, name)()

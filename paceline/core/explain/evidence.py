@@ -27,13 +27,13 @@ class WorkerTime:
     exchange: float = 0.0
     """Pushes and pulls, without what the policy let them wait."""
     wait: float = 0.0
-    """For others, as the policy has it."""
+    """For others, because of the policy."""
     traffic: float = 0.0
     """Bytes sent and received."""
     staleness: float = 0.0
     """Mean of its pushes (folds)."""
     has_link: bool = False
-    """Whether it is known to reach servers over a network: on a machine of its own, or over an emulated link."""
+    """Whether it is known to reach servers over a network: on another machine, or over an emulated link."""
     alpha: float | None = None
     """Mean weight of the global model in its mixes (ratio); None where it is not known."""
 

@@ -1,4 +1,4 @@
-"""Each cause is named where it is there, on either side of its threshold, and no other is named with it."""
+"""Each cause is named on the right side of its threshold, and no other is named with it."""
 
 from dataclasses import replace
 from typing import Any
@@ -286,7 +286,7 @@ def test_an_alpha_at_its_floor_is_named_where_formula_and_figures_agree(
     found = causes(run(*alike, policy="shat", options={"reading": reading}))
     assert [each.cause for each in found] == ["alpha_floor"] * is_named
     for each in found:
-        assert "at its floor, policy.alpha_min: 0.25: whatever a worker's staleness, it takes 0.25" in each.said
+        assert "at its floor, policy.alpha_min: 0.25: with any staleness a worker takes 0.25" in each.said
 
 
 # restarts
@@ -309,7 +309,7 @@ def test_frequent_restarts_are_named(restarts: dict[str, int], age: float, is_na
     st.floats(0, 4),
     st.floats(0, 1e4),
 )
-def test_whatever_the_figures_no_worker_is_named_twice_and_shares_are_shares(
+def test_with_any_figures_no_worker_is_named_twice_and_shares_are_shares(
     parts: list[tuple[float, ...]], policy: str, load: float, service: float
 ) -> None:
     workers = [worker(rank, *times[:4], traffic=times[4]) for rank, times in enumerate(parts)]

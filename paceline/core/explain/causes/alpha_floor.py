@@ -24,5 +24,5 @@ class AlphaFloor(Cause):
         seen = [worker.alpha for worker in evidence.workers if worker.alpha is not None]
         if not said or not seen or max(seen) > floor + ABOVE:
             return None
-        more = f"{said}: whatever a worker's staleness, it takes {sum(seen) / len(seen):.2f} of the servers' model"
+        more = f"{said}: with any staleness a worker takes {sum(seen) / len(seen):.2f} of the servers' model"
         return Finding(1 - floor, more, other_mix())
