@@ -38,7 +38,7 @@ PLANTED = {
     "slow-link": Planted("slow_link", "digits -w 4 -s 2 --policy bsp --epochs 8 --fault 'link worker-1=2Mbit,25ms'"),
     "busy-server": Planted(
         "busy_server",
-        "PLANTED/large_layer.py -w 6 -s 1 --policy asp --epochs 5 --set optimizer.name=adam --set optimizer.lr=0.0001",
+        "PLANTED/large_layer.py -w 6 -s 1 --policy asp --epochs 2 --set optimizer.name=adam --set optimizer.lr=0.0001",
     ),
     "slow-data": Planted("slow_data", "PLANTED/slow_prepare.py -w 2 -s 2 --policy bsp --epochs 8"),
     "full-disk": Planted(

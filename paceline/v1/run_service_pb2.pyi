@@ -291,7 +291,8 @@ class HeartbeatRequest(_message.Message):
     def figures(self) -> _containers.ScalarMap[_builtins.str, _builtins.float]:
         """Newest figures, e.g. loss (no unit), examples_per_second, alpha (ratio), staleness (folds). Where the time of its process
         has gone so far: data_seconds, compute_seconds, push_seconds, pull_seconds, exchange_seconds (a push and a pull that can't
-        be told apart), wait_seconds (for others, as the policy has it); in so many steps; sent_bytes and received_bytes.
+        be told apart), wait_seconds (for others, as the policy has it); in so many steps; cpu_seconds, sent_bytes,
+        received_bytes.
         """
 
     def __init__(

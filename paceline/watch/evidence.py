@@ -28,6 +28,7 @@ _SPENT = {
     "data": ("data_seconds",),
     "exchange": ("push_seconds", "pull_seconds", "exchange_seconds"),
     "wait": ("wait_seconds",),
+    "cpu": ("cpu_seconds",),
     "traffic": ("sent_bytes", "received_bytes"),
 }
 """What a worker has spent, and its figures that say it."""

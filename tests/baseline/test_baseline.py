@@ -191,7 +191,10 @@ def test_a_folder_of_runs_with_other_settings_of_spark_is_refused(trained):
     ("what", "told"),
     [
         ({"models": ["forest"]}, r"--model forest: expected bayes, l1, lr, ovr or tree, or several with commas"),
-        ({"engines": ["yarn"]}, "--engine yarn: expected killed, local, lockstep, paceline, sklearn, standalone or submit"),
+        (
+            {"engines": ["yarn"]},
+            "--engine yarn: expected killed, local, lockstep, paceline, sklearn, standalone or submit",
+        ),
         ({"models": ["tree", "bayes"], "engines": ["paceline"]}, "paceline has no tree or bayes: not trained. Give"),
         ({"storages": ["tape"]}, "--storage tape: expected memory or disk"),
         ({"executors": [0]}, "--executors 0: expected 1 or more"),

@@ -48,6 +48,8 @@ class Progress:
         }
         self._clocks = 0
         """Completed since this process began."""
+        self._used: float | None = None
+        """CPU time of the process before its first step (seconds); None until then."""
         self._waited = 0.0
         """Time of the present exchange that the policy let the reply wait (seconds)."""
         self._pulled: float | None = None
@@ -190,6 +192,8 @@ class Progress:
             self.clock = clock
             self._reached = max(self._reached, clock)
             self._waited, self._pulled = waited, pulled
+            if self._used is None:
+                self._used = time.process_time()
             self.figures["wait_seconds"] += waited
             self._note_staleness(max(head.staleness for head in heads))
             self.figures["alpha"], self.figures["lr"] = alpha, heads[0].lr
@@ -227,6 +231,8 @@ class Progress:
                 self.figures["examples_per_second"] = self._rate_examples / passed
                 self._rate_since = now
                 self._rate_examples = 0
+            if self._used is not None:
+                self.figures["cpu_seconds"] = time.process_time() - self._used
             figures = {**self.figures, **self._rows.figures(), **traffic, **logged}
             return self.clock, self.phase, now - self._since, figures, self._reached
 

@@ -28,6 +28,8 @@ class WorkerTime:
     """Pushes and pulls, without what the policy let them wait."""
     wait: float = 0.0
     """For others, because of the policy."""
+    cpu: float = 0.0
+    """CPU time of its process, all of it (seconds); 0 where it is not known."""
     traffic: float = 0.0
     """Bytes sent and received."""
     staleness: float = 0.0

@@ -172,14 +172,14 @@ def test_a_script_is_told_to_load_ahead() -> None:
     [
         (0.65, 1, 40, True),  # no time left
         (0.55, 1, 40, False),
-        (0.4, 6, 40, True),  # 4 pushes take 24 ms, a step 20
-        (0.4, 2, 40, False),
+        (0.4, 8, 40, True),  # 4 pushes take 32 ms, a step 30 of CPU time
+        (0.4, 7, 40, False),
         (0.65, 1, 12, False),  # exchanges don't matter
     ],
 )
 def test_a_busy_server_is_named(load: float, service: float, exchange: float, is_named: bool) -> None:
     busy = [server(load=load, service=service, slice_bytes=16_000_000)]
-    evidence = run(*(worker(rank, exchange=exchange) for rank in range(4)), servers=busy)
+    evidence = run(*(worker(rank, exchange=exchange, cpu=STEPS * 0.03) for rank in range(4)), servers=busy)
     assert (named(evidence) == ["busy_server"]) is is_named
     if is_named:
         assert only(evidence).advice.settings == ("servers=2",)

@@ -139,6 +139,8 @@ class Clock:
     def monotonic(self) -> float:
         return self.now
 
+    process_time = monotonic
+
     def step(self, exchange: float, pulled: float | None, waited: float = 0.0, loaded: float = 0.0) -> None:
         """1 s of data and 2 s of computation, of which some is `loaded`, then an exchange."""
         self.progress.enter("data")

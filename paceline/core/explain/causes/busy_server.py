@@ -10,23 +10,22 @@ MOST = 0.4
 """Share of the time outside of waiting that goes into exchanges at least."""
 FULL = 0.6
 """CPU time by time from which on a server is the bottleneck (ratio): its calls come in bursts."""
-HALF = 0.5
-"""CPU time of a server for a push of each worker, by a step's computation: it then can't be done aside (ratio)."""
 WORTH = 0.25
 """Share of all the workers' time that is worth another server."""
 
 
 class BusyServer(Cause):
-    """Evidence: exchanges take much of the workers' time, and a server computes nearly all the time, or what it needs for a
-    push of each worker, if that is long, is more than half of a step's computation. The setting: more servers, or fewer
-    pushes."""
+    """Evidence: exchanges take much of the workers' time, and a server computes nearly all the time, or a push of each worker,
+    if that is long, takes it more CPU time than a step takes a worker: with any number of cores the others then wait for it.
+    The setting: more servers, or fewer pushes."""
 
     def look(self, evidence: Evidence) -> Finding | None:
         busiest, share = evidence.busiest, evidence.share("exchange")
         if is_of_one_link(evidence) or evidence.share("exchange", within=OWN) < MOST or evidence.unevenness >= FACTOR:
             return None
         work = busiest.service * len(evidence.workers)
-        is_long = busiest.service >= SERVICE and work >= HALF * evidence.each("compute")
+        step = evidence.each("cpu") or evidence.each("compute")
+        is_long = busiest.service >= SERVICE and work >= step
         if (
             not busiest.pushes
             or not (is_long or busiest.load >= FULL)
@@ -35,9 +34,8 @@ class BusyServer(Cause):
         ):
             return None
         said = (
-            f"{share:.0%} of the workers' time goes into pushes and pulls, and {busiest.name} is busy: it takes "
-            f"{1000 * busiest.service:.3g} ms for each push, of {len(evidence.workers)} workers, while a step computes for "
-            f"{1000 * evidence.each('compute'):.3g} ms"
+            f"{share:.0%} of the workers' time goes into pushes and pulls, and {busiest.name} is busy: {len(evidence.workers)} "
+            f"pushes, one of each worker, take it {1000 * work:.3g} ms of CPU time, a step a worker {1000 * step:.3g} ms"
         )
         return Finding(share, said, self._advice(evidence, busiest.slice_bytes))
 
