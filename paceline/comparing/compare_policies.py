@@ -113,7 +113,7 @@ def _said(policies: Sequence[str], seeds: int, first: Config, manner: Manner) ->
             f"simulated: real gradients, virtual time, in which an equal worker takes {1000 * manner.scene.step:g} ms for a "
             "mini-batch (--real starts processes instead)"
         )
-    few = "" if seeds >= FEWEST else f"\nWith less than {FEWEST} seeds no difference can be told from noise."
+    few = "" if seeds >= FEWEST else f"\nWith less than {FEWEST} seeds the runs can't tell a difference from noise."
     return f"{runs}, {kind}{few}"
 
 

@@ -71,9 +71,14 @@ class Comparison:
         against = {side.name: self.difference(side, score, best) for side in ranked[1:]}
         untold = [name for name, found in against.items() if found and not found.is_told]
         level = [name for name, found in against.items() if found and found.verdict is not Verdict.WORSE]
-        said = f"By {score.title}, {best.name} is best"
+        means = {side.name: spread.mean for side in ranked if (spread := self.spread(side, score))}
+        highest = [name for name, mean in means.items() if mean == means[best.name]]
+        said = f"By {score.title}, {' and '.join(highest)} {'is' if len(highest) == 1 else 'are'} best"
         if untold:
-            return f"{said}, but whether that is more than noise {self._why_untold(untold)}."
+            return (
+                f"{said}, but the runs can't tell whether that is more than noise, compared with {', '.join(untold)}: it takes "
+                f"{FEWEST} seeds that both have trained."
+            )
         if not level:
             return f"{said}, and that is more than noise."
         quickest = self._quickest([best, *(side for side in ranked if side.name in level)])
@@ -86,9 +91,6 @@ class Comparison:
         means = [(found.mean, side) for side in self.sides if (found := self.spread(side, score))]
         known = [(mean, side) for mean, side in means if isfinite(mean)]
         return [side for _, side in sorted(known, key=lambda each: -score.sign * each[0])]
-
-    def _why_untold(self, names: Sequence[str]) -> str:
-        return f"cannot be told of {', '.join(names)}: it takes {FEWEST} seeds that both have trained"
 
     def _quickest(self, level: Sequence[Side]) -> str:
         time = next((figure for figure in self.figures if figure.key == "seconds"), None)

@@ -20,7 +20,7 @@ class Verdict(StrEnum):
     LESS = "less"
     SAME = "the same"
     NOISE = "within the noise"
-    CANNOT = "cannot be told"
+    CANNOT = "cannot tell"
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +39,7 @@ class Difference:
 
     @property
     def said(self) -> str:
-        """The verdict, and why it can't be told."""
+        """The verdict, and why the runs can't tell."""
         if self.is_told:
             return str(self.verdict)
         if self.seeds >= FEWEST:

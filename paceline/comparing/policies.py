@@ -29,7 +29,9 @@ def points_of(policies: Sequence[str], seeds: int, read: Callable[[str], Config]
     """The runs; those of a seed come one after the other, so that there are soon some to compare. `read`: the settings under
     a policy. UsageError: no seeds; ConfigError: wrong settings."""
     if seeds < 1:
-        raise UsageError(f"--seeds {seeds}: expected 1 or more; from {FEWEST} on a difference can be told from noise.")
+        raise UsageError(
+            f"--seeds {seeds}: expected 1 or more; from {FEWEST} on runs can tell a difference from noise."
+        )
     runs = [series(read(policy).model_copy(update={"run": _slug(policy)}), seeds) for policy in policies]
     pairs = [pair for each in zip(*runs, strict=True) for pair in zip(policies, each, strict=True)]
     return [

@@ -27,7 +27,7 @@ def refuse_other_folder(folder: Path) -> None:
 
 
 def write(found: Comparison, folder: Path, console: Console) -> list[str]:
-    """The names of what is written; without matplotlib it says what lacks. DiskError where it can't be written."""
+    """The names of what is written; without matplotlib it says what is missing. DiskError where it can't be written."""
     images: Mapping[str, Drawn] = {}
     if is_installed("matplotlib"):
         from paceline.comparing.pictures import pictures

@@ -109,7 +109,7 @@ def test_policies_are_simulated_compared_and_kept(capsys: pytest.CaptureFixture[
 
 def test_other_settings_are_refused_and_more_policies_are_not(capsys: pytest.CaptureFixture[str]) -> None:
     assert go() == 0
-    assert "With less than 3 seeds no difference can be told from noise." in capsys.readouterr().out
+    assert "With less than 3 seeds the runs can't tell a difference from noise." in capsys.readouterr().out
 
     with pytest.raises(ConfigError, match=r"The comparison in both was started with other settings:\n    scene.speeds"):
         go(scene=Scene(speeds="HE1"))

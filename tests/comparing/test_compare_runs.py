@@ -1,4 +1,4 @@
-"""Finished runs side by side: how they are grouped, what is told, and which files are written."""
+"""Finished runs side by side: how they are grouped, what the tables say, and which files are written."""
 
 import json
 from pathlib import Path
@@ -74,10 +74,13 @@ def test_one_run_each_can_not_be_told(runs: Path) -> None:
     finished_run(runs, "second", 0.8, **ASP)
     found = of(runs, "first", "second")
 
-    assert "cannot be told of second: it takes 3 seeds that both have trained" in found.conclusion
+    assert (
+        "the runs can't tell whether that is more than noise, compared with second: it takes 3 seeds"
+        in found.conclusion
+    )
     *_, last = tables(found)
     assert list(last.heads) == ["", "of", "so it is", "difference"]
-    assert ["second", "validation accuracy", "cannot be told: one seed", "-0.1000"] in last.rows
+    assert ["second", "validation accuracy", "cannot tell: one seed", "-0.1000"] in last.rows
 
 
 def test_the_tables_have_mean_spread_and_paired_differences(runs: Path) -> None:

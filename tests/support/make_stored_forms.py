@@ -19,7 +19,7 @@ from paceline.data.linear_model import Labels, Parts, save_safetensors
 from paceline.data.manifest import Recipe
 from paceline.data.shard_writer import Dealt, write_shards
 from paceline.local.run_folder import open_run
-from paceline.search.search_folder import open_search
+from paceline.search.search_folder import SearchFolder, open_search
 from paceline.worker.exchange import residuals
 from tests.support.in_process import Cluster, Pusher
 from tests.support.stored_protos import stored_bytes, table
@@ -59,7 +59,7 @@ def make(folder: Path) -> None:
     place.metrics.write_text(
         json.dumps({"phase": "finished", "scores": [{"final": True, "metrics": SCORE.metrics}]}) + "\n"
     )
-    with open_search(folder / "search", SEARCH, fresh=False):
+    with open_search(SearchFolder(folder / "search"), SEARCH, fresh=False):
         pass
 
 
