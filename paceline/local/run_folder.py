@@ -325,7 +325,8 @@ def find_run(name: str | None, runs: Path = RUNS) -> RunFolder:
     known = all_runs(runs)
     if name is not None:
         there = ", ".join(folder.path.name for folder in known[:5]) or "none"
-        raise UsageError(f"There is no run '{name}' in {runs.resolve()}. Newest ones: {there}.")
+        seen = f"{name} is no folder of a run (it has no config.yaml), and there" if Path(name).is_dir() else "There"
+        raise UsageError(f"{seen} is no run '{name}' in {runs.resolve()}. Newest ones: {there}.")
     if not known:
         raise UsageError(f"There are no runs in {runs.resolve()} yet. Start one: paceline run digits")
     return known[0].checked()

@@ -112,7 +112,7 @@ def read_kept(folder: RunFolder) -> Kept:
     course = tried(lambda: read_course(folder.metrics), Course())
     if course.damaged:
         troubles.append(
-            f"{course.damaged:,} lines of {folder.metrics} can't be read; the curves are those of the other lines."
+            f"{folder.metrics} is damaged: {course.damaged:,} of its lines can't be read, and the curves are of the others."
         )
     facts = tried(lambda: _facts(folder.path / "run.json"), dict[str, Any]())
     shapes = tried(lambda: _shapes(folder.models / "last.safetensors"), Shapes())

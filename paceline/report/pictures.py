@@ -6,7 +6,7 @@ from statistics import median
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.ticker import StrMethodFormatter
+from matplotlib.ticker import MaxNLocator, StrMethodFormatter
 
 from paceline.core.run.best_model import SPLITS
 from paceline.plot_style import COLOURS, FAINT, INK, colour_of, marker_of, styled, svg
@@ -188,6 +188,8 @@ def _mark_events(axes: Axes, kept: Kept) -> None:
 def _labels(axes: Axes, across: str, up: str) -> None:
     axes.set_xlabel(across)
     axes.set_ylabel(up)
+    if across == "epoch":
+        axes.xaxis.set_major_locator(MaxNLocator(integer=True))
     axes.grid(axis="y", color=FAINT, alpha=0.3)
 
 

@@ -49,8 +49,8 @@ def _place(folder: RunFolder, out: Path | None) -> Path:
     return out / PAGE if out.is_dir() else out
 
 
-def _why(error: Exception, place: Path) -> str:
-    return str(error) if isinstance(error, DiskError) else f"Can't write the report to {place}: {error}."
+def _why(error: OSError | DiskError, place: Path) -> str:
+    return str(error) if isinstance(error, DiskError) else f"Can't write the report to {place}: {error.strerror}."
 
 
 def _top(kept: Kept) -> list[Html]:
@@ -59,7 +59,8 @@ def _top(kept: Kept) -> list[Html]:
     passed = [text(f"{each} It has passed.", "faint") for each in kept.warnings if each.passed]
     troubles = [text(each, "warning") for each in kept.troubles]
     causes = [text(str(each), "warning") for each in kept.findings if not each.is_warned]
-    return [text(how_it_ended(kept), "result"), *troubles, numbers(_numbers(kept)), *causes, *warned, *passed]
+    ended = text(how_it_ended(kept), "result" if kept.is_finished else "warning")
+    return [ended, *troubles, numbers(_numbers(kept)), *causes, *warned, *passed]
 
 
 def how_it_ended(kept: Kept) -> str:

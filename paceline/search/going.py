@@ -32,10 +32,10 @@ class Going:
         device: str,
         console: Console,
         by: Measure | None,
-        here: Callable[[Config, RunFolder], None] = points_in_process.train_point,
+        here: Callable[[Config, RunFolder], None] | None = None,
         kind: str = "point",
     ) -> None:
-        """`here`: what trains a run in this process; `kind`: what people call a point."""
+        """`here`: what trains a run in this process, if not `train_point`; `kind`: what people call a point."""
         self._folder = folder
         self._count = count
         """Of the points."""
@@ -43,7 +43,7 @@ class Going:
         self._device = device
         self._console = console
         self._by = by
-        self._here = here
+        self._here = here or points_in_process.train_point
         self._kind = kind
         self._names: dict[str, str] = {}
         """What a person calls a run, by its name."""

@@ -119,7 +119,7 @@ def test_report_writes_a_page_on_the_newest_run_and_refuses_what_is_none(
     assert (done.returncode, done.stdout, done.stderr) == (0, "The report is page.html.\n", "")
     assert first.stdout.splitlines()[-1] in (place / "page.html").read_text()
     assert wrong.returncode == 64
-    assert "There is no run 'runs'" in wrong.stderr
+    assert "runs is no folder of a run (it has no config.yaml), and there is no run 'runs'" in wrong.stderr
 
 
 def test_a_run_that_can_not_learn_ends_soon_says_why_and_what_to_try(place: Path) -> None:

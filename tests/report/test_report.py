@@ -275,7 +275,7 @@ DAMAGES: dict[str, tuple[Callable[[RunFolder], object], str]] = {
     "run.json": (lambda run: (run.path / "run.json").write_text("{"), "run.json is damaged, so how the run ended"),
     "a line": (
         lambda run: run.metrics.write_text(run.metrics.read_text() + '{"seconds": 1}\nhalf a li\n'),
-        "2 lines of .*metrics.jsonl can't be read",
+        "metrics.jsonl is damaged: 2 of its lines can't be read",
     ),
     "model": (
         lambda run: (run.models / "last.safetensors").write_bytes(b"nothing"),

@@ -107,9 +107,12 @@ def test_fresh_empties_the_folder_of_another_search(tmp_path):
         (tmp_path / "results.md").touch()
     other = WHAT | {"folds": 5}
 
-    with pytest.raises(ConfigError, match="folds: None before, 5 now"), open_search(tmp_path, other, fresh=False):
+    with (
+        pytest.raises(ConfigError, match="folds: None before, 5 now"),
+        open_search(SearchFolder(tmp_path), other, fresh=False),
+    ):
         pass
-    with open_search(tmp_path, other, fresh=True):
+    with open_search(SearchFolder(tmp_path), other, fresh=True):
         assert not folder.points.exists()
         assert not (tmp_path / "results.md").exists()
 
@@ -139,7 +142,8 @@ def test_a_damaged_manifest_is_told(tmp_path):
 def test_a_folder_that_can_not_be_made_is_told(tmp_path):
     (tmp_path / "file").touch()
 
-    with pytest.raises(DiskError, match="Can't use the search folder"), open_search(tmp_path / "file/x", WHAT, False):
+    place = SearchFolder(tmp_path / "file/x")
+    with pytest.raises(DiskError, match="Can't use the search folder"), open_search(place, WHAT, False):
         pass
 
 
