@@ -10,11 +10,10 @@ LARGE = 1e6
 """Bytes from which on it is the size that costs time, not the number of messages."""
 LATE = 0.05
 """Seconds of an exchange, however small, that no busy machine explains."""
-MOST = 0.6
-"""Share of the time outside of waiting that exchanges take at least where the mini-batches are too small: half as long again
-as computing."""
-SMALL = 32
-"""Examples of a worker's push up to which they are few: with more, computing takes longer, and a larger batch helps less."""
+MOST = 0.5
+"""Share of the time outside of waiting that exchanges take at least where the mini-batches are too small."""
+SMALL = 8
+"""Examples of a worker's push up to which they are few: computing then takes hardly longer than for one."""
 SERVICE = 0.005
 """CPU time of a server for a push above which it is their size that costs, not their number (seconds)."""
 

@@ -222,7 +222,7 @@ def test_small_slices_may_be_as_uneven_as_they_like() -> None:
 
 # mini-batches
 @pytest.mark.parametrize(
-    ("batch", "exchange", "is_named"), [(4, 5, True), (4, 1.8, False), (128, 5, True), (132, 5, False)]
+    ("batch", "exchange", "is_named"), [(4, 5, True), (4, 1.5, False), (32, 5, True), (36, 5, False)]
 )
 def test_mini_batches_that_are_too_small_are_named(batch: int, exchange: float, is_named: bool) -> None:
     tiny = [worker(rank, compute=1.5, data=0.1, exchange=exchange) for rank in range(4)]

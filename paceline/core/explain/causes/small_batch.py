@@ -11,15 +11,15 @@ WANTED = 0.3
 
 
 class SmallBatch(Cause):
-    """Evidence: exchanges take more than 60 % of the time outside of waiting, few examples are behind each, and neither a link
+    """Evidence: exchanges take more than half of the time outside of waiting, few examples are behind each, and neither a link
     nor a push's size explains it. The setting: a larger mini-batch, or fewer pushes."""
 
     def look(self, evidence: Evidence) -> Finding | None:
         if not are_of_few_examples(evidence):
             return None
-        share, config = evidence.share("exchange"), evidence.config
+        share, few = evidence.share("exchange"), examples(evidence.config)
         said = (
-            f"{share:.0%} of the workers' time goes into pushes and pulls: a push has {examples(config)} examples, which take "
+            f"{share:.0%} of the workers' time goes into pushes and pulls: a push has {few} example{'s' * (few > 1)}, which take "
             f"{1000 * evidence.each('compute'):.3g} ms to compute and {1000 * evidence.each('exchange'):.3g} ms to exchange"
         )
         return Finding(share, said, self._advice(evidence))
