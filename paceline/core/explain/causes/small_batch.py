@@ -19,8 +19,8 @@ class SmallBatch(Cause):
             return None
         share, few = evidence.share("exchange"), examples(evidence.config)
         said = (
-            f"{share:.0%} of the workers' time goes into pushes and pulls: a push has {few} example{'s' * (few > 1)}, which take "
-            f"{1000 * evidence.each('compute'):.3g} ms to compute and {1000 * evidence.each('exchange'):.3g} ms to exchange"
+            f"{share:.0%} of the workers' time goes into pushes and pulls: to compute a push's {few} example{'s' * (few > 1)} "
+            f"takes {1000 * evidence.each('compute'):.3g} ms, to exchange it {1000 * evidence.each('exchange'):.3g} ms"
         )
         return Finding(share, said, self._advice(evidence))
 
