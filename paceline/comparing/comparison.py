@@ -81,8 +81,9 @@ class Comparison:
             )
         if not level:
             return f"{said}, and that is more than noise."
-        quickest = self._quickest([best, *(side for side in ranked if side.name in level)])
-        return f"{said}; within the noise of it: {', '.join(level)}. {quickest}"
+        others = [name for name in level if name not in highest]
+        noise = f"; within the noise of it: {', '.join(others)}" if others else ""
+        return f"{said}{noise}. {self._quickest([best, *(side for side in ranked if side.name in level)])}"
 
     @property
     def _ranked(self) -> list[Side]:

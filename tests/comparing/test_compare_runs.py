@@ -52,11 +52,19 @@ def test_another_version_of_a_users_file_is_another_training(runs: Path) -> None
 
 
 def test_what_lies_within_the_noise_is_called_that_and_the_quickest_is_named(runs: Path) -> None:
-    two_series(runs, gain=-0.002)
+    two_series(runs, gain=-0.003)
     found = of(runs, "bsp", "asp")
 
     assert found.conclusion == (
         "By validation accuracy, bsp is best; within the noise of it: asp. Of these asp takes the least time (5.0 s)."
+    )
+
+
+def test_two_that_are_level_are_both_best(runs: Path) -> None:
+    two_series(runs, gain=-0.002)
+
+    assert of(runs, "bsp", "asp").conclusion == (
+        "By validation accuracy, bsp and asp are best. Of these asp takes the least time (5.0 s)."
     )
 
 
