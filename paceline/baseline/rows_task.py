@@ -10,10 +10,10 @@ SETTINGS: dict[str, Any] = {
     "policy": {"name": "asp"},
     "batch_size": 16,
     "batch": "worker",
-    "optimizer": {"name": "sgd", "lr": 2.0, "momentum": 0.0, "weight_decay": 0.0},
+    "optimizer": {"name": "sgd", "lr": 0.5, "momentum": 0.0, "weight_decay": 0.0},
     "schedule": {"name": "polynomial", "power": 2.0, "lr_scale": "none"},
     "data": {"validation": 0.0, "test": 0.0},
-    "svm": {"steps": "fitted", "intercept": True, "average_last": 0.25},
+    "svm": {"steps": "fitted", "intercept": True, "average_last": 0.5},
 }
 PUSHES, MOST = 100, 128
 """Pushes of an epoch at least, and mini-batches of one at most: a few large pushes, since such models have few weights."""
