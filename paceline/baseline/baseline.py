@@ -24,6 +24,8 @@ TABLES = "paceline.baseline.tables"
 GIVEN = "given"
 """The encoding of shards."""
 SUBMIT = "submit"
+OF_THE_DRIVER = ("spark.driver.host=", "spark.kubernetes.driver.pod.name=")
+"""Settings of Spark's that say where the driver is: another one goes on with its runs, as a Job's second pod does."""
 LIKE = "-like"
 """What the name of a made-up table has behind that of the real one."""
 VERSION = 2
@@ -162,7 +164,7 @@ class Baseline:
         what |= {
             "data": data,
             "label": label or (self._table and self._table.label),
-            "conf": " ".join(settings) or None,
+            "conf": " ".join(each for each in settings if not each.startswith(OF_THE_DRIVER)) or None,
         }
         self.kept = Kept(folder / "runs.jsonl", what)
 

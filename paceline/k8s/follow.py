@@ -51,7 +51,7 @@ def follow(kubectl: Kubectl, say: Say, clock: Callable[[], float] = time.monoton
                     watched.check()
                 if status.phase == "finished":
                     recovered = [f"Recovered: {recoveries.sum}"] if str(recoveries.sum) else []
-                    return "\n".join([*recovered, *standing(warnings(status)), result_of(status)])
+                    return "\n".join([*recovered, *standing(warnings(status)), *_why(status), result_of(status)])
                 time.sleep(PAUSE)
         if clock() - said >= EVERY:
             said = clock()
@@ -115,7 +115,7 @@ def show(kubectl: Kubectl, console: Console) -> int:
             "Server 0 runs, but does not answer yet. To see what it waits for: paceline doctor -n NAMESPACE."
         )
     show_picture(console, status, pace(status))
-    for line in [*standing_recoveries(status), *standing(warnings(status))]:
+    for line in [*standing_recoveries(status), *standing(warnings(status)), *_why(status)]:
         show_line(console, line)
     if last := result_of(status):
         show_line(console, last)
@@ -139,6 +139,11 @@ def doctor(kubectl: Kubectl, say: Say) -> int:
 
 def _line(status: StatusReply, speed: Speed) -> str:
     return f"{status.seconds:5.0f} s  {headline(status, speed.note(status))}{done(status, ', ')}"
+
+
+def _why(status: StatusReply) -> list[str]:
+    """Why a finished run has ended, in a line."""
+    return [f"Ended: {status.reason}"] if status.phase == "finished" and status.reason else []
 
 
 def _let_end(kubectl: Kubectl, say: Say) -> State | None:

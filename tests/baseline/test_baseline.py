@@ -187,6 +187,13 @@ def test_a_folder_of_runs_with_other_settings_of_spark_is_refused(trained):
         Baseline("fire-like", 5_000, 0, trained, settings=["spark.executor.memory=4g"])
 
 
+def test_another_pod_goes_on_with_the_runs_of_a_pod_that_died(tmp_path):
+    Baseline("h1b-like", 1_000, 0, tmp_path, settings=["spark.driver.host=10.0.0.4", "a=b"]).kept.add(("x", 0), {}, 1.0)
+
+    again = Baseline("h1b-like", 1_000, 0, tmp_path, settings=["spark.driver.host=10.0.0.5", "a=b"])
+    assert ("x", 0) in again.kept
+
+
 @pytest.mark.parametrize(
     ("what", "told"),
     [

@@ -18,6 +18,7 @@ from paceline.k8s.autostop import scale
 from paceline.k8s.cluster_status import State, end_of, kept_result, result_of
 from paceline.k8s.deploy import Patience, Trouble
 from paceline.k8s.findings import Finding, Seen, findings, told
+from paceline.k8s.follow import _why
 from paceline.k8s.kubectl import Kubectl, NotThere
 from paceline.k8s.overlay import Overlay, _config, _mistakes
 from paceline.load_settings import load
@@ -478,6 +479,13 @@ def test_a_finished_run_has_its_test_accuracy_as_result():
     assert result_of(StatusReply(phase="finished", scores=[score])) == "test accuracy 0.9667"
     assert result_of(StatusReply(phase="finished")) == "test score unknown: the run was not scored"
     assert result_of(StatusReply(phase="training", scores=[score])) == ""
+
+
+def test_a_finished_run_says_why_it_has_ended():
+    reason = "the run diverged again after it went back 3 times"
+
+    assert _why(StatusReply(phase="finished", reason=reason)) == [f"Ended: {reason}"]
+    assert _why(StatusReply(phase="training")) == []
 
 
 def test_a_finished_regression_has_its_loss_as_result_also_when_its_servers_are_gone():
