@@ -56,7 +56,7 @@ def _lines(folder: "RunFolder", found: "Explained") -> list[str]:
     lines = [f"run {folder.name}, {when}: the workers' time went into {spent}."] if spent else []
     lines += [said(each, folder.name if found.is_training else "") for each in found.findings]
     if predicted := _predicted(found):
-        lines.append(told(predicted, found.evidence.config.policy.name, found.evidence.age))
+        lines.append(told(predicted, found.evidence.config.policy.name, found.evidence.age, found.evidence))
     if not found.findings:
         lines.append(f"run {folder.name}: nothing is wrong with it, as far as its figures go.")
     return lines + found.notes

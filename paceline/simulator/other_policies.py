@@ -14,6 +14,8 @@ from paceline.simulator.timing import timed
 
 OTHERS = ("bsp", "ssp:3", "backup:1", "asp")
 """From the tightest to the loosest."""
+_SHORT = 0.5
+"""CPU time of a step by its time, below which cores seem short (ratio)."""
 _MOST = 50_000
 """Pushes that are simulated at most; of longer runs the first epochs."""
 
@@ -84,9 +86,11 @@ def _under(config: Config, policy: str) -> Config | None:
         return None
 
 
-def told(predicted: Sequence[Predicted], present: str, seconds: float) -> str:
-    """A line on them; empty where there are none."""
+def told(predicted: Sequence[Predicted], present: str, seconds: float, evidence: Evidence) -> str:
+    """A line on them; empty where there are none. It says where CPU cores seem short: the simulator gives each process one."""
     if not predicted:
         return ""
+    short = evidence.each("cpu") < _SHORT * evidence.each("compute", "exchange") and evidence.each("cpu") > 0
+    more = " Processes wait for CPU cores, so a policy that waits less may gain less." if short else ""
     times = ", ".join(f"{each.policy} about {each.seconds:.3g} s" for each in predicted)
-    return f"By simulation of these figures the same epochs take: {times}; {present} has taken {seconds:.3g} s."
+    return f"By simulation of these figures the same epochs take: {times}; {present} has taken {seconds:.3g} s.{more}"

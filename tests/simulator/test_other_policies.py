@@ -6,7 +6,7 @@ import pytest
 
 from paceline.core.explain.evidence import Evidence, ServerTime, WorkerTime
 from paceline.core.settings.config import Config, Options
-from paceline.simulator.other_policies import other_policies, scene_of, told
+from paceline.simulator.other_policies import Predicted, other_policies, scene_of, told
 
 STEPS = 160
 CONFIG = Config(workers=4, servers=2, policy=Options(name="bsp"), batch_size=64, epochs=8, slow={"3": "5x"})
@@ -44,7 +44,16 @@ def test_a_run_that_cannot_be_simulated_has_no_prediction() -> None:
     assert not other_policies(replace(evidence, servers=()), 1280, 8.0, 20.0)
     peers = Config(workers=4, servers=0, policy=Options(name="dpsgd"))
     assert not other_policies(replace(evidence, config=peers), 1280, 8.0, 20.0)
-    assert told([], "bsp", 20.0) == ""
+    assert told([], "bsp", 20.0, evidence) == ""
+
+
+@pytest.mark.parametrize(("cpu", "is_short"), [(0.014, True), (0.015, False), (0.0, False)])
+def test_it_says_where_cores_are_short(cpu: float, is_short: bool) -> None:
+    evidence = measured()
+    evidence = replace(evidence, workers=tuple(replace(each, cpu=STEPS * cpu) for each in evidence.workers))
+    line = told([Predicted("asp", 9.0)], "bsp", 20.0, evidence)
+    assert line.startswith("By simulation of these figures the same epochs take: asp about 9 s; bsp has taken 20 s.")
+    assert ("Processes wait for CPU cores" in line) is is_short
 
 
 def test_the_scene_has_each_workers_step_and_way() -> None:
