@@ -1,5 +1,5 @@
 """A page in parts: each function takes plain text, which it escapes, and gives HTML; `page` makes one whole file of them.
-No part refers to another file, and browsers are told to load and run nothing."""
+No part refers to another file, and a policy in its head forbids the browser to load or run anything."""
 
 import re
 from collections.abc import Iterable, Sequence
@@ -37,8 +37,8 @@ class Section(NamedTuple):
 
 
 def page(title: str, top: Iterable[Html], sections: Sequence[Section], heading: str = "") -> str:
-    """The whole file. `title`: of the browser's tab, and the heading unless there is another; `top`: what stands below
-    the heading, before the list of sections."""
+    """The whole file. `title`: of the browser's tab, and the heading unless there is another; `top`: what comes
+    between the heading and the list of sections."""
     links = "".join(f'<a href="#{_anchor(each.title)}">{escape(each.title)}</a>' for each in sections)
     body = [
         f"<h1>{escape(heading or title)}</h1>",
@@ -130,4 +130,4 @@ def picture(drawing: str, what: str, caption: str = "") -> Html:
 
 def beside(*parts: Html) -> Html:
     """Parts next to each other where the screen has room for that."""
-    return Html(f'<div class="beside">{"".join(f"<div>{part}</div>" for part in parts)}</div>')
+    return Html(f'<div class="pair">{"".join(f"<div>{part}</div>" for part in parts)}</div>')

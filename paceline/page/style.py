@@ -26,8 +26,8 @@ pre { background: var(--band); padding: .6rem .8rem; border-radius: 6px; overflo
 .numbers div { background: var(--band); border-radius: 6px; padding: .5rem .8rem; }
 .numbers dd { font-size: 1.25rem; font-weight: 600; margin: 0; font-variant-numeric: tabular-nums; }
 .numbers dt { font-size: .84rem; color: var(--faint); }
-.beside { display: grid; grid-template-columns: repeat(auto-fit, minmax(min(100%, 27rem), 1fr)); gap: 0 1.6rem; }
-.beside > * { min-width: 0; }
+.pair { display: grid; grid-template-columns: repeat(auto-fit, minmax(min(100%, 27rem), 1fr)); gap: 0 1.6rem; }
+.pair > * { min-width: 0; }
 figure { margin: .8rem 0; }
 figcaption { font-size: .9rem; color: var(--faint); max-width: 46rem; }
 svg { display: block; max-width: 100%; height: auto; }

@@ -1,4 +1,4 @@
-"""All that a run's folder holds for the report, and what of it is missing or damaged."""
+"""What the report takes from a run's folder, and what of that is missing or damaged."""
 
 import json
 from collections.abc import Callable
@@ -98,7 +98,7 @@ class Kept:
 
 
 def read_kept(folder: RunFolder) -> Kept:
-    """Reads what is there. ConfigError where not even the settings can be read: then it is no run."""
+    """Reads all that it can. ConfigError where not even the settings can be read: then it is no run."""
     troubles: list[str] = []
 
     def tried(read: Callable[[], T], otherwise: T) -> T:

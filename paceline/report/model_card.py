@@ -176,7 +176,7 @@ def _limits(kept: Kept) -> list[str]:
 
 
 def _wilson(share: float, of: int, z: float = 1.96) -> tuple[float, float]:
-    """Wilson's interval of a share that was seen in so many examples [Wilson 1927]."""
+    """Wilson's interval of a share that was seen in that many examples [Wilson 1927]."""
     middle = (share + z * z / (2 * of)) / (1 + z * z / of)
     half = z / (1 + z * z / of) * math.sqrt(share * (1 - share) / of + z * z / (4 * of * of))
     return middle - half, middle + half

@@ -101,7 +101,7 @@ def per_worker(course: Course, figure_name: str, label: str) -> str:
 def _curve(
     axes: Axes, across: Sequence[float], up: Sequence[float], colour: str = COLOURS[0], label: str | None = None
 ) -> None:
-    """A line, with its points where these are few: a single one would not be seen."""
+    """A line, with its points where these are few: nobody sees a line of a single one."""
     marker = "o" if len(across) <= FEW_POINTS else ""
     axes.plot(across, up, color=colour, linewidth=1.3, marker=marker, markersize=3.5, label=label)
 

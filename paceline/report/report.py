@@ -16,7 +16,7 @@ PAGE = "report.html"
 
 
 class Written(NamedTuple):
-    """A page that is there."""
+    """A page on the disk."""
 
     path: Path
     lines: list[str]
@@ -25,7 +25,7 @@ class Written(NamedTuple):
 
 def write_report(folder: RunFolder, out: Path | None = None) -> Written:
     """Writes the page to `out`, or to report.html in the run's folder. It reads the folder alone: of a run that goes on or
-    was broken off the page says so and shows what is there. ConfigError where the folder's settings can't be read, or
+    was broken off the page says so and shows what it has. ConfigError where the folder's settings can't be read, or
     matplotlib is not installed; DiskError where `out` can't be written."""
     kept = read_kept(folder)
     with needing("The report"):

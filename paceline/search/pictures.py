@@ -69,7 +69,7 @@ def _heat_map(grid: Grid, results: Results) -> Figure:
         text = (FAILED if row.failed else row.error or "-") if np.isnan(scores[y, x]) else f"{scores[y, x]:.4f}"
         weight = "bold" if row is results.best else "normal"
         dark = not np.isnan(scores[y, x]) and image.cmap(image.norm(scores[y, x]))[1] < DARK
-        colour = "white" if dark else "black"  # on whatever page
+        colour = "white" if dark else "black"  # on a dark page, too
         axes.text(x, y, text, ha="center", va="center", color=colour, fontsize=10, weight=weight)
     axes.set_xticks(range(len(columns)), _labels(columns))
     axes.set_yticks(range(len(rows)), _labels(rows))

@@ -13,7 +13,7 @@ from paceline.sharder.report.shard_set import Clusters, Sets, ShardSet, digits
 
 DENSE, SPARSE = "#0072B2", "#D55E00"
 ON_LIGHT = "black"
-"""Of text in a light cell, on whatever page."""
+"""Of text in a light cell, on a dark page, too."""
 DIGIT = 0.08
 """Inches of a digit in the heat map."""
 FEWEST_PERCENT = 0.05
