@@ -12,7 +12,8 @@ from paceline.cli.completions import ASKED_BY, without_blank
 from paceline.cli.explain import doctor, explain
 from paceline.cli.machines import join
 from paceline.cli.model_commands import export, predict, pull, serve
-from paceline.cli.prepare_commands import plan, shard, shard_report
+from paceline.cli.plan import plan
+from paceline.cli.prepare_commands import shard, shard_report
 from paceline.cli.reproduce import reproduce
 from paceline.cli.run_commands import audit, report, set_, status, stop
 from paceline.cli.train_commands import demo, launch, local, run, search

@@ -1,173 +1,182 @@
-"""What a run will need before it is started: slices, memory of each server, bytes on the wire."""
+"""`paceline plan`: what a run will need and give, and which one to take."""
 
-import json
-import math
+import sys
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Annotated, Any
 
-from rich.console import Console
-from rich.table import Column, Table
+import typer
 
-from paceline.core.errors import ConfigError, UsageError
-from paceline.core.settings.config import Config
-from paceline.core.slice.plan import Shapes, SlicePlan, make_plan, server_memory
-from paceline.core.steps.effective import effective, pool_of, told
-from paceline.core.steps.groups import grouped
-from paceline.core.steps.optimizer import build_optimizer
-from paceline.core.sync.policy import build_policy
-from paceline.extras import needing
-from paceline.rpc.memory import retained_bytes
-from paceline.rpc.transport import room_for
-from paceline.terminal import show
+from paceline.cli import completions
+from paceline.cli.arguments import Data, Epochs, Json, Preset, Sets
+from paceline.cli.exits import console, exits, print_json
+from paceline.cli.option_groups import with_groups
+from paceline.terminal import say
 
-MiB = 1 << 20
-PROCESS = 256 * MiB
-"""A server without a model: Python, numpy, numba, gRPC and its threads (bytes)."""
-WORKER = 448 * MiB
-"""A worker with torch on a CPU, without a model (bytes)."""
-WORKER_COPIES = 7
-"""Sizes of the model that a worker takes at most, measured with one large layer and momentum (docs/choose/sizes.md): weights,
-those that came last, gradients, the optimizer's arrays, messages."""
-HEADROOM = 1.1
-STEP = 64 * MiB
-"""Limits are whole multiples of this."""
+if TYPE_CHECKING:
+    from paceline.planning.plan import Words
+    from paceline.planning.readers import Reader
 
-
-def read_shapes(path: Path) -> Shapes:
-    """[["layer.weight", [64, 64]], ...] from a JSON file; UsageError says what it has instead."""
-    try:
-        found = json.loads(path.read_text())
-        shapes = tuple((str(name), tuple(int(size) for size in shape)) for name, shape in found)
-    except OSError as error:
-        raise UsageError(f"Can't read the shapes {path}: {error.strerror}.") from error
-    except (ValueError, TypeError) as error:
-        raise UsageError(
-            f'{path} does not hold shapes ({error}); expected JSON like [["layer.weight", [64, 64]], ...].'
-        ) from error
-    if not shapes or any(size < 1 for _, shape in shapes for size in shape):
-        raise UsageError(f"{path} holds no tensors, or an empty one; expected sizes of 1 or more.")
-    return shapes
+Many = Annotated[
+    str | None,
+    typer.Option("-w", "--workers", metavar="N[,N...]", help="Numbers of workers to look at, like 4 or 2,4,8."),
+]
+ManyServers = Annotated[
+    str | None, typer.Option("-s", "--servers", metavar="N[,N...]", help="Numbers of servers to look at, like 1,2.")
+]
+Policies = Annotated[
+    str | None,
+    typer.Option(
+        "--policy",
+        "--policies",
+        metavar="NAME[:VALUE][,...]",
+        help="Policies to look at, like bsp,ssp:3; default: the run's own and a few around it.",
+        autocompletion=completions.policies,
+    ),
+]
 
 
-def task_shapes(config: Config) -> Shapes:
-    """The shapes of the task's model, which takes torch to find out."""
-    if config.updates == "sparse":
-        raise ConfigError(
-            "A linear model has one weight for each feature, and only the data says how many. Give --shapes FILE with "
-            '[["weights", [47236]]].'
+@dataclass(frozen=True, slots=True)
+class Measures:
+    """What replaces the probe."""
+
+    step: Annotated[
+        str | None,
+        typer.Option(
+            metavar="TIME", help="Don't measure: a worker's mini-batch takes this long, like 120ms (with --examples)."
+        ),
+    ] = None
+    examples: Annotated[int | None, typer.Option(help="With --step: the number of training examples.", min=1)] = None
+    exchange: Annotated[
+        str | None,
+        typer.Option(metavar="TIME", help="With --step: a push and a pull, without the network; default: none."),
+    ] = None
+    shapes: Annotated[
+        Path | None,
+        typer.Option(
+            help='JSON file with the model\'s shapes, [["layer.weight", [64, 64]], ...]; with --step or --no-probe.'
+        ),
+    ] = None
+    probes: Annotated[
+        bool,
+        typer.Option(
+            "--probe/--no-probe", help="Measure by short runs on this machine; without them it says only sizes."
+        ),
+    ] = True
+
+
+@dataclass(frozen=True, slots=True)
+class Surroundings:
+    """Where the run will be."""
+
+    link: Annotated[
+        str | None,
+        typer.Option(
+            metavar="BANDWIDTH[,LATENCY]",
+            help="Each process has its own machine, with such a link, like 10Gbit,0.1ms; default: all share this machine.",
+        ),
+    ] = None
+    speeds: Annotated[
+        str,
+        typer.Option(
+            metavar="HOW",
+            help="How the workers' speeds differ: HO (alike), HE0, HE1, HE2, 1x,1x,10x, lognormal:0.3, ...",
+        ),
+    ] = "HO"
+    price: Annotated[
+        str | None,
+        typer.Option(
+            metavar="WHO=PRICE/UNIT,...",
+            help="What a machine costs, like 'worker=0.35/h, server=0.10/h'; with a discount worker=0.35/h-60%.",
+        ),
+    ] = None
+
+
+@with_groups
+def plan(
+    what: Annotated[
+        str | None,
+        typer.Argument(
+            metavar="TASK|CONFIG.yaml|SCRIPT.py",
+            help="What `paceline run` or `paceline launch` is to train.",
+            autocompletion=completions.tasks,
+        ),
+    ] = None,
+    arguments: Annotated[
+        list[str] | None, typer.Argument(metavar="[-- ARGS...]", help="A script's own arguments, behind --.")
+    ] = None,
+    *,
+    workers: Many = None,
+    servers: ManyServers = None,
+    policy: Policies = None,
+    preset: Preset = None,
+    epochs: Epochs = None,
+    sets: Sets = None,
+    data: Data = None,
+    measures: Measures,
+    surroundings: Surroundings,
+    patch: Annotated[
+        Path | None,
+        typer.Option(
+            "--write-patch",
+            metavar="FILE",
+            help="Write replicas, memory limits and settings of the advised run, as a patch for Kubernetes; new file.",
+        ),
+    ] = None,
+    as_json: Json = False,
+) -> None:
+    """Say what a run will need and give before it is started, and which policy and numbers of workers and servers to take.
+
+    Measures mini-batches and pushes by short runs on this machine, two minutes at most, and forecasts the rest by the
+    simulator: throughput, staleness, waiting, time to finish and cost; slices, memory limits, and what the network allows."""
+    with exits():
+        from paceline.planning.choices import Asked
+        from paceline.planning.patch import check_new, write_patch
+        from paceline.planning.plan import Given, make_plan
+        from paceline.planning.text import print_plan
+
+        asked = Asked.of(workers, servers, policy)
+        if patch is not None:
+            check_new(patch)
+        given = Given(
+            shapes=measures.shapes,
+            link=surroundings.link,
+            speeds=surroundings.speeds,
+            price=surroundings.price,
+            step=measures.step,
+            examples=measures.examples,
+            exchange=measures.exchange,
+            is_apart=patch is not None,
+            probes=measures.probes,
         )
-    with needing("Finding out the model's shapes without --shapes FILE"):
-        from paceline.worker.training.model_and_gradient import Replica
-    from paceline.tasks.task import load_task
-
-    return Replica(load_task(config.task, config.model)).shapes
-
-
-def plan_report(config: Config, shapes: Shapes, gbit: float) -> dict[str, Any]:
-    """Everything `paceline plan` prints, in bytes, elements and steps per second."""
-    plan = make_plan(shapes, config.servers, config.plan)
-    policy = build_policy(config.policy)
-    asked = grouped(build_optimizer(config.optimizer), plan.layout())
-    slots = policy.server_optimizer(effective(pool_of(config), asked, policy)).slots
-    arrays = policy.server_arrays(config.workers)
-    servers, averages = [], config.mean_from is not None
-    for index, length in enumerate(plan.lengths):
-        memory = server_memory(length, slots, arrays, config.workers, config.part_bytes, averages)
-        limit = math.ceil((HEADROOM * sum(memory.values()) + PROCESS) / STEP) * STEP
-        servers.append({"server": index, "elements": length, "bytes": 4 * length, "memory": memory, "limit": limit})
-    return {
-        "training": told(config, policy),
-        "elements": plan.total,
-        "bytes": 4 * plan.total,
-        "slices": plan.strategy,
-        "imbalance": plan.imbalance,
-        "plan": plan.hash,
-        "servers": servers,
-        "traffic": _traffic(config, plan, gbit),
-        "worker": None if config.updates == "sparse" else WORKER + WORKER_COPIES * 4 * plan.total,
-        "retained": _retained(config) if config.servers else 0,
-    }
+        words = {"preset": preset, "epochs": epochs, "data": data}
+        read, command = reader_and_words(what, arguments or [], sets or [], words)
+        found = make_plan(command, asked, read, given, lambda line: say(line, sys.stderr))
+        if patch is not None:
+            write_patch(patch, found.config, found.sizes, found.title)
+        print_json(found.plain()) if as_json else print_plan(found, console(), all_servers=servers is not None)
+        if patch is not None:
+            say(f"wrote {patch}; its first lines say how to use it", sys.stderr if as_json else sys.stdout)
 
 
-def _retained(config: Config) -> int | None:
-    """Most bytes of pushes that a worker keeps until servers have them on disk; None: without a limit."""
-    return None if config.codec.has_feedback else retained_bytes(config.checkpoint.retain)
+def reader_and_words(
+    what: str | None, arguments: list[str], sets: list[str], words: dict[str, Any]
+) -> "tuple[Reader, Words]":
+    """What reads the settings, and the words of the command that starts the run."""
+    from paceline.core.errors import UsageError
+    from paceline.planning.plan import Words
+    from paceline.planning.readers import ScriptReader, TaskReader
+    from paceline.tasks.refuse_scripts import is_training_script
 
-
-def _kept(report: dict[str, Any]) -> str:
-    """What each worker keeps of its pushes, in words."""
-    push = f"{size(report['traffic']['push_bytes'])} each"
-    why = "pushes that no server has on disk yet"
-    if report["retained"] is None:
-        return f"each worker also keeps the {why} ({push}), without a limit, since error feedback needs all of them"
-    if not report["retained"]:
-        return f"a worker keeps no {why} (checkpoint.retain=0), and computes them again where a server dies"
-    most = size(report["retained"])
-    return f"each worker also keeps up to {most} (checkpoint.retain) of {why} ({push})"
-
-
-def _traffic(config: Config, plan: SlicePlan, gbit: float) -> dict[str, Any]:
-    """Bytes of a worker's step, and how many steps a second of all workers links of this speed let through: a worker's
-    carries its whole model each way, a server's the largest slice for every worker."""
-    push, pull = (
-        sum(
-            room_for(codec.fitted(plan.runs(server)), config.part_bytes, length)
-            for server, length in enumerate(plan.lengths)
-        )
-        for codec in (config.codec.push_codec, config.codec.pull_codec)
-    )
-    total, largest = plan.total, max(plan.lengths)
-    capacity = gbit * 1e9 / 8  # bytes/s, in each direction
-    busiest = max(push, pull, 1)
-    from_workers = config.workers * capacity / busiest
-    from_servers = capacity / (busiest * largest / total) if largest else math.inf
-    return {
-        "push_bytes": push,
-        "pull_bytes": pull,
-        "gbit": gbit,
-        "steps_per_second": min(from_workers, from_servers),
-        "limited_by": "workers' links" if from_workers < from_servers else "servers' links",
-    }
-
-
-def print_report(report: dict[str, Any], console: Console) -> None:
-    """The report as two tables and a sentence."""
-    slices = Table(
-        "server", *(Column(name, justify="right") for name in ("elements", "bytes", "suggested memory limit"))
-    )
-    for server in report["servers"]:
-        row = f"{server['elements']:,}", size(server["bytes"]), size(server["limit"])
-        slices.add_row(f"server-{server['server']}", *row)
-    largest = max(report["servers"], key=lambda server: int(server["elements"]))["memory"]
-    memory = Table("memory of the largest slice's server", Column("bytes", justify="right"))
-    for purpose, count in (*largest.items(), ("the process itself", PROCESS)):
-        memory.add_row(purpose, size(count))
-    traffic, is_served = report["traffic"], any(server["elements"] for server in report["servers"])
-    cut = f"{report['slices']} slices, imbalance {report['imbalance']:.3f}"
-    for line in report["training"]:
-        show(console, line)
-    show(console, f"model: {report['elements']:,} elements, {size(report['bytes'])}; {cut}")
-    console.print(slices, memory)
-    if not is_served:  # the workers' messages are the policy's own
-        return
-    step = f"a step sends {size(traffic['push_bytes'])} and receives {size(traffic['pull_bytes'])}"
-    ceiling = (
-        f"{traffic['steps_per_second']:,.1f} steps/s of all workers together ({traffic['limited_by']} are full first)"
-    )
-    if report["worker"] is not None:
-        show(
-            console,
-            f"each worker takes up to {size(report['worker'])} of memory on a CPU ({size(WORKER)}, and {WORKER_COPIES} times "
-            "the model); activations and data come on top",
-        )
-    show(console, _kept(report))
-    show(console, f"{step}; {traffic['gbit']:g} Gbit/s allow {ceiling}")
-
-
-def size(count: float) -> str:
-    """Bytes for people."""
-    for unit in ("B", "KiB", "MiB"):
-        if count < 1024:
-            return f"{count:.0f} {unit}" if unit == "B" else f"{count:.1f} {unit}"
-        count /= 1024
-    return f"{count:.1f} GiB"
+    options = [word for text in sets for word in ("--set", text)]
+    for name, value in words.items():
+        options += [] if value is None else [f"--{name}", str(value)]
+    if what is not None and what.endswith(".py") and is_training_script(Path(what)):
+        if wrong := [f"--{name}" for name, value in words.items() if value is not None]:
+            raise UsageError(
+                f"{wrong[0]} does not go with a script, which brings its own data and epochs. Leave it out."
+            )
+        return ScriptReader(what, arguments, {"sets": sets}), Words(["launch", *options], [what, *arguments])
+    if arguments:
+        raise UsageError(f"{' '.join(arguments)}: only a script takes arguments, and {what} is none.")
+    return TaskReader(what, {"sets": sets, **words}), Words(["run", *([what] if what else []), *options])

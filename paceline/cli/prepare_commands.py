@@ -1,12 +1,12 @@
-"""The commands before a run: shards, a look at them, and what the run will need."""
+"""The commands before a run: shards, and a look at them."""
 
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from paceline.cli.arguments import WHAT, Data, Json, Policy, Servers, Sets, What, Workers
-from paceline.cli.exits import console, exits, print_json
+from paceline.cli.arguments import WHAT, Data, Sets, Workers
+from paceline.cli.exits import console, exits
 from paceline.core.errors import UsageError
 from paceline.terminal import say
 
@@ -66,30 +66,3 @@ def shard_report(
         from paceline.sharder.report.report import write_report
 
         say(write_report(folders, out, by, data or BUNDLED))
-
-
-def plan(
-    what: What,
-    workers: Workers = None,
-    servers: Servers = None,
-    policy: Policy = None,
-    sets: Sets = None,
-    shapes: Annotated[
-        Path | None,
-        typer.Option(
-            help='JSON file with the model\'s shapes, [["layer.weight", [64, 64]], ...]; then torch is not needed.'
-        ),
-    ] = None,
-    gbit: Annotated[float, typer.Option(help="Speed of a network link (Gbit/s).", min=0.001)] = 10.0,
-    as_json: Json = False,
-) -> None:
-    """Show what a run will need: each server's slice and memory, and how many steps the network allows."""
-    with exits():
-        from paceline.local.read_config import read_config
-
-        config = read_config(what, workers=workers, servers=servers, policy=policy, sets=sets or [])
-        from paceline.cli import plan as planning
-
-        found = planning.read_shapes(shapes) if shapes else planning.task_shapes(config)
-        report = planning.plan_report(config, found, gbit)
-        print_json(report) if as_json else planning.print_report(report, console())

@@ -20,7 +20,7 @@ digits, so without a model or data of any size, or what a script of the user's o
 def refuse_too_many(config: Config, yes: bool, how: str = "--yes", runs: int = 1) -> None:
     """Asks on a terminal whether to go on where the processes of this many runs at a time are too many for this machine;
     UsageError where there is no one to ask, or they say no. `how` tells the other way to agree."""
-    sentence = too_many(config, cores(), _free(), runs)
+    sentence = too_many(config, cores(), free_memory(), runs)
     if sentence is None or yes:
         return
     if sys.stdin.isatty() and sys.stderr.isatty():
@@ -45,7 +45,7 @@ def too_many(config: Config, cores: int, free: int, runs: int = 1) -> str | None
     )
 
 
-def _free() -> int:
+def free_memory() -> int:
     """Memory that new processes can have (bytes)."""
     return min(int(psutil.virtual_memory().available), memory_limit())
 

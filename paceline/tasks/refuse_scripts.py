@@ -11,17 +11,26 @@ _CALLS = ("wrap", "epochs", "steps", "loader", "sampler")
 
 
 def refuse_script(path: Path) -> None:
-    """ConfigError where the file is one by its calls. A file that is no Python is left to who loads it."""
+    """ConfigError where the file is one."""
+    for name, line in _calls_of_script(path):
+        raise ConfigError(
+            f"{path} is a training script, not a task: line {line} calls paceline.{name}. Start it with: paceline launch {path}"
+        )
+
+
+def is_training_script(path: Path) -> bool:
+    """Whether the file is one by its calls. A file that is no Python is left to who loads it."""
+    return next(_calls_of_script(path), None) is not None
+
+
+def _calls_of_script(path: Path) -> Iterator[tuple[str, int]]:
+    """What a script calls of Paceline's, with its lines; nothing for other files."""
     try:
         tree = ast.parse(path.read_bytes(), str(path))
     except (OSError, SyntaxError, ValueError):
         return
-    if any(isinstance(each, ast.FunctionDef) and each.name == "data" for each in tree.body):
-        return
-    for name, line in _called(tree):
-        raise ConfigError(
-            f"{path} is a training script, not a task: line {line} calls paceline.{name}. Start it with: paceline launch {path}"
-        )
+    if not any(isinstance(each, ast.FunctionDef) and each.name == "data" for each in tree.body):
+        yield from _called(tree)
 
 
 def _called(tree: ast.Module) -> Iterator[tuple[str, int]]:

@@ -1,4 +1,4 @@
-"""The command line: options, exit codes, the run folder, the plan, status, what people get to see."""
+"""The command line: options, exit codes, the run folder, status, what people get to see."""
 
 import json
 import stat
@@ -11,7 +11,6 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from paceline.cli import plan
 from paceline.cli.run import run, summary
 from paceline.core.errors import ConfigError, ServersGone, UsageError
 from paceline.core.settings.config import Config
@@ -20,7 +19,6 @@ from paceline.local import run_status as status
 from paceline.local.outcome import Outcome
 from paceline.local.read_config import read_config
 from paceline.local.run_folder import RunFolder, find_run, new_name, open_run
-from paceline.rpc import memory
 from paceline.rpc.auth import Credentials
 from paceline.v1.run_service_pb2 import Score, StatusReply, WorkerStatus
 from paceline.watch.chief_status import Speed, plain
@@ -510,117 +508,6 @@ def test_stop_asks_the_chief(folder: RunFolder) -> None:
 
     assert chief.reasons == ["paceline stop"]
     assert "run one stops" in told
-
-
-# plan
-
-
-SHAPES = [["conv.weight", [16, 3, 3, 3]], ["conv.bias", [16]], ["head.weight", [10, 16]]]
-
-
-@pytest.fixture
-def shapes(tmp_path: Path) -> Path:
-    file = tmp_path / "shapes.json"
-    file.write_text(json.dumps(SHAPES))
-    return file
-
-
-def test_the_plan_has_slices_memory_and_traffic(shapes: Path) -> None:
-    config = Config(servers=2, workers=4, policy={"name": "bsp"})
-
-    report = plan.plan_report(config, plan.read_shapes(shapes), gbit=8.0)
-
-    lengths = [server["elements"] for server in report["servers"]]
-    assert report["elements"] == sum(lengths) == 16 * 27 + 16 + 160
-    assert report["imbalance"] == max(lengths) * 2 / sum(lengths)
-    assert report["servers"][0]["memory"]["weights"] == 4 * lengths[0]
-    assert report["servers"][0]["limit"] > sum(report["servers"][0]["memory"].values())
-    assert report["traffic"]["push_bytes"] == report["bytes"]
-    # 1 GB/s each way through the larger slice's server, for all workers' steps
-    assert report["traffic"]["steps_per_second"] == pytest.approx(1e9 / (4 * max(lengths)))
-
-
-def test_one_worker_and_many_servers_are_limited_by_the_workers_link(shapes: Path) -> None:
-    config = Config(servers=4, workers=1, codec={"push": "fp16"})
-
-    traffic = plan.plan_report(config, plan.read_shapes(shapes), gbit=8.0)["traffic"]
-
-    assert traffic["limited_by"] == "workers' links"
-    assert traffic["push_bytes"] == traffic["pull_bytes"] / 2
-    assert traffic["steps_per_second"] == pytest.approx(1e9 / traffic["pull_bytes"])
-
-
-def test_the_plan_command_prints_json_without_torch(shapes: Path, tmp_path: Path) -> None:
-    script = (
-        "import sys\nsys.modules['torch'] = None\nfrom paceline.cli.__main__ import main\n"
-        f"sys.argv = ['paceline', 'plan', 'digits', '-s', '3', '--json', '--shapes', {str(shapes)!r}]\nmain()"
-    )
-
-    done = subprocess.run([sys.executable, "-c", script], cwd=tmp_path, capture_output=True, text=True, check=True)
-
-    assert len(json.loads(done.stdout)["servers"]) == 3
-
-
-def test_the_plan_prints_for_people(shapes: Path) -> None:
-    screen, text = console()
-
-    plan.print_report(plan.plan_report(Config(), plan.read_shapes(shapes), 10.0), screen)
-
-    assert "model: 608 elements, 2.4 KiB" in text.getvalue()
-    assert "suggested memory limit" in text.getvalue()
-    assert "10 Gbit/s allow" in text.getvalue()
-    assert "each worker takes up to 448.0 MiB of memory on a CPU (448.0 MiB, and 7 times the model)" in " ".join(
-        text.getvalue().split()
-    )
-
-
-def test_the_plan_has_no_memory_of_a_worker_with_sparse_updates(shapes: Path) -> None:
-    screen, text = console()
-    config = Config(
-        task="svm", updates="sparse", optimizer={"name": "sgd", "lr": 0.1, "momentum": 0, "weight_decay": 0}
-    )
-
-    report = plan.plan_report(config, plan.read_shapes(shapes), 10.0)
-    plan.print_report(report, screen)
-
-    assert report["worker"] is None
-    assert "each worker takes" not in " ".join(text.getvalue().split())
-
-
-@pytest.mark.parametrize(
-    ("settings", "retained", "said"),
-    [
-        ({}, 1 << 30, "each worker also keeps up to 1.0 GiB (checkpoint.retain) of pushes"),
-        ({"checkpoint": {"retain": 0}}, 0, "a worker keeps no pushes that no server has on disk yet"),
-        ({"checkpoint": {"retain": 9}, "codec": {"push": "topk"}}, None, "without a limit, since error feedback"),
-    ],
-)
-def test_the_plan_says_what_a_worker_keeps_of_its_pushes(
-    settings: dict[str, Any], retained: int | None, said: str, shapes: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(memory, "memory_limit", lambda: 64 << 30)
-    screen, text = console()
-
-    report = plan.plan_report(Config.model_validate(settings), plan.read_shapes(shapes), 10.0)
-    plan.print_report(report, screen)
-
-    assert report["retained"] == retained
-    assert said in " ".join(text.getvalue().split())
-
-
-@pytest.mark.parametrize("content", ["{", '["a"]', '[["a", ["x"]]]', "[]", '[["a", [0]]]', "3"])
-def test_shapes_that_can_not_be_read_are_refused(content: str, tmp_path: Path) -> None:
-    file = tmp_path / "shapes.json"
-    file.write_text(content)
-
-    with pytest.raises(UsageError, match=r"shapes\.json .*expected"):
-        plan.read_shapes(file)
-
-
-def test_sizes_are_readable() -> None:
-    values: list[Any] = [plan.size(count) for count in (12, 2048, 3 << 20, 5 << 30)]
-
-    assert values == ["12 B", "2.0 KiB", "3.0 MiB", "5.0 GiB"]
 
 
 def test_a_run_elsewhere_is_asked_at_its_chiefs_address(tmp_path: Path) -> None:

@@ -9,13 +9,13 @@ import pytest
 from typer.testing import CliRunner
 
 from paceline.cli.__main__ import app
-from paceline.cli.plan import task_shapes
 from paceline.core.errors import ConfigError, DataError, DiskError
 from paceline.data.dataset import is_sparse
 from paceline.data.linear_model import read_linear_model
 from paceline.data.rcv1_like import rcv1_like, write_lyrl2004, write_svmlight
 from paceline.local.linear_without_servers import settings_of, train_here
 from paceline.local.read_config import read_config
+from paceline.planning.sizes import task_shapes
 from paceline.tasks.task import load_task
 
 

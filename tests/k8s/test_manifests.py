@@ -13,11 +13,11 @@ import typer
 import yaml
 from kubernetes_validate import utils
 
-from paceline.cli.plan import plan_report, task_shapes
 from paceline.core import registry
 from paceline.core.peers import peer_policy
 from paceline.core.settings.config import Config
 from paceline.load_settings import load, task_of
+from paceline.planning.sizes import plan_report, task_shapes
 from paceline.tasks.task import load_task
 from paceline.variables import CONNECT, TLS
 from paceline.worker.command_line import ToldLaunched
@@ -479,7 +479,7 @@ def planned(overlay):
     if config.updates == "dense":
         pytest.importorskip("torch")
     shapes = task_shapes(config) if config.updates == "dense" else (("weights", (47_236,)),)  # RCV1's features
-    return plan_report(config, shapes, 10)["servers"]
+    return plan_report(config, shapes)["servers"]
 
 
 @pytest.mark.parametrize("overlay", TASKS)

@@ -13,14 +13,16 @@ import typer.main
 from typer.core import TyperGroup
 
 from paceline.cli.__main__ import app
+from paceline.cli.plan import reader_and_words
 from paceline.core.errors import PacelineError
 from paceline.local.read_config import read_config, read_launch
+from paceline.planning.choices import Asked, choices
 from paceline.search.grid import Range, read_grid
 from tools.prose.pages import ROOT
 
 _SEPARATORS = ";|&()<>\n"
 _NOT_COMMANDS = {"do", "then", "else", "!", "time", "srun", "sudo"}
-_TRAINS = {"run", "plan", "shard", "local", "search"}
+_TRAINS = {"run", "shard", "local", "search"}
 _NOT_INSTALLED = "which is not installed here"
 """An extra's library is missing: nothing that a page has said wrong."""
 _OPTIONS = ("workers", "servers", "policy", "slow", "epochs", "data", "preset", "loop", "log")
@@ -98,6 +100,11 @@ def _read_settings(name: str, params: dict[str, Any]) -> None:
     if name == "launch":
         kept = {key: given[key] for key in given.keys() & {"workers", "servers", "policy", "slow", "log"}}
         read_launch(params["script"], params["arguments"] or [], sets=sets, **kept)
+    elif name == "plan":
+        words = {key: params[key] for key in ("preset", "epochs", "data")}
+        read, _ = reader_and_words(params["what"], params["arguments"] or [], sets, words)
+        asked = Asked.of(params["workers"], params["servers"], params["policy"])
+        choices(asked, asked.own(read), read)
     elif name == "search":
         grid = read_grid(params["grid"] or [])
         point = [

@@ -8,12 +8,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from paceline.cli.plan import plan_report
 from paceline.core.coding.codec import MOST_ELEMENTS, Codec, Run, build_codec, load_codec
 from paceline.core.errors import BadPush, ConfigError
 from paceline.core.settings.config import Config, Options, PlanConfig
 from paceline.core.slice.plan import make_plan
 from paceline.core.values import Vector
+from paceline.planning.sizes import plan_report
 from paceline.rpc.transport import encoded_parts, room_for
 
 SHAPES = [("conv.weight", (16, 3, 3, 3)), ("conv.bias", (16,)), ("fc.weight", (10, 16)), ("fc.bias", (10,))]
@@ -63,7 +63,7 @@ def test_the_worked_example_of_a_slice() -> None:
     assert parts == [(0, 4 * (4 + 43 + 16)), (448, 4 * (4 + 26 + 10))]
     assert room_for(codec, 1 << 20, plan.total) == sum(size for _, size in parts)
     config = Config(servers=1, codec={"push": {"name": "powersgd", "rank": 1}})
-    assert plan_report(config, SHAPES, gbit=1.0)["traffic"]["push_bytes"] == 4 * (63 + 40)
+    assert plan_report(config, SHAPES, bandwidth=1e9)["traffic"]["push_bytes"] == 4 * (63 + 40)
     back = arrived(codec, values)
     assert (back[432:448] == values[432:448]).all()
     assert (back[608:] == values[608:]).all()

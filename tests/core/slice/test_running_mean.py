@@ -12,7 +12,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 from safetensors import safe_open
 
-from paceline.cli.plan import plan_report
 from paceline.core.errors import ConfigError
 from paceline.core.settings.config import Config, SvmConfig
 from paceline.core.slice.model_slice import ModelSlice
@@ -23,6 +22,7 @@ from paceline.core.sync.policy import build_policy
 from paceline.core.values import Base, Sparse, Switch
 from paceline.data.linear_model import read_linear_model, shapes_of
 from paceline.load_settings import load
+from paceline.planning.sizes import plan_report
 from paceline.server.state_folder import StateFolder
 from paceline.v1 import run_service_pb2 as pb
 from paceline.worker.linear.sparse_client import SparseClient
@@ -274,7 +274,7 @@ def test_a_start_that_is_no_epoch_is_refused(value: float):
 def test_the_plan_counts_the_mean_and_its_copy_in_a_snapshot():
     facts = {"optimizer": SGD, "updates": "sparse", "servers": 1, "policy": {"name": "asp"}}
     plain, averaging = (
-        plan_report(Config.model_validate(facts | {"svm": svm}), [("weights", (1000,))], 10.0)["servers"][0]["memory"]
+        plan_report(Config.model_validate(facts | {"svm": svm}), [("weights", (1000,))])["servers"][0]["memory"]
         for svm in ({}, {"average_from": 2})
     )
 
