@@ -16,6 +16,7 @@ from paceline.cli.plan import plan
 from paceline.cli.prepare_commands import shard, shard_report
 from paceline.cli.reproduce import reproduce
 from paceline.cli.run_commands import audit, report, set_, status, stop
+from paceline.cli.simulate import simulate
 from paceline.cli.train_commands import demo, launch, local, run, search
 from paceline.core.errors import UsageError
 from paceline.exits import USAGE_OF_TYPER
@@ -60,6 +61,7 @@ app.command("set")(set_)
 app.command()(shard)
 app.command("shard-report")(shard_report)
 app.command()(plan)
+app.command()(simulate)
 app.command()(local)
 app.command()(join)
 app.command()(predict)

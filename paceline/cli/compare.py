@@ -92,32 +92,19 @@ def _policies(named: list[str], trained: Trained, by: str | None, out: Path | No
     from paceline.comparing.compare_policies import Manner, compare_policies
     from paceline.comparing.policies import read_policies
     from paceline.core.errors import UsageError
+    from paceline.simulator.scene import Scene
 
     if len(named) > 1 or not (named or trained.preset):
         raise UsageError(f"--policies takes one task, like digits; got {' '.join(named) or 'none'}.")
     assert trained.policies is not None
     if trained.real and trained.speeds is not None:
         raise UsageError(f"--speeds {trained.speeds} is for simulated runs; with --real give --slow, like --slow he1.")
-    scene = None if trained.real else _scene(trained.speeds)
+    scene = None if trained.real else Scene.read(**{"speeds": trained.speeds} if trained.speeds else {})
     manner = Manner(scene, trained.cores, trained.device, trained.yes)
     seeds = SEEDS if trained.seeds is None else trained.seeds
     read = reader(named[0] if named else None, trained)
     policies = read_policies(trained.policies)
     return compare_policies(policies, seeds, read, manner, by=by, out=out, fresh=trained.fresh, as_json=as_json)
-
-
-def _scene(speeds: str | None) -> "Scene":
-    """ConfigError where no such speeds are known."""
-    from pydantic import ValidationError
-
-    from paceline.core.errors import ConfigError
-    from paceline.core.registry import explain
-    from paceline.simulator.scene import Scene
-
-    try:
-        return Scene() if speeds is None else Scene(speeds=speeds)
-    except ValidationError as error:
-        raise ConfigError(f"--{' '.join(explain(error, Scene))}") from error
 
 
 def reader(what: str | None, trained: Trained) -> "Callable[[str], Config]":

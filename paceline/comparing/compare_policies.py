@@ -10,7 +10,7 @@ from rich.console import Console
 
 from paceline.comparing.compare import PLACE, compared, told
 from paceline.comparing.policies import OF_A_RUN, POLICY, points_of
-from paceline.comparing.simulated import Simulator, refuse_unlike
+from paceline.comparing.simulated import REAL, Simulator
 from paceline.core.settings.config import Config, Options
 from paceline.intervals import FEWEST
 from paceline.local.run_folder import RunFolder, new_name
@@ -20,6 +20,7 @@ from paceline.search.points import Point
 from paceline.search.results import measure_by, measured
 from paceline.search.search import refuse_too_many_runs
 from paceline.search.search_folder import SearchFolder, open_search
+from paceline.simulator.limits import refuse_unlike
 from paceline.simulator.scene import Scene
 from paceline.tasks.missing_data import refuse_missing_data
 from paceline.terminal import show
@@ -91,7 +92,7 @@ def _refuse(points: Sequence[Point], manner: Manner, left: list[Config], cores: 
         refuse_too_many_runs(left, cores, manner.yes)
         return
     for config in configs:
-        refuse_unlike(config)
+        refuse_unlike(config, True, REAL)
         manner.scene.check(config)
 
 

@@ -1,9 +1,7 @@
 """A run of a comparison in virtual time: real servers' slices, policies and gradients in this process, and seconds of a scene.
 It leaves in its folder what a run of processes leaves there, as far as a comparison reads it."""
 
-import inspect
 import time
-from collections.abc import Callable
 from pathlib import Path
 
 from paceline.core.errors import ConfigError
@@ -18,39 +16,9 @@ from paceline.simulator.scene import Scene
 from paceline.simulator.timing import Timed, times_of
 from paceline.simulator.training import training_of
 from paceline.simulator.workers import Training
-from paceline.tasks import defaults
-from paceline.tasks.task import load_task
 
 REAL = "Train it for real: --real."
 SCORED = ("validation", "test")
-_UNLIKE: tuple[tuple[Callable[[Config], bool], str], ...] = (
-    (lambda config: config.updates == "sparse", "a linear model over sparse rows (updates: sparse)"),
-    (lambda config: config.data.source == "script", "a script with its own training loop (data.source: script)"),
-    (lambda config: config.loop is not None, "your own training loop (loop)"),
-    (
-        lambda config: config.codec.push.name != "none" or config.codec.pull.name != "none",
-        "what a codec leaves out (codec)",
-    ),
-    (lambda config: config.precision != "float32", "lower precision (precision)"),
-    (lambda config: config.accumulate > 1, "accumulated gradients (accumulate)"),
-    (lambda config: config.overlap, "a push during the next gradient (overlap)"),
-    (lambda config: config.stopping is not None, "early stopping (stopping)"),
-    (lambda config: bool(config.faults), "faults (faults)"),
-)
-
-
-def refuse_unlike(config: Config) -> None:
-    """ConfigError where the run would not be simulated as it is."""
-    for is_so, what in _UNLIKE:
-        if is_so(config):
-            raise ConfigError(f"A simulated run can't have {what}. {REAL}")
-    task = load_task(config.task, config.model)
-    for part in ("loss", "metrics"):
-        if inspect.unwrap(getattr(task, part)) is not getattr(defaults, part):
-            raise ConfigError(
-                f"A simulated run has the default loss (cross entropy) and accuracy, but task {config.task} has its own "
-                f"{part}(). {REAL}"
-            )
 
 
 class Simulator:

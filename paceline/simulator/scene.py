@@ -8,12 +8,13 @@ from heapq import merge
 from random import Random
 from typing import Annotated, Any, Self
 
-from pydantic import BeforeValidator, Field, field_validator
+from pydantic import BeforeValidator, Field, ValidationError, field_validator
 
 from paceline.core.errors import ConfigError
 from paceline.core.extension import Section
 from paceline.core.fault import read_span
 from paceline.core.network_link import NetworkLink
+from paceline.core.registry import explain
 from paceline.core.settings.config import Config, Seconds
 from paceline.core.settings.slow import CLUSTERS, expand, slowness
 from paceline.core.units import seconds_with_unit
@@ -137,6 +138,14 @@ class Scene(Section):
     service_per_million: Seconds = Field(
         0.001, allow_inf_nan=False, description="A server's time for each million values of a push (seconds)."
     )
+
+    @classmethod
+    def read(cls, **settings: Any) -> Self:
+        """A scene with these settings; ConfigError says what is wrong with them."""
+        try:
+            return cls(**settings)
+        except ValidationError as error:
+            raise ConfigError(" ".join(explain(error, cls))) from error
 
     @field_validator("speeds")
     @classmethod

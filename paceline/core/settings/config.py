@@ -179,7 +179,7 @@ class Config(Section):
     arguments: tuple[str, ...] = Field((), description="What the script of data.source=script finds in sys.argv.")
     model: str | None = Field(None, description="One of the task's models; default: its first.")
     data: DataConfig = DataConfig()
-    workers: int = Field(4, ge=1, le=1024, description="Seats in the worker pool.")
+    workers: int = Field(4, ge=1, le=4096, description="Seats in the worker pool.")
     servers: int = Field(2, ge=0, le=256, description="Servers, each with one slice of the model; 0: workers only.")
     start_when: int | None = Field(None, ge=1, description="Workers that must have joined; default: all of `workers`.")
     start_timeout: Seconds = Field(
