@@ -2,7 +2,6 @@
 
 import math
 from collections.abc import Callable
-from dataclasses import replace
 from random import Random
 from typing import Any, Protocol
 
@@ -10,7 +9,6 @@ from paceline.core.fault import Fault, faults_of
 from paceline.core.network_link import NetworkLink
 from paceline.core.settings.config import Config
 from paceline.core.settings.slow import slowness
-from paceline.core.values import Push
 from paceline.simulator.links import LATENCY, Links
 from paceline.simulator.scene import Scene, Stragglers
 from paceline.simulator.timeline import Timeline
@@ -33,8 +31,8 @@ class Pace(Protocol):
     def speed(self, rank: int) -> float:
         """The worker's; the fastest one has 1."""
 
-    def stamped(self, push: Push) -> Push:
-        """A push that a server takes now, with the time that counts as its arrival."""
+    def arrived(self, sent: float) -> float:
+        """The time that counts as the arrival of a push that a server takes now, and that set out at `sent`."""
 
     def carry(self, way: tuple[str, str], values: int, action: Action) -> None:
         """`action` happens when a message with that many values has come from one node to the other. `way`: their names."""
@@ -88,8 +86,8 @@ class Chances:
         means = [math.prod(1 + (each.how.factor - 1) * each.how.probability for each in mine) for mine in self._slow]
         return min(means) / means[rank]
 
-    def stamped(self, push: Push) -> Push:
-        return push
+    def arrived(self, sent: float) -> float:
+        return sent
 
     def carry(self, way: tuple[str, str], values: int, action: Action) -> None:
         if self._links is None:
@@ -180,8 +178,8 @@ class ScenePace:
     def speed(self, rank: int) -> float:
         return self._fastest / self._expected[rank]
 
-    def stamped(self, push: Push) -> Push:
-        return replace(push, time=self._time.now)
+    def arrived(self, sent: float) -> float:
+        return self._time.now
 
     def carry(self, way: tuple[str, str], values: int, action: Action) -> None:
         time, sender, to = self._time, self._nodes[way[0]], self._nodes[way[1]]

@@ -125,6 +125,7 @@ class Training(ABC):
         self._lengths = self._plan.lengths or [0]
         """Values of a whole push to each server, and of its answer."""
         self._slices = [self._new_slice(length) for length in self._lengths]
+        self._names = [f"server-{number}" for number in range(len(self._lengths))]
         self._awaited: list[list[tuple[Worker, int, int | None]]] = [[] for _ in self._slices]
         """By server: workers that are back, their incarnations, and which version they need (None: any)."""
         self._run = Run(config)
@@ -134,6 +135,7 @@ class Training(ABC):
         owned = [[rank] for rank in range(config.workers)]
         self._steps = steps_per_epoch(data.sizes, owned, config.worker_batch)
         self.workers = [self._new_worker(rank) for rank in range(config.workers)]
+        self._named = {worker.name: worker for worker in self.workers}
         self._start()
 
     def _new_slice(self, length: int) -> ModelSlice:
@@ -218,52 +220,45 @@ class Training(ABC):
         """The worker's next push sets out to all servers."""
         now = worker.began = self.time.now
         for number, update in enumerate(updates):
-            push = Push(
-                worker.name,
-                worker.incarnation,
-                worker.clock,
-                update,
-                examples,
-                worker.bases[number],
-                self.view.number,
-                now,
-            )
             values = self._lengths[number] if examples else 0
-            come = partial(self._came, worker, number, push, values)
-            self.pace.carry((worker.name, f"server-{number}"), values, come)
+            told = worker, worker.incarnation, number, update, examples, self.view.number, now
+            come = partial(self.pace.serve, number, values, partial(self._push, *told))
+            self.pace.carry((worker.name, self._names[number]), values, come)
 
-    def _came(self, worker: Worker, number: int, push: Push, values: int) -> None:
-        self.pace.serve(number, values, partial(self._push, worker, number, push))
-
-    def _push(self, worker: Worker, number: int, push: Push) -> None:
+    def _push(
+        self, worker: Worker, incarnation: int, number: int, update: Update, examples: int, view: int, sent: float
+    ) -> None:
         """A server takes a push."""
-        if push.incarnation != worker.incarnation:
+        if incarnation != worker.incarnation:
             return
-        server, before = self._slices[number], self.view
-        worker.ready = self.time.now
+        server, base, now = self._slices[number], worker.bases[number], self.time.now
+        worker.ready = now
         if number == 0:
-            worker.counted = self.time.now
-            staleness = server.version - push.base.version
+            worker.counted = now
+            staleness = server.version - base.version
             worker.stale += staleness
             worker.most_stale = max(worker.most_stale, staleness)
-        self._send(number, server.push(self.pace.stamped(push)))
+        arrived = self.pace.arrived(sent)
+        push = Push(worker.name, incarnation, worker.clock, update, examples, base, view, arrived)
+        self._send(number, server.push(push))
         if number == 0:
+            before = self.view
             self.most_ahead = max(self.most_ahead, server.clocks.lead(worker.name))
-            self._run.counted(server.clocks, self.time.now)
+            self._run.counted(server.clocks, now)
             if self.view is not before:
                 self._publish()
 
     def _send(self, number: int, replies: Sequence[Reply]) -> None:
         """A server answers those who may go on, and brings its weights to those who are back."""
         for reply in replies:
-            worker = self.workers[int(reply.worker.rpartition("-")[2])]
+            worker = self._named[reply.worker]
             values = self._content(number, reply)
             if number == 0:
                 self.waited += self.time.now - worker.counted
             worker.held = max(worker.held, self.time.now - worker.ready)
             come = partial(self._answered, worker, worker.incarnation, number, reply, values)
             size = self._lengths[number] if worker.policy.pulls(reply.clock) else 0
-            self.pace.carry((f"server-{number}", worker.name), size, come)
+            self.pace.carry((self._names[number], worker.name), size, come)
         if self._awaited[number]:
             self._hand_out(number)
 
@@ -338,7 +333,7 @@ class Training(ABC):
         version = worker.clock + self.view.seats[worker.name].handicap if worker.policy.rounds else None
         for number in range(len(self._slices)):
             ask = partial(self._asks, worker, incarnation, number, version)
-            self.pace.carry((worker.name, f"server-{number}"), 0, ask)
+            self.pace.carry((worker.name, self._names[number]), 0, ask)
 
     def _asks(self, worker: Worker, incarnation: int, number: int, version: int | None) -> None:
         self._awaited[number].append((worker, incarnation, version))
@@ -355,7 +350,7 @@ class Training(ABC):
                 values, base = published.values.copy(), Base(server.term, published.version)
                 server.release(published)
                 come = partial(self._restarts, worker, incarnation, number, base, values)
-                self.pace.carry((f"server-{number}", worker.name), self._lengths[number], come)
+                self.pace.carry((self._names[number], worker.name), self._lengths[number], come)
 
     def _restarts(self, worker: Worker, incarnation: int, number: int, base: Base, values: Vector) -> None:
         """A worker that is back has weights of a server."""

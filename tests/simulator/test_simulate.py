@@ -14,6 +14,11 @@ from paceline.simulator.timing import WorkerTimes
 SIZED = ["--weights", "1000", "--examples", "4000"]
 """No data is read, and torch is not needed."""
 
+WHOLE = (
+    "--speeds 1x,2x --step 5ms --jitter 0 --stragglers 10x@5%:2 --away worker-1@1s:1s --link 1Gbit,1ms "
+    "--link worker-0=10Mbit --unshared --server-time 1ms,2ms"
+)
+
 
 def said(*words: str) -> str:
     found = CliRunner().invoke(app, ["simulate", *words], env={"COLUMNS": "200"})
@@ -50,8 +55,7 @@ def test_a_size_is_enough_for_timing() -> None:
 
 
 def test_all_of_a_scene_can_be_said() -> None:
-    words = ["--speeds", "1x,2x", "--step", "5ms", "--jitter", "0", "--stragglers", "10x@5%:2", "--away", "worker-1@1s:1s", "--link", "1Gbit,1ms", "--link", "worker-0=10Mbit", "--unshared", "--server-time", "1ms,2ms"]  # fmt: skip
-    found = facts("digits", "-w", "2", "--seed", "3", *words, *SIZED)
+    found = facts("digits", "-w", "2", "--seed", "3", *WHOLE.split(), *SIZED)
 
     assert found["seed"] == 3
     assert found["scene"] == {

@@ -62,7 +62,7 @@ class Workers:
     @property
     def are_caught_up(self) -> bool:
         """Whether the chief's slice has all that any slice has of the members; not so for a while after its restart."""
-        return self._unheard.isdisjoint(self._membership.view.seats)
+        return not self._unheard or self._unheard.isdisjoint(self._membership.view.seats)
 
     def started(self) -> None:
         """The run begins with the workers that have a seat now."""

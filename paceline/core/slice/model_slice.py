@@ -55,6 +55,8 @@ class ModelSlice:
         self._policy_switch = PolicySwitch(self.clocks, self._half, self._rounds, self.folding, self._recovery)
         self._waiting: dict[str, tuple[int, float]] = {}
         """worker -> clock and time of the push whose reply is not sent yet."""
+        self._looked: tuple[int, int] | None = None
+        """What the policy's `waits_on` was when all that wait were asked last."""
         self._digest: bytes | None = None
         self.kept_switch = 0
         """The last change of policy in the newest snapshot on disk."""
@@ -201,7 +203,7 @@ class ModelSlice:
         elif verdict.outcome is Outcome.FOLDED:
             folding.fold_one(push, members, rate)
         self._waiting[push.worker] = (push.clock, push.time)
-        return self._settle()
+        return self._settle(push.worker)
 
     def ask(self, worker: str, incarnation: int, clock: int, time: float) -> list[Reply]:
         """The reply to a push that was counted before: the scalars of its worker's last push and today's weights, or still
@@ -249,16 +251,29 @@ class ModelSlice:
                 f"{push.worker} pushed clock {push.clock}; its clock {push.clock - 1} still waits here for the other workers."
             )
 
-    def _settle(self) -> list[Reply]:
-        """Makes due folds and policy changes, and releases the workers that may go on."""
+    def _settle(self, pusher: str | None = None) -> list[Reply]:
+        """Makes due folds and policy changes, and releases the workers that may go on. `pusher`: nothing but its push has
+        changed."""
         if self.phase is not Phase.SERVING:
             return []
         self._rounds.close_due()
         self._policy_switch.make_due()
         clocks = self.clocks
         may = self._half.policy.may_proceed
-        free = [worker for worker in self._waiting if not clocks.awaits_switch(worker) and may(worker, clocks)]
+        if pusher is None:
+            self._looked = None
+        asked = self._waiting if pusher is None or self._has_changed() else (pusher,)
+        free = [worker for worker in asked if not clocks.awaits_switch(worker) and may(worker, clocks)]
         return [self._reply(worker, *self._waiting.pop(worker)) for worker in free]
+
+    def _has_changed(self) -> bool:
+        """Whether a push may have set others free than its own worker."""
+        waits_on, before = self._half.policy.waits_on, self._looked
+        if waits_on == "any push":
+            return True
+        on = self.clocks.version if waits_on == "version" else self.clocks.slowest()
+        self._looked = self._half.number, on
+        return self._looked != before
 
     def _reply(self, worker: str, clock: int, pushed_at: float) -> Reply:
         clocks, half = self.clocks, self._half

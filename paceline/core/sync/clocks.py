@@ -1,6 +1,7 @@
 """Keeps every worker's clock on one slice: the table makes repeats harmless, and policies compare its entries."""
 
-from collections.abc import Iterable
+from collections import Counter
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -54,7 +55,10 @@ class Clocks:
         self.gone = 0
         """Training examples behind the pushes of workers that are no members."""
         self._slowest: int | None = None
-        """The cached result of `slowest`, until a clock or the view changes."""
+        """The result of `slowest`; None: it is not known."""
+        self._levels: Counter[int] = Counter()
+        """How many members with clocks still to do have each progress, while `_slowest` is known."""
+        self._order: list[str] | None = None
 
     def entry(self, worker: str) -> Entry:
         """The worker's entry; an empty one, which is not kept, where it has never been a member."""
@@ -107,9 +111,9 @@ class Clocks:
     def slowest(self) -> int:
         """Progress of the slowest member with clocks still to do; of the fastest if none has any; 0 without members."""
         if self._slowest is None:
-            running = [self.progress(worker) for worker in self.members if not self.is_done(worker)]
+            self._levels = Counter(self.progress(worker) for worker in self.members if not self.is_done(worker))
             everyone = (self.progress(worker) for worker in self.members)
-            self._slowest = min(running) if running else max(everyone, default=0)
+            self._slowest = min(self._levels) if self._levels else max(everyone, default=0)
         return self._slowest
 
     def lead(self, worker: str) -> int:
@@ -119,7 +123,7 @@ class Clocks:
     def advance(self, push: Push, verdict: Verdict, staleness: int, lr: float) -> None:
         """Counts a push and stores the scalars of its reply."""
         entry = self.entry(push.worker)
-        was_ahead = self._slowest is not None and self.progress(push.worker) > self._slowest
+        before = None if self._slowest is None or self.is_done(push.worker) else self.progress(push.worker)
         entry.others = None if entry.seen is None else self.pushes - entry.seen
         self.pushes += 1
         self.examples += push.examples
@@ -127,11 +131,23 @@ class Clocks:
         entry.examples += push.examples
         entry.seen = self.pushes
         entry.version = self.version
-        if not was_ahead:  # a push of a worker ahead does not change the slowest
-            self._slowest = None
+        self._moved(push.worker, before)
         entry.outcome, entry.reason = verdict
         entry.staleness = staleness
         entry.lr = lr
+
+    def _moved(self, worker: str, before: int | None) -> None:
+        """Keeps `slowest` after a push. `before`: the worker's progress before it; None where that did not count."""
+        if before is None:
+            self._slowest = None
+            return
+        self._levels[before] -= 1
+        if not self.is_done(worker):
+            self._levels[self.progress(worker)] += 1
+        if not self._levels[before]:
+            del self._levels[before]
+            if before == self._slowest:
+                self._slowest = min(self._levels, default=None)
 
     def take_view(self, view: View) -> None:
         """Takes the new view; a new incarnation starts without a last push."""
@@ -142,16 +158,19 @@ class Clocks:
                 entry.seen = None
         self.view = view
         self.gone = sum(entry.examples for worker, entry in self.table.items() if worker not in view.seats)
-        self._slowest = None
+        self._slowest = self._order = None
 
     def forget_pushes(self) -> None:
         """Makes every worker's next push count as the first of its seat."""
         for entry in self.table.values():
             entry.seen = None
+        self._slowest = None
 
-    def in_order(self) -> list[str]:
+    def in_order(self) -> Sequence[str]:
         """Members in worker order, the order in which BSP adds."""
-        return sorted(self.members, key=worker_order)
+        if self._order is None:
+            self._order = sorted(self.members, key=worker_order)
+        return self._order
 
     def seat(self, worker: str) -> Seat | None:
         return self.view.seats.get(worker)

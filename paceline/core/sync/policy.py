@@ -4,7 +4,7 @@ from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal
 
 from pydantic import ConfigDict, PrivateAttr
 
@@ -93,6 +93,9 @@ class Policy(Scaled, ABC):
     """Whether a worker's reply waits until others have made as many pushes."""
     bounds_lead: ClassVar[bool] = False
     """Whether a worker waits once it is some clocks ahead of the slowest."""
+    waits_on: ClassVar[Literal["any push", "version", "slowest"]] = "any push"
+    """What must change before `may_proceed` can become true for a worker that waits: the slice's version, the progress of the
+    slowest, or nothing but a push or a view. Not inherited: a policy with its own rule says it anew."""
     overlaps: ClassVar[bool] = False
     """Whether a worker may compute its next gradient while the last one is on its way."""
     sparse: ClassVar[bool] = False
@@ -103,6 +106,11 @@ class Policy(Scaled, ABC):
     """Whether there are servers in its runs."""
     scores: ClassVar[tuple[str, ...]] = ("global",)
     """Which models are worth scoring: the global one, the mean of the workers' local ones, their vote."""
+
+    @classmethod
+    def __pydantic_init_subclass__(cls, **more: Any) -> None:
+        super().__pydantic_init_subclass__(**more)
+        cls.waits_on = vars(cls).get("waits_on", "any push")
 
     def step_pushes(self, members: int) -> float:
         return members if self.rounds else 1.0

@@ -1142,6 +1142,30 @@ def test_every_policy_lets_a_worker_leave_and_come_back_with_its_clock(name):
 
 
 @pytest.mark.parametrize("name", POLICIES)
+def test_nobody_waits_who_may_go_on_under_any_policy(name):
+    """Also where `waits_on` says that only some pushes can set others free."""
+    one = OneSlice(name, workers="abcd", weights=(1.0,))
+    rng = random.Random(name)
+
+    for step in range(300):
+        waiting = one.slice._waiting
+        here = set(one.slice.clocks.members)
+        if rng.random() < 0.05:
+            here ^= {rng.choice("bcd")}
+            level = one.slice.version + 2 if one.slice.policy.rounds else one.slice.clocks.slowest()
+            handicap = {each: level - one.slice.clocks.entry(each).clock for each in here - {*one.slice.clocks.members}}
+            one.seats(*here, **{each: Seat(step, count) for each, count in handicap.items()})
+            for each in handicap:
+                one.bases[each] = Base(1, one.slice.version)
+        elif free := sorted(here - waiting.keys()):
+            one.push(rng.choice(free), 1.0, time=float(step))
+        may, clocks = one.slice.policy.may_proceed, one.slice.clocks
+        assert not [each for each in one.slice._waiting if may(each, clocks)]
+        running = [clocks.progress(each) for each in clocks.members if not clocks.is_done(each)]
+        assert clocks.slowest() == min(running)
+
+
+@pytest.mark.parametrize("name", POLICIES)
 def test_a_repeat_changes_nothing_under_any_policy(name):
     one = OneSlice(name, workers="abc", weights=(1.0,))
     rng = random.Random(name)

@@ -1,6 +1,6 @@
 """Backup workers: lock-step that waits for the fastest m of n only."""
 
-from typing import ClassVar
+from typing import ClassVar, Literal
 
 from pydantic import Field
 
@@ -18,6 +18,7 @@ class Backup(Policy):
     sparse: ClassVar[bool] = True
     gathers: ClassVar[bool] = True
     lock_step: ClassVar[bool] = True
+    waits_on: ClassVar[Literal["any push", "version", "slowest"]] = "version"
     worker_momentum: ClassVar[bool] = False
     shorthand: ClassVar[str | None] = "backups"
     rules: ClassVar[tuple[SettingsRule, ...]] = (

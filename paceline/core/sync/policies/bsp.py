@@ -1,6 +1,6 @@
 """Bulk Synchronous Parallel: all members push, one step on the mean, all go on together."""
 
-from typing import ClassVar
+from typing import ClassVar, Literal
 
 from paceline.core.sync.clocks import Clocks
 from paceline.core.sync.policy import Policy
@@ -14,6 +14,7 @@ class Bsp(Policy):
     sparse: ClassVar[bool] = True
     rounds: ClassVar[bool] = True
     lock_step: ClassVar[bool] = True
+    waits_on: ClassVar[Literal["any push", "version", "slowest"]] = "version"
     worker_momentum: ClassVar[bool] = False
 
     def admit(self, push: Push, clocks: Clocks) -> Verdict:

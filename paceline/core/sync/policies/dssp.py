@@ -1,7 +1,7 @@
 """Dynamic SSP: a bound between two limits, chosen so that a fast worker waits as little as possible."""
 
 from bisect import bisect
-from typing import ClassVar
+from typing import ClassVar, Literal
 
 from pydantic import Field, PrivateAttr
 
@@ -20,6 +20,7 @@ class Dssp(Policy):
     shorthand: ClassVar[str | None] = "lower"
     overlaps: ClassVar[bool] = True
     bounds_lead: ClassVar[bool] = True
+    waits_on: ClassVar[Literal["any push", "version", "slowest"]] = "slowest"
     rules: ClassVar[tuple[SettingsRule, ...]] = (
         SettingsRule(
             lambda policy, config: policy.upper < policy.lower,

@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Sequence
-from typing import ClassVar
+from typing import ClassVar, Literal
 
 import numpy as np
 from pydantic import Field
@@ -23,6 +23,7 @@ class LocalSgd(Bsp):
     keeps_start: ClassVar[bool] = True
     pushes: ClassVar[Pushes] = "differences"
     averages: ClassVar[bool] = True
+    waits_on: ClassVar[Literal["any push", "version", "slowest"]] = "version"
     sparse: ClassVar[bool] = False  # workers of linear models would push after each mini-batch, as in plain lock-step
     shorthand: ClassVar[str | None] = "steps"
     rules: ClassVar[tuple[SettingsRule, ...]] = (

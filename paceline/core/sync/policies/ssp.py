@@ -1,6 +1,6 @@
 """Stale Synchronous Parallel: workers run ahead of the slowest by at most a bound."""
 
-from typing import ClassVar
+from typing import ClassVar, Literal
 
 from pydantic import Field
 
@@ -15,6 +15,7 @@ class Ssp(Policy):
     shorthand: ClassVar[str | None] = "bound"
     overlaps: ClassVar[bool] = True
     bounds_lead: ClassVar[bool] = True
+    waits_on: ClassVar[Literal["any push", "version", "slowest"]] = "slowest"
     bound: int = Field(3, ge=0, description="Clocks a worker may be ahead of the slowest when it goes on.")
 
     def may_proceed(self, worker: str, clocks: Clocks) -> bool:
