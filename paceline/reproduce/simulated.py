@@ -2,15 +2,22 @@
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from statistics import fmean, pstdev
+from statistics import fmean, median, pstdev
 
 from paceline.core.settings.config import Config
-from paceline.reproduce.processes import Worked
+from paceline.reproduce.processes import Stepped, Worked
 from paceline.simulator.scene import Scene
 from paceline.simulator.timing import Timed
 from paceline.worker.training.emulated_slowness import Slowness
 
+FIRST = 3
+"""A worker's first clocks, in which kernels are compiled on all workers at once: they count in the mean, not in the spread."""
 FAST = "100Gbit"
+
+
+USUAL = 3.0
+"""Exchanges of up to this many times the median are usual ones. In lock-step a server takes pushes in the workers' order: who
+waits for its turn does so before its push counts, and so within its exchange."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,17 +29,21 @@ class Told:
     staleness: float
     """Mean over all pushes (versions)."""
     waited: float
-    """Mean over all pushes (seconds)."""
+    """Mean over all pushes (seconds); of real workers, what a step takes beyond its computation and a usual exchange."""
 
 
 def real_of(workers: Iterable[Worked]) -> Told:
     """What the processes have measured."""
     steps = [step for worker in workers for step in worker.trace]
-    return Told(
-        fmean(step.lasted for step in steps),
-        fmean(step.staleness for step in steps),
-        fmean(step.waited for step in steps),
-    )
+    usual, idle = usual_exchange(steps), [step.lasted - step.computed for step in steps]
+    return Told(fmean(step.lasted for step in steps), fmean(step.staleness for step in steps), fmean(idle) - usual)
+
+
+def usual_exchange(steps: Sequence[Stepped]) -> float:
+    """Mean of the usual exchanges, without the policy's wait (seconds)."""
+    found = [step.lasted - step.computed - step.waited for step in steps]
+    most = USUAL * max(0.0, median(found))
+    return fmean(each for each in found if each <= most)
 
 
 def simulated_of(found: Timed) -> Told:
@@ -44,17 +55,18 @@ def simulated_of(found: Timed) -> Told:
 
 def scene_of(config: Config, workers: Sequence[Worked]) -> Scene:
     """A scene with the figures of these workers: the mean and the spread of a computation without the pauses of `slow`, and
-    the mean of an exchange without the policy's wait, half of it each way."""
-    own, exchanges = list[float](), list[float]()
+    the mean of a usual exchange, half of it each way."""
+    own, later = list[float](), list[float]()
     for rank, worker in enumerate(workers):
         pauses = _pauses(config, rank, len(worker.trace))
-        own += [step.computed - pause for step, pause in zip(worker.trace, pauses, strict=True)]
-        exchanges += [max(0.0, step.lasted - step.computed - step.waited) for step in worker.trace]
-    step = max(1e-6, fmean(own))
+        computed = [step.computed - pause for step, pause in zip(worker.trace, pauses, strict=True)]
+        own += computed
+        later += computed[FIRST:] or computed
+    step, way = max(1e-6, fmean(own)), usual_exchange([step for worker in workers for step in worker.trace]) / 2
     return Scene(
         step=step,
-        jitter=pstdev(own) / step,
-        link=f"{FAST},{500 * fmean(exchanges):.6f}ms",
+        jitter=pstdev(later) / step,
+        link=f"{FAST},{1000 * way:.6f}ms",
         service=0.0,
         service_per_million=0.0,
     )

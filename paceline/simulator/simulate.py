@@ -32,6 +32,8 @@ class Simulated:
     timed: Timed
     measures: dict[str, float]
     """Like test_accuracy; empty for timing alone."""
+    of: str
+    """What was trained, in words."""
 
     def facts(self, config: Config, scene: Scene) -> dict[str, Any]:
         """For programs; times in seconds."""
@@ -77,7 +79,9 @@ def simulate(config: Config, scene: Scene, asked: Asked) -> Simulated:
     size = asked.size
     refuse_unlike(config, bool(asked.gradients), INSTEAD)
     if size is not None:
-        return Simulated(timed(config, scene, *size), {})
+        weights, examples = size
+        of = f"{weights:,} weights and {examples:,} examples"
+        return Simulated(timed(config, scene, weights, examples), {}, of)
     from paceline.data.shards import open_shards
     from paceline.sharder.sharding import make_shards
     from paceline.tasks.task import load_task
@@ -89,7 +93,7 @@ def simulate(config: Config, scene: Scene, asked: Asked) -> Simulated:
         examples = open_shards(Path(folder)).manifest.train_examples
         if asked.gradients or (asked.gradients is None and is_quick(config, weights, examples)):
             return _computed(config, scene, Path(folder))
-    return Simulated(timed(config, scene, weights, examples), {})
+    return Simulated(timed(config, scene, weights, examples), {}, config.task)
 
 
 def is_quick(config: Config, weights: int, examples: int) -> bool:
@@ -115,7 +119,7 @@ def _computed(config: Config, scene: Scene, shards: Path) -> Simulated:
         ) from error
     training = training_of(config, problem, scene=scene)
     training.advance()
-    return Simulated(times_of(training), training.measures())
+    return Simulated(times_of(training), training.measures(), config.task)
 
 
 def print_simulated(found: Simulated, config: Config, scene: Scene, console: "Console") -> None:
@@ -135,12 +139,12 @@ def told(found: Simulated, config: Config, scene: Scene) -> list[str]:
     """What was simulated, and what came of it."""
     timed, waits = found.timed, sum(worker.wait for worker in found.timed.workers)
     servers = f"{config.servers} server{'s' * (config.servers != 1)}"
+    epochs = f"{config.epochs} epoch{'s' * (config.epochs > 1)}"
     scores = [f"{name.replace('_', ' ')} {value:.4f}" for name, value in found.measures.items() if "accuracy" in name]
     what = "real gradients" if found.measures else "timing alone, without gradients"
     waiting = _share(waits, timed.seconds * config.workers)
     return [
-        f"simulated: {config.task}, {config.policy.name}, {config.workers:,} workers, {servers}, {config.epochs} epochs; "
-        f"{what}",
+        f"simulated: {found.of}, {config.policy.name}, {config.workers:,} workers, {servers}, {epochs}; {what}",
         f"assumed, not measured: an equal worker's mini-batch takes {_time(scene.step)} (speeds {scene.speeds}), links of "
         f"{scene.link}, a server's work on a push {_time(scene.service)} and {_time(scene.service_per_million)} for a million "
         "values",
