@@ -112,7 +112,7 @@ def _computed(config: Config, scene: Scene, shards: Path) -> Simulated:
     from paceline.simulator.training import training_of
 
     try:
-        problem = problem_of(config, shards)
+        problem = problem_of(config, shards, exact=True)
     except ValueError as error:
         raise ConfigError(
             f"The gradients of task {config.task} can't be simulated: {error} Its timing can: --timing."

@@ -6,11 +6,17 @@ import shutil
 import signal
 from pathlib import Path
 
+import numpy as np
 import pytest
 from safetensors.numpy import load_file
 
+from paceline.core.settings.config import Config
 from paceline.core.slice.plan import server_memory
-from paceline.tasks.task import load_task
+from paceline.simulator.problem import problem_of
+from paceline.simulator.scene import Scene
+from paceline.simulator.training import training_of
+from paceline.simulator.workers import Trained
+from paceline.tasks.task import load_config, load_task
 from tests.support.processes import Cluster, Process, eventually
 
 COUNTING = {"name": "sgd", "lr": 1.0, "momentum": 0, "weight_decay": 0}
@@ -40,7 +46,21 @@ def test_a_run_trains_to_its_end_and_reports_its_accuracy(policy: str, tmp_path:
         assert status.scores[-1].metrics["test_accuracy"] > 0.9
         assert servers[0].events("score", final=True)[0]["metrics"] == dict(status.scores[-1].metrics)
         assert status.examples >= status.budget > 0
-        assert load_file(tmp_path / "models" / "last.safetensors")["0.weight"].shape == (64, 64)
+        trained = load_file(tmp_path / "models" / "last.safetensors")
+        assert trained["0.weight"].shape == (64, 64)
+        if policy == "bsp":
+            found = simulated(load_config(tmp_path / "config.yaml"), tmp_path / "shards")
+            assert (found.examples, found.pushes) == (status.examples, 2 * status.version)
+            assert np.array_equal(found.model, np.concatenate([trained[name].ravel() for name in NAMES]))
+
+
+NAMES = ("0.weight", "0.bias", "2.weight", "2.bias")
+"""Tensors of the digits' model."""
+
+
+def simulated(config: Config, shards: Path) -> Trained:
+    """The same run in virtual time; in lock-step it has the same bits."""
+    return training_of(config, problem_of(config, shards, exact=True), scene=Scene()).run()
 
 
 def started(cluster: Cluster, mode: str = "ledger") -> tuple[list[Process], list[Process]]:
