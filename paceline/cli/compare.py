@@ -15,7 +15,6 @@ from paceline.cli.option_groups import with_groups
 
 if TYPE_CHECKING:
     from paceline.core.settings.config import Config
-    from paceline.simulator.scene import Scene
 
 SEEDS = 5
 """Of each policy, where nobody says how many."""

@@ -20,7 +20,8 @@ SOURCES = sorted(
 UNPICKLES = ROOT / "paceline" / "live" / "packing.py"
 """What brings a script's own objects to the children of its process."""
 FORBIDDEN = {
-    "pickle": r"^\s*(?:import|from)\s+(?:_?pickle|cPickle|cloudpickle|dill|shelve|marshal|joblib(?! import Parallel, delayed, parallel_config$))\b",
+    "pickle": r"^\s*(?:import|from)\s+(?:_?pickle|cPickle|cloudpickle|dill|shelve|marshal|"
+    r"joblib(?! import Parallel, delayed, parallel_config$))\b",
     "eval": r"(?<![\w.])eval\(",
     "exec": r"(?<![\w.])exec\(",
     "yaml.load": r"\byaml\.(?:unsafe_|full_)?load(?:_all)?\(",
