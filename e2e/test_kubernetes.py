@@ -178,7 +178,7 @@ def test_async_svm_with_tls_a_policy_of_ones_own_and_a_fault_is_finished_and_sto
         "optimizer": {"name": "sgd", "lr": 0.05, "momentum": 0.0, "weight_decay": 0.0},
         "svm": {"stop": "own"},
         "policy": {"name": "mine.py", "merge": "overwrite"},
-        "slow": {"all": "2x"},  # 5 s of pauses, so that the fault comes in mid-training
+        "slow": {"all": "2x"},  # 5 s of pauses, so that the fault comes while it trains
         "nominal_step": 0.005,
         "faults": ["kill worker-1@1s"],
     }

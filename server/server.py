@@ -205,7 +205,7 @@ def serve(config: Config, told: ToldServer) -> int:
     if server.chief is not None:
         for line in rates_told(config, build_policy(config.policy)):
             say(line)
-    if told.report is None:  # no launcher is there to do it
+    if told.report is None:  # there is no launcher to do it
         seconds = server.chief.training_seconds if server.chief else told_by(told.chief, credentials)
         inflict_own(config, name, seconds, say, told.folder)
     say("serving", port=server.port, term=server.folder.term, folder=os.fspath(told.folder))

@@ -11,7 +11,7 @@ import yaml
 FOLDER = Path(__file__).resolve().parent.parent / "k8s" / "rendered"
 FILE = FOLDER / "demo.yaml"
 _LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
-"""libyaml's, which takes a sixth of the time, where it is there."""
+"""libyaml's, which takes a sixth of the time, where it is installed."""
 HEAD = """# The overlay demo as one file, with autostop. Made by `python -m tools.rendered_manifests`; don't edit it.
 #   kubectl create namespace paceline
 #   kubectl -n paceline create secret generic paceline-token --from-literal=token="$(openssl rand -hex 32)"

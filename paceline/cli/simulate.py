@@ -18,8 +18,8 @@ class Surrounded:
         str | None,
         typer.Option(
             metavar="HE1|1x,1x,10x|...",
-            help="How many times as long each worker's steps take: HO (equal, default), HE0, HE1, HE2 (the last one 2x, 10x, "
-            "100x), random, a list, or lognormal:0.3, uniform:1,2, exponential:0.5.",
+            help="How many times as long each worker's steps take: HO (equal, default), HE0 to HE2, random, a list, "
+            "or lognormal:0.3, uniform:1,2, exponential:0.5.",
         ),
     ] = None
     step: Annotated[
@@ -35,15 +35,14 @@ class Surrounded:
         list[str] | None,
         typer.Option(
             metavar="WHO@FROM:FOR",
-            help="A worker leaves and comes back: worker-2@10s:20s; worker-2@10s leaves for good; 1/10m:30s: each, at random. "
-            "May be repeated.",
+            help="A worker leaves and comes back, like worker-2@10s:20s, or each at random, like 1/10m:30s; may be repeated.",
         ),
     ] = None
     link: Annotated[
         list[str] | None,
         typer.Option(
             metavar="[NODE=]SPEED,LATENCY",
-            help="Every node's link, or one's: 1Gbit,0.5ms, worker-1=10Mbit,50ms; default: 10Gbit,0.1ms. May be repeated.",
+            help="Every node's link, or one's, like worker-1=10Mbit,50ms; may be repeated; default: 10Gbit,0.1ms.",
         ),
     ] = None
     shared: Annotated[

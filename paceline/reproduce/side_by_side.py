@@ -1,4 +1,4 @@
-"""Runs of a recipe at the same time, one on each core, each in a process of its own."""
+"""Runs of a recipe at the same time, one on each core, each in its own process."""
 
 import os
 import time
@@ -21,8 +21,8 @@ def timed(run: Train, around: Around, row: str, seed: int) -> Finished:
 
 
 def train_side_by_side(run: Train, keys: Sequence[RunKey], folder: Path) -> Iterator[Finished]:
-    """Trains all of them, and gives them in their order. `folder`: each process makes its own in it. Whoever closes the
-    iterator, or interrupts it, ends the processes; one that is killed raises joblib's TerminatedWorkerError."""
+    """Trains all of them, and gives them in their order. `folder`: each process makes its own in it. Closing the
+    iterator, or an interruption, ends the processes; one that is killed raises joblib's TerminatedWorkerError."""
     from joblib import Parallel, delayed, parallel_config
 
     with parallel_config("loky", n_jobs=min(cores(), len(keys)), inner_max_num_threads=1):

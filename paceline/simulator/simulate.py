@@ -1,4 +1,4 @@
-"""`paceline simulate`: one run in virtual time, with gradients or timing alone, and what is told of it."""
+"""`paceline simulate`: one run in virtual time, with gradients or timing alone, and what the command says of it."""
 
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass

@@ -100,7 +100,7 @@ class Cluster(Network):
         self._spread()
 
     def _mark(self) -> tuple[object, ...]:
-        """What the chief saves anew when it changes."""
+        """What makes the chief save when it changes."""
         run, members = self.run, self.run.membership
         back, warnings = run.common_snapshots.back.number, len(run.warnings.found)
         return members.view.number, run.phase, sum(members.incarnations.values()), back, warnings

@@ -39,7 +39,7 @@ def run_process(
     registry = CollectorRegistry()
     port = serve_metrics(told.metrics_port, registry, run=config.run or "", process=told.name)
     report_ports(told.report, metrics_port=port)
-    if told.report is None:  # no launcher is there to do it
+    if told.report is None:  # there is no launcher to do it
         inflict_own(config, told.name, told_by(addresses[0], start.credentials), say)
     try:
         shards = find_shards(start, stop, say) if shards is None else shards

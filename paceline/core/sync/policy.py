@@ -95,7 +95,7 @@ class Policy(Scaled, ABC):
     """Whether a worker waits once it is some clocks ahead of the slowest."""
     waits_on: ClassVar[Literal["any push", "version", "slowest"]] = "any push"
     """What must change before `may_proceed` can become true for a worker that waits: the slice's version, the progress of the
-    slowest, or nothing but a push or a view. Not inherited: a policy with its own rule says it anew."""
+    slowest, or nothing but a push or a view. Not inherited: a policy with its own rule says its own."""
     overlaps: ClassVar[bool] = False
     """Whether a worker may compute its next gradient while the last one is on its way."""
     sparse: ClassVar[bool] = False
