@@ -11,11 +11,12 @@ pytest.importorskip("torch")
 from paceline.cli.compare import Trained, reader
 from paceline.comparing.compare_policies import Manner, compare_policies
 from paceline.comparing.policies import points_of, read_policies
-from paceline.comparing.simulated import Simulator, refuse_unlike
+from paceline.comparing.simulated import REAL, Simulator
 from paceline.core.errors import ConfigError, UsageError
 from paceline.core.settings.config import Config
 from paceline.local.read_config import read_config
 from paceline.local.run_folder import RunFolder
+from paceline.simulator.limits import refuse_unlike
 from paceline.simulator.scene import Scene
 
 OUT = Path("both")
@@ -85,7 +86,7 @@ def test_less_than_one_seed_and_unknown_policies_are_refused() -> None:
 )
 def test_what_would_not_be_simulated_as_it_is_is_refused(task: str, settings: list[str], said: str) -> None:
     with pytest.raises(ConfigError, match=f"{said}.* Train it for real: --real"):
-        refuse_unlike(read_config(task, sets=settings))
+        refuse_unlike(read_config(task, sets=settings), True, REAL)
 
 
 def test_policies_are_simulated_compared_and_kept(capsys: pytest.CaptureFixture[str]) -> None:
