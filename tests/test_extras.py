@@ -100,7 +100,7 @@ def test_every_import_is_of_what_is_always_there_or_of_a_known_extra():
 
 
 def test_the_extra_that_is_named_brings_the_library():
-    brought = {"threadpoolctl": "sklearn", "py4j": "pyspark"}
+    brought = {"threadpoolctl": "sklearn", "joblib": "sklearn", "py4j": "pyspark"}
     for library, extra in EXTRAS.items():
         assert brought.get(library, library) in distributions(PROJECT["optional-dependencies"][extra]), library
 
@@ -116,7 +116,8 @@ def test_the_extra_all_brings_all_but_spark_lightning_and_loggers():
         "mlflow",
         "wandb",
         "threadpoolctl",
-    }  # the last one comes with scikit-learn
+        "joblib",
+    }  # the last two come with scikit-learn
 
 
 def test_nobody_else_swallows_an_import_that_fails():

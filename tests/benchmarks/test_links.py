@@ -105,8 +105,8 @@ def test_a_runs_figures_are_means_over_all_steps() -> None:
         for epoch, accuracy in ((1, 0.5), (2, 0.9), (3, 0.8))
     ]
     workers = [
-        Worked(30, 6.0, 1.0, Traffic(30_000_000, 60_000_000)),
-        Worked(10, 6.0, 5.0, Traffic(10_000_000, 20_000_000)),
+        Worked(30, 6.0, 1.0, Traffic(30_000_000, 60_000_000), []),
+        Worked(10, 6.0, 5.0, Traffic(10_000_000, 20_000_000), []),
     ]
     ran = Ran(Outcome({"test_accuracy": 0.8}, 6.0, scores), workers)
     assert judged(ran, 0.9) == Found(0.3, 3.0, 4.0, 0.8)
