@@ -168,7 +168,7 @@ def keys(folder: Path) -> list[str]:
     return [f"--from-file={path}" for path in sorted(folder.iterdir())]
 
 
-def test_async_svm_with_tls_a_policy_of_ones_own_and_a_fault_is_finished_and_stopped_by_its_own_pod(
+def test_async_svm_with_tls_and_a_policy_of_ones_own_is_finished_and_stopped_by_its_own_pod(
     namespace: str, tmp_path: Path, rows: Dataset
 ):
     kubectl = Kubectl(namespace)
@@ -178,9 +178,6 @@ def test_async_svm_with_tls_a_policy_of_ones_own_and_a_fault_is_finished_and_sto
         "optimizer": {"name": "sgd", "lr": 0.05, "momentum": 0.0, "weight_decay": 0.0},
         "svm": {"stop": "own"},
         "policy": {"name": "mine.py", "merge": "overwrite"},
-        "slow": {"all": "2x"},  # 5 s of pauses, so that the fault comes while it trains
-        "nominal_step": 0.005,
-        "faults": ["kill worker-1@1s"],
     }
     own = {"mine.py": OWN_POLICY}
     place = overlay(tmp_path / "run", "svm-hogwild-async", settings, "autostop", last=("tls",), own=own)
@@ -198,8 +195,6 @@ def test_async_svm_with_tls_a_policy_of_ones_own_and_a_fault_is_finished_and_sto
     until("the end of the run", is_stopped, 420)
     for job in ("worker", "evaluator", "sharder"):
         until(f"the end of {job}", lambda job=job: look(kubectl).finished(f"paceline-{job}"))
-    ends = [pod["status"]["containerStatuses"][0]["state"] for pod in kubectl.items("pods", f"{COMPONENT}=worker")]
-    assert 137 in [end["terminated"]["exitCode"] for end in ends]
     shown = paceline("k8s", "status", "-n", namespace)
     assert accuracy_of(shown.stdout) >= ACCURACY["svm"] - 0.05
 
