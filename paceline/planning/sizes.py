@@ -16,6 +16,7 @@ from paceline.core.steps.effective import effective, pool_of, told
 from paceline.core.steps.groups import grouped
 from paceline.core.steps.optimizer import build_optimizer
 from paceline.core.sync.policy import build_policy
+from paceline.core.units import size
 from paceline.extras import needing
 from paceline.rpc.memory import retained_bytes
 from paceline.rpc.transport import room_for
@@ -175,12 +176,3 @@ def _of_worker(report: Mapping[str, Any]) -> str:
     if report["worker"] != WORKER + WORKER_COPIES * report["bytes"]:
         return f"{worker}, a tenth more than the probe's"
     return f"{worker} on a CPU ({size(WORKER)}, and {WORKER_COPIES} times the model); activations and data come on top"
-
-
-def size(count: float) -> str:
-    """Bytes for people."""
-    for unit in ("B", "KiB", "MiB"):
-        if count < 1024:
-            return f"{count:.0f} {unit}" if unit == "B" else f"{count:.1f} {unit}"
-        count /= 1024
-    return f"{count:.1f} GiB"

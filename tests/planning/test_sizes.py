@@ -12,7 +12,8 @@ from rich.console import Console
 
 from paceline.core.errors import UsageError
 from paceline.core.settings.config import Config
-from paceline.planning.sizes import plan_report, print_report, read_shapes, size
+from paceline.core.units import size
+from paceline.planning.sizes import plan_report, print_report, read_shapes
 from paceline.rpc import memory
 
 SHAPES = [["conv.weight", [16, 3, 3, 3]], ["conv.bias", [16]], ["head.weight", [10, 16]]]

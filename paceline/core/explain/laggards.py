@@ -3,11 +3,10 @@
 from dataclasses import dataclass
 
 from paceline.core.explain.evidence import OWN, Evidence, Part, WorkerTime, middle, share_of
+from paceline.core.run.straggler import FACTOR
 
-FACTOR = 1.5
-"""A worker whose steps take this many times as long as the others' lags behind: workers of one machine differ by less."""
 SHORT_FACTOR, SHORT = 2.0, 20.0
-"""The same where fewer seconds are looked at: a busy machine makes single seconds uneven."""
+"""Instead of a straggler's factor where fewer seconds are looked at: a busy machine makes single seconds uneven."""
 WAITS = 0.15
 """Share of the others' time above which they wait for it: equal workers in lock-step wait for each other, too, but evenly."""
 LEAST = 0.05

@@ -3,8 +3,8 @@
 from paceline.core.explain.cause import Cause, Finding
 from paceline.core.explain.evidence import OWN, Evidence
 from paceline.core.explain.exchanges import LARGE, SERVICE, are_of_few_examples, fewer_bytes, is_of_one_link
-from paceline.core.explain.laggards import FACTOR
 from paceline.core.run.advice import Advice
+from paceline.core.run.straggler import FACTOR
 
 MOST = 0.4
 """Share of the time outside of waiting that goes into exchanges at least."""
