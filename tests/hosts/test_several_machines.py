@@ -22,7 +22,7 @@ pytest.importorskip("cryptography")
 PAGE = (ROOT / "docs/run/several-machines.md").read_text()
 LAUNCH, PRINTED, JOIN = re.findall(r"^(paceline (?:launch|join)[^\n]*)\n```", PAGE, re.MULTILINE)[:3]
 SCRIPT = """
-import torch, paceline
+import time, torch, paceline
 from torch.nn import functional
 from sklearn.datasets import load_digits
 from neighbour import scaled
@@ -31,7 +31,8 @@ features, labels = load_digits(return_X_y=True)
 features, labels = torch.tensor(scaled(features), dtype=torch.float32), torch.tensor(labels)
 model = torch.nn.Linear(64, 10)
 optimizer = paceline.wrap(torch.optim.SGD(model.parameters(), lr=.3), model)
-for step in paceline.steps(2400):
+for step in paceline.steps(250):
+    time.sleep(.06)  # the machine that comes must find the run still at work
     rows = torch.randint(len(labels), (32,))
     optimizer.zero_grad()
     functional.cross_entropy(model(features[rows]), labels[rows]).backward()
