@@ -11,7 +11,18 @@ from pathlib import Path
 from typing import Literal
 
 from paceline.local.child_environment import child_environment
-from paceline.local.forker import AT_FIRST_USE, LINEAR, ROWS, SCRIPTS, SERVERS, SHARDER, WORKERS, Forker, Loads
+from paceline.local.forker import (
+    AT_FIRST_USE,
+    LINEAR,
+    OPTIMIZER,
+    ROWS,
+    SCRIPTS,
+    SERVERS,
+    SHARDER,
+    WORKERS,
+    Forker,
+    Loads,
+)
 
 QUIET = ("torch", "numpy", "scipy", "sklearn", "PIL", "matplotlib")
 """Packages that start no threads and do nothing else while they load, so that a process that forks may have them."""
@@ -45,7 +56,7 @@ def beginning(what: str | None, loop: str | None) -> Iterator[Begun | None]:
     is_own = what is not None and what.endswith(".py")
     wanted = libraries(what) if is_own else []
     reads = any(name.partition(".")[0] == "torch" for name in wanted)
-    beside = tuple(dict.fromkeys([*(wanted if reads else []), *libraries(loop)]))
+    beside = tuple(dict.fromkeys([*(wanted if reads else []), *libraries_of_loop(loop)]))
     updates: Literal["dense", "sparse"] = "dense" if _needs_torch(file) or loop is not None else "sparse"
     needed, rows = (LINEAR, ROWS) if updates == "sparse" else (modules(loop), ())
     path = Path(file)
@@ -79,6 +90,11 @@ def libraries(file: str | None) -> list[str]:
     for node in _parsed(file).body:
         found += _imported(node)
     return [name for name in found if name.partition(".")[0] in QUIET]
+
+
+def libraries_of_loop(loop: str | None) -> list[str]:
+    """What the processes of a training script of the user's own import."""
+    return [] if loop is None else [*libraries(loop), *OPTIMIZER]
 
 
 def _needs_torch(file: str) -> bool:

@@ -41,6 +41,8 @@ ROWS = ("scipy.sparse",)
 """What the sharder, workers and the evaluator of a linear model import besides, where it is installed."""
 SCRIPTS = ("paceline.api", "paceline.worker.own_loop", "paceline.worker.checking.rehearsal")
 """What scripts with their own training loop import besides."""
+OPTIMIZER = ("torch._dynamo",)
+"""What the first optimizer of torch that a process makes loads, which takes 2 s of CPU."""
 AT_FIRST_USE = (
     "encodings.idna",
     "grpc.experimental",

@@ -5,7 +5,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing, contextmanager
 
 from paceline.core.settings.config import Config
-from paceline.local.begin_early import Begun, libraries, modules, three_forkers
+from paceline.local.begin_early import Begun, libraries_of_loop, modules, three_forkers
 from paceline.local.child_environment import child_environment
 from paceline.local.cpu_cores import threads_of
 from paceline.local.forker import LINEAR, ROWS, Forker, Loads
@@ -43,7 +43,7 @@ def _begun_or_new(
     script = config.task if config.is_script else config.loop
     is_sparse = config.updates == "sparse"
     rows = ROWS if is_sparse else ()
-    wanted = Loads(LINEAR, rows) if is_sparse else Loads(modules(script), libraries(script))
+    wanted = Loads(LINEAR, rows) if is_sparse else Loads(modules(script), libraries_of_loop(script))
     if begun is None:
         return stack.enter_context(three_forkers(environment, rows, wanted, inherited))
     new = Forker(wanted.modules, environment, wanted.libraries, inherited)

@@ -22,7 +22,8 @@ def light(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(module, "LINEAR", ("json",))
     for modules in ("SHARDER", "SERVERS", "WORKERS", "SCRIPTS"):
         monkeypatch.setattr(begin_early, modules, ("json",))
-    monkeypatch.setattr(begin_early, "AT_FIRST_USE", ())
+    for modules in ("AT_FIRST_USE", "OPTIMIZER"):
+        monkeypatch.setattr(begin_early, modules, ())
     monkeypatch.setattr(begin_early, "QUIET", ("torch", "wave"))  # a module that nobody else loads
 
 
