@@ -69,7 +69,7 @@ def submitted(cluster: Cluster, split: Split, points: Sequence[Point], log: Path
     given = [f"{name}={value}" for name, value in settings.items()] + list(cluster.settings)
     spec = _spec(split, points) | {
         "master": None,
-        "settings": {},
+        "settings": dict(each.split("=", 1) for each in cluster.settings),
         "kill": False,
         "executors": count,
         "called": cluster.master,

@@ -30,6 +30,8 @@ pytestmark = [
     pytest.mark.timeout(300),
 ]
 ROWS = 3_000
+ONE_TASK = {"spark.sql.files.minPartitionNum": "1", "spark.sql.shuffle.partitions": "1"}
+"""A job of so few rows takes longer for each further task."""
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -52,7 +54,7 @@ def mllib(baseline):
     """What this process's session gives, by the name of the variant."""
     points = Wanted(names(MODELS), ["local"], [1], ["memory"]).points()
     as_sent = [{name: getattr(point, name) for name in point.__slots__} for point in points]
-    spec = {"master": "local[1]", "settings": {}, "kill": False, "folder": str(baseline.split().folder)}
+    spec = {"master": "local[1]", "settings": ONE_TASK, "kill": False, "folder": str(baseline.split().folder)}
     spec["points"] = as_sent
     return {point["variant"]: found for point, found in train(spec)}
 
@@ -153,7 +155,7 @@ def test_an_executor_that_is_killed_in_mid_training_changes_no_model(baseline, t
 
 @pytest.mark.timeout(600)
 def test_spark_submit_trains_the_model_that_a_session_of_ours_does(baseline, mllib, tmp_path):
-    cluster = Cluster("local-cluster[1,1,1024]", ["spark.driver.host=127.0.0.1"])
+    cluster = Cluster("local-cluster[1,1,1024]", ["spark.driver.host=127.0.0.1", *map("=".join, ONE_TASK.items())])
     point = Point("submit", "lr", "lr, 3 steps", "onehot", executors=1)
     ((got, found),) = submitted(cluster, baseline.split(), [point], tmp_path / "log")
 
