@@ -52,6 +52,7 @@ def reproduce(
         from paceline.extras import needing
 
         with needing("paceline reproduce"):
+            from paceline.local.signals import raising
             from paceline.reproduce.artefacts import wanted
             from paceline.reproduce.making import Making, makings, write_page
 
@@ -67,11 +68,14 @@ def reproduce(
             if what in lacking:
                 raise UsageError(f"{what} can't be made here. {lacking[what]}")
             try:
-                for making in every:
-                    if making.artefact.name in lacking:
-                        say(f"{making.artefact.name} is left out: {lacking[making.artefact.name]}")
-                    else:
-                        _make(making, _trained(making, data, sets or (), yes) if full else _shown(making, console()))
+                with raising():
+                    for making in every:
+                        if making.artefact.name in lacking:
+                            say(f"{making.artefact.name} is left out: {lacking[making.artefact.name]}")
+                        else:
+                            _make(
+                                making, _trained(making, data, sets or (), yes) if full else _shown(making, console())
+                            )
             except (KeyboardInterrupt, Stopped):
                 say(f"Ended early. Finished runs are kept; this goes on: {_command()}", sys.stderr)
                 raise

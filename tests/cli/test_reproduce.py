@@ -1,5 +1,6 @@
 """`paceline reproduce` as a user types it."""
 
+import signal
 from dataclasses import replace
 from pathlib import Path
 
@@ -84,16 +85,18 @@ def test_mistakes_are_refused_before_anything_is_written(tmp_path: Path) -> None
     assert not list(tmp_path.iterdir())
 
 
-def test_ctrl_c_says_how_to_go_on(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_a_signal_ends_it_and_it_says_how_to_go_on(monkeypatch: pytest.MonkeyPatch, number: int, code: int) -> None:
     def ended(strategy: str, seed: int) -> None:
-        raise KeyboardInterrupt
+        signal.raise_signal(number)
 
     monkeypatch.setattr(fig_7, "counts", ended)
 
     told = reproduce("sharding/fig-7")
 
     assert "Ended early. Finished runs are kept; this goes on: paceline" in told
-    assert "exit code 130" in told
+    assert f"exit code {code}" in told
+    assert signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
 
 
 def test_a_full_run_says_what_it_computes_on_before_it_starts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
