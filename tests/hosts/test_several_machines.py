@@ -22,7 +22,7 @@ pytest.importorskip("cryptography")
 PAGE = (ROOT / "docs/run/several-machines.md").read_text()
 LAUNCH, PRINTED, JOIN = re.findall(r"^(paceline (?:launch|join)[^\n]*)\n```", PAGE, re.MULTILINE)[:3]
 SCRIPT = """
-import time, torch, paceline
+import os, time, torch, paceline
 from torch.nn import functional
 from sklearn.datasets import load_digits
 from neighbour import scaled
@@ -31,8 +31,9 @@ features, labels = load_digits(return_X_y=True)
 features, labels = torch.tensor(scaled(features), dtype=torch.float32), torch.tensor(labels)
 model = torch.nn.Linear(64, 10)
 optimizer = paceline.wrap(torch.optim.SGD(model.parameters(), lr=.3), model)
-for step in paceline.steps(250):
-    time.sleep(.06)  # the machine that comes must find the run still at work
+for step in paceline.steps(400):
+    if not os.path.exists({all_are_there!r}):
+        time.sleep(.06)
     rows = torch.randint(len(labels), (32,))
     optimizer.zero_grad()
     functional.cross_entropy(model(features[rows]), labels[rows]).backward()
@@ -103,7 +104,8 @@ def end(process: "subprocess.Popen[bytes]") -> None:
 def test_a_script_trains_on_four_machines_and_one_is_killed(machines: dict[str, Node], tmp_path: Path) -> None:
     with ExitStack() as held:
         head, b, c, d = (Machine(name, node, tmp_path, held) for name, node in machines.items())
-        (head.folder / "train.py").write_text(SCRIPT)
+        all_are_there = tmp_path / "all"
+        (head.folder / "train.py").write_text(SCRIPT.format(all_are_there=str(all_are_there)))
         (head.folder / "neighbour.py").write_text("def scaled(values):\n    return (values - 5) / 8\n")
         settings = "--run mine --set lease=4 --set heartbeat=1"
         launched = head.types(LAUNCH.replace("train.py", f"{settings} train.py"))
@@ -121,6 +123,8 @@ def test_a_script_trains_on_four_machines_and_one_is_killed(machines: dict[str, 
         os.killpg(killed.pid, signal.SIGKILL)
         head.wait_for(lambda text: f"({machines['c'].address}) has not answered" in text)
         spare = d.types(typed % 1)
+        head.wait_for(lambda text: '"incarnation": 2' in status.read_text())  # it trains
+        all_are_there.touch()
 
         assert launched.wait(110) == 0, head.words.read_text()
         assert joined.wait(30) == 0, b.words.read_text()
