@@ -37,6 +37,7 @@ from paceline.variables import TLS
 from paceline.watch import chief_status
 from paceline.watch.chief_status import Chief, News, RemoteChief, Speed, accuracy
 from paceline.watch.evidence import Causes
+from paceline.watch.live_table import Show
 from paceline.watch.recoveries import Recoveries
 
 POLL = 0.5
@@ -49,7 +50,7 @@ def run_local(
     config: Config,
     folder: Path,
     say: Callable[[str], None] = print,
-    show: Callable[[StatusReply, float], None] = lambda status, rate: None,
+    show: Show = lambda status, rate, causes: None,
     *,
     connect: Connect = RemoteChief,
     shards: Path | None = None,
@@ -62,9 +63,9 @@ def run_local(
     echo: Callable[[str], None] | None = None,
 ) -> Outcome:
     """Trains as `config` says, in a folder that `open_run` has prepared; resumes what the folder holds. `say` gets messages,
-    `show` each status with the examples per second; `shards` of another run with the same data save the time to write
-    them; `device` is what workers and evaluator compute on; `forkers` of another run start the processes quicker still;
-    `others`: machines that lend processes to this run.
+    `show` each status with the examples per second and what holds the run up; `shards` of another run with the same data
+    save the time to write them; `device` is what workers and evaluator compute on; `forkers` of another run start the
+    processes quicker still; `others`: machines that lend processes to this run.
     `callbacks` hear what the loggers hear that the settings name; `echo` gets the lines that a script prints, `say` if it is
     not given.
     Ctrl-C and SIGTERM end it in order. Where a mistake ends its first start before anything was learned, the folder is
@@ -114,7 +115,7 @@ class _Launch:
         folder: RunFolder,
         *,
         say: Callable[[str], None],
-        show: Callable[[StatusReply, float], None],
+        show: Show,
         connect: Connect,
         shards: Path | None,
         device: str,
@@ -273,7 +274,8 @@ class _Launch:
         out.reason = status.reason
         out.warnings = [*chief_status.warnings(status), *self._records.warnings]
         news = [*self._recoveries.of(status, time.monotonic()), *self._news.of(out.warnings)]
-        for line in [*news, *self._causes.news(status)]:
+        causes = self._causes.now(status)
+        for line in [*news, *self._causes.news(causes, status.run)]:
             self._say(line)
         out.scores = chief_status.scores(status)
         for worker in status.workers:
@@ -286,7 +288,7 @@ class _Launch:
             out.scored = final.examples
             out.accuracy = accuracy(out.metrics)
         self._records.note(status, rate)
-        self._show(status, rate)
+        self._show(status, rate, causes)
 
     def _has_left(self, before: int) -> bool:
         """Whether a worker or the evaluator has ended: the run may be over."""

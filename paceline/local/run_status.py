@@ -2,7 +2,7 @@
 
 import json
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from rich.console import Console
 
 from paceline.core.errors import ServersGone
-from paceline.core.explain.cause import finding_of
+from paceline.core.explain.cause import Finding, finding_of
 from paceline.core.run.best_model import result
 from paceline.core.run.warnings import RunWarning
 from paceline.local.run_folder import RunFolder
@@ -66,7 +66,8 @@ def _last_look(folder: RunFolder, console: Console, as_json: bool, status: Statu
     elif as_json:
         _print(console, {"run": folder.name, "folder": str(folder.path), **plain(status), **_waits(folder)})
     else:
-        _picture(folder, status, console)
+        found = causes_of(folder)
+        _picture(folder, status, console, pace(status), found.now(status) if found else ())
 
 
 def watch(
@@ -78,15 +79,16 @@ def watch(
     chief = find_chief(folder, connect)
     status = chief.status() if chief else None
     while chief and status is not None and status.phase != "finished":
+        causes = found.now(status) if found else []
         if as_json:
             _print(console, {"run": folder.name, **plain(status)})
         elif console.is_terminal:
             console.clear()
-            _picture(folder, status, console, speed.note(status))
+            _picture(folder, status, console, speed.note(status), causes)
         else:
             lines.show(status, speed.note(status))
             happened = [*recoveries.of(status, time.monotonic()), *news.of(warnings(status))]
-            for line in [*happened, *(found.news(status) if found else [])]:
+            for line in [*happened, *(found.news(causes, status.run) if found else [])]:
                 lines.say(line)
         time.sleep(every)
         status = chief.status()
@@ -138,18 +140,15 @@ def _ended(folder: RunFolder) -> dict[str, Any]:
     return {"run": folder.name, "folder": str(folder.path), "said": said, **facts}
 
 
-def _picture(folder: RunFolder, status: StatusReply, console: Console, rate: float | None = None) -> None:
+def _picture(folder: RunFolder, status: StatusReply, console: Console, rate: float, causes: Sequence[Finding]) -> None:
     show(console, f"run {folder.name} ({folder.path})")
     for line in folder.facts().get("as_read", ()):
         show(console, line)
-    show_picture(console, status, pace(status) if rate is None else rate)
+    show_picture(console, status, rate, causes)
     for line in _waits(folder).values():
         show(console, line)
     for line in [*standing_recoveries(status), *standing(warnings(status))]:
         show(console, line)
-    if found := causes_of(folder):
-        for line in found.news(status):
-            show(console, line)
 
 
 def causes_of(folder: RunFolder) -> Causes | None:

@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 import psutil
 
 from paceline.core.errors import ConfigError
+from paceline.core.explain.cause import Finding
 from paceline.core.settings.config import Config
 from paceline.core.sync.policy import build_policy
 from paceline.local.cpu_cores import cores
@@ -145,7 +146,7 @@ class _Watch:
     """Most that the worker's process had (bytes)."""
     _worker: psutil.Process | None = None
 
-    def show(self, status: StatusReply, rate: float) -> None:
+    def show(self, status: StatusReply, rate: float, causes: Sequence[Finding]) -> None:
         """One status. Raises Ended with code 0 where it is enough."""
         if status.workers and status.workers[0].clock and status.servers:
             self._look(status)

@@ -184,11 +184,15 @@ class Causes:
         """The same of all that was fed."""
         return causes(self._all.evidence(self._config))
 
-    def news(self, status: StatusReply) -> list[str]:
-        """A line for each cause that was not said before, but for what the run warns of anyway."""
-        fresh = [each for each in self.of(plain(status)) if each.cause not in self._said and not each.is_warned]
+    def now(self, status: StatusReply) -> list[Finding]:
+        """The same of the next status, but for what the run warns of anyway."""
+        return [each for each in self.of(plain(status)) if not each.is_warned]
+
+    def news(self, found: Iterable[Finding], run: str) -> list[str]:
+        """A line for each of these causes that was not said before."""
+        fresh = [each for each in found if each.cause not in self._said]
         self._said.update(each.cause for each in fresh)
-        return [said(each, status.run) for each in fresh]
+        return [said(each, run) for each in fresh]
 
     def _keep(self, look: Look) -> None:
         """Keeps looks back to the newest one that lies far enough back."""

@@ -1,7 +1,7 @@
 """What a run shows while it goes on: a live table on a terminal, plain lines elsewhere."""
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from io import StringIO
 from types import TracebackType
 from typing import NamedTuple, Protocol
@@ -12,11 +12,13 @@ from rich.live import Live
 from rich.table import Column, Table
 from rich.text import Text
 
+from paceline.core.explain.cause import Finding
 from paceline.core.run.best_model import beside, measure_of, number, scores_of
 from paceline.core.run.straggler import Straggler, straggler
 from paceline.terminal import fitted, show
 from paceline.v1.run_service_pb2 import StatusReply, WorkerStatus
 from paceline.watch.chief_status import loss, policy_name
+from paceline.watch.evidence import said
 
 EVERY = 5.0
 """Seconds between plain lines while nothing but numbers changes."""
@@ -28,6 +30,10 @@ _WIDE = 1000
 """Columns of a file or pipe, whose lines nobody folds."""
 
 
+Show = Callable[[StatusReply, float, Sequence[Finding]], None]
+"""Gets each status of a run, with its examples per second and what holds it up."""
+
+
 class Display(Protocol):
     """Where a run speaks to people."""
 
@@ -37,8 +43,8 @@ class Display(Protocol):
     def echo(self, text: str) -> None:
         """A line that a script has printed, which stays as it is."""
 
-    def show(self, status: StatusReply, rate: float) -> None:
-        """Where the run is now."""
+    def show(self, status: StatusReply, rate: float, causes: Sequence[Finding] = ()) -> None:
+        """Where the run is now, and what holds it up."""
 
     def __enter__(self) -> "Display": ...
 
@@ -66,8 +72,8 @@ class LiveTable:
     def echo(self, text: str) -> None:
         self._live.console.print(text, markup=False, highlight=False, soft_wrap=True)
 
-    def show(self, status: StatusReply, rate: float) -> None:
-        self._live.update(picture(status, rate, self._live.console.width), refresh=True)
+    def show(self, status: StatusReply, rate: float, causes: Sequence[Finding] = ()) -> None:
+        self._live.update(picture(status, rate, self._live.console.width, causes), refresh=True)
 
 
 class PlainLines:
@@ -91,7 +97,7 @@ class PlainLines:
     def echo(self, text: str) -> None:
         self._write(text)
 
-    def show(self, status: StatusReply, rate: float) -> None:
+    def show(self, status: StatusReply, rate: float, causes: Sequence[Finding] = ()) -> None:
         here = (status.phase, tuple(status.missing))
         if here != self._last or self._now() - self._at >= EVERY:
             self._last = here
@@ -159,25 +165,33 @@ def done(status: StatusReply, before: str) -> str:
     return f"{before}{min(1.0, status.examples / status.budget):.0%}" if status.budget else ""
 
 
-def picture(status: StatusReply, rate: float, width: int) -> RenderableType:
-    """The run's line and progress, a table of its workers, and which of them holds the others up, in this many columns."""
+def picture(status: StatusReply, rate: float, width: int, causes: Sequence[Finding] = ()) -> RenderableType:
+    """The run's line and progress, a table of its workers, and what holds them up, in this many columns."""
     head = Text(_headlines(status, rate, width), style="bold", no_wrap=True)
     table, machines = table_of(status, width)
     told = [Text(fitted(line, width), no_wrap=True) for line in machines]
-    if slow := slowest(status):
-        told.append(Text(fitted(str(slow), width), style="yellow", no_wrap=True))
+    told += [Text(fitted(line, width), style="yellow", no_wrap=True) for line in _holds_up(status, causes)]
     return Group(head, Text(), table, *told)
 
 
-def show_picture(console: Console, status: StatusReply, rate: float) -> None:
+def _holds_up(status: StatusReply, causes: Sequence[Finding]) -> list[str]:
+    """Lines on what holds the run up; one on the straggler only where no cause blames it."""
+    slow, blamed = slowest(status), {worker for each in causes for worker in each.workers}
+    return [
+        *([str(slow)] if slow and slow.worker not in blamed else []),
+        *(said(each, status.run) for each in causes),
+    ]
+
+
+def show_picture(console: Console, status: StatusReply, rate: float, causes: Sequence[Finding] = ()) -> None:
     """The same once on a console; in whole lines where that is no terminal."""
     if console.is_terminal:
-        console.print(picture(status, rate, console.width))
+        console.print(picture(status, rate, console.width, causes))
         return
     show(console, headline(status, rate) + "\n")
     Console(file=console.file, width=_WIDE).print(table_of(status, _WIDE)[0])
-    if slow := slowest(status):
-        show(console, str(slow))
+    for line in _holds_up(status, causes):
+        show(console, line)
 
 
 def _headlines(status: StatusReply, rate: float, width: int) -> str:

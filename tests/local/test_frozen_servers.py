@@ -154,7 +154,7 @@ def test_a_real_server_that_is_frozen_is_ended_and_replaced_and_the_run_goes_on(
     seen: list[int] = []
     """Versions at which the server was frozen, and found to be replaced."""
 
-    def act(status: StatusReply, rate: float) -> None:
+    def act(status: StatusReply, rate: float, causes: object) -> None:
         if status.version > 5 and not seen:
             seen.append(status.version)
             os.kill(folder.facts()["pids"]["server-1"], signal.SIGSTOP)

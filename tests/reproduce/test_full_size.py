@@ -110,7 +110,7 @@ class Small:
         forkers = self.forkers if is_dense else None
         return folder, run_local(config, folder.path, lambda line: None, self.end, forkers=forkers)
 
-    def end(self, status: StatusReply, rate: float) -> None:
+    def end(self, status: StatusReply, rate: float, causes: object) -> None:
         if self.is_ended and status.version:
             self.is_ended = False
             signal.raise_signal(signal.SIGINT)

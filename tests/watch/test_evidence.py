@@ -80,7 +80,7 @@ def test_starts_of_all_processes_are_a_resumed_runs_and_no_restarts() -> None:
 def test_a_slow_worker_is_news_once_within_ten_seconds() -> None:
     causes, news = Causes(CONFIG), []
     for half in range(1, 21):
-        news.append(causes.news(status(half / 2, 5 * half, slow=0.1)))
+        news.append(causes.news(causes.now(status(half / 2, 5 * half, slow=0.1)), "one"))
     told = [(index, line) for index, lines in enumerate(news) for line in lines]
     ((index, line),) = told
     assert index < 20
@@ -91,7 +91,7 @@ def test_a_slow_worker_is_news_once_within_ten_seconds() -> None:
 def test_a_worker_that_becomes_slow_late_is_found_by_the_last_seconds() -> None:
     causes = Causes(CONFIG)
     for at in range(1, 601):
-        assert not causes.news(status(at, 40 * at))
+        assert not causes.now(status(at, 40 * at))
     late = plain(status(610, 24000 + 90))
     for worker in late["workers"]:
         worker["figures"]["compute_seconds"] = 24000 * 0.02 + 90 * (0.1 if worker["worker"] == "worker-3" else 0.02)
@@ -103,17 +103,17 @@ def test_a_worker_that_becomes_slow_late_is_found_by_the_last_seconds() -> None:
 
 def test_nothing_is_said_before_and_after_the_training_and_of_older_releases() -> None:
     causes = Causes(CONFIG)
-    assert not causes.news(status(3, 60, slow=0.1))  # too early
-    assert not causes.news(status(30, 300, slow=0.1, phase="scoring"))
+    assert not causes.now(status(3, 60, slow=0.1))  # too early
+    assert not causes.now(status(30, 300, slow=0.1, phase="scoring"))
     old = status(31, 310, slow=0.1)
     for worker in old.workers:
         del worker.figures["steps"]
-    assert not causes.news(old)
+    assert not causes.now(old)
 
 
 def test_a_chief_that_came_back_with_less_begins_anew() -> None:
     causes = Causes(CONFIG)
-    causes.news(status(30, 300))
+    causes.now(status(30, 300))
     assert [each.cause for each in causes.of(plain(status(12, 120, slow=0.1)))] == ["slow_worker"]
 
 

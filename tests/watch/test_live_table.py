@@ -6,9 +6,13 @@ from io import StringIO
 import pytest
 from rich.console import Console
 
+from paceline.core.explain.cause import Finding
+from paceline.core.run.advice import Advice
 from paceline.terminal import WIDTH
 from paceline.v1.run_service_pb2 import Score, StatusReply, WorkerStatus
-from paceline.watch.live_table import PlainLines, headline, picture, show_picture, spell, without_domain
+from paceline.watch.evidence import Causes
+from paceline.watch.live_table import LiveTable, PlainLines, headline, picture, show_picture, spell, without_domain
+from tests.watch import test_evidence as evidence
 
 
 def worker(number: int, step: float, **more: float) -> WorkerStatus:
@@ -153,3 +157,31 @@ def test_the_straggler_is_marked_with_the_reason() -> None:
 @pytest.mark.parametrize(("seconds", "text"), [(8.21, "8.2 s"), (75, "75 s"), (720, "12 min"), (12000, "3 h 20 min")])
 def test_times_are_spelled_for_people(seconds: float, text: str) -> None:
     assert spell(seconds) == text
+
+
+def test_the_live_table_has_a_cause_as_long_as_it_holds() -> None:
+    screen, drawn = StringIO(), []
+    (slow,) = Causes(evidence.CONFIG).now(found := evidence.status(10, 100, slow=0.1))
+
+    with LiveTable(Console(file=screen, width=WIDTH, force_terminal=True, no_color=True)) as table:
+        for causes in ([], [slow], [slow], []):
+            screen.truncate(screen.seek(0))
+            table.show(found, 100.0, causes)
+            drawn.append(" ".join(screen.getvalue().split()))
+
+    said = "cause: 77% of the 3 other workers' time went into waiting for worker-3, whose steps take 5.0 times as long"
+    assert ["cause" in frame for frame in drawn] == [False, True, True, False]
+    assert all(said in frame and "Now: paceline set one policy=asp" in frame for frame in drawn[1:3])
+
+
+def test_the_straggler_has_no_line_of_its_own_where_a_cause_blames_it() -> None:
+    found = status(worker(0, 0.01), worker(1, 0.1, wait_seconds=0.0), worker(2, 0.01))
+    blamed = Finding(0.5, "nobody waits for worker-1", Advice("asp"), workers=("worker-1",))
+    full = Finding(1.0, "server-0 can't keep what is trained", Advice("to make room"))
+
+    for causes, has_line in (((blamed,), False), ((full,), True), ((full, blamed), False)):
+        text = StringIO()
+        show_picture(Console(file=text, width=WIDTH, force_terminal=True, no_color=True), found, 1.0, causes)
+        assert ("straggler: worker-1" in text.getvalue()) is has_line
+        assert text.getvalue().count("cause: ") == len(causes)
+        assert max(len(re.sub(r"\x1b\[[\d;]*m", "", line)) for line in text.getvalue().splitlines()) <= WIDTH

@@ -27,6 +27,8 @@ class Finding:
     """The cause's name."""
     is_warned: bool = False
     """Whether the run warns of it anyway."""
+    workers: tuple[str, ...] = ()
+    """Those that it blames."""
 
     def __str__(self) -> str:
         return f"cause: {self.said}. Try {self.advice.text}."
@@ -35,7 +37,8 @@ class Finding:
 def finding_of(facts: Mapping[str, Any]) -> Finding:
     """A finding from its plain values, as `asdict` makes them."""
     advice = facts["advice"]
-    return Finding(**{**facts, "advice": Advice(advice["text"], tuple(advice["settings"]))})
+    plain = {"advice": Advice(advice["text"], tuple(advice["settings"])), "workers": tuple(facts.get("workers", ()))}
+    return Finding(**{**facts, **plain})
 
 
 class Cause(ABC):

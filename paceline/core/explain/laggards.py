@@ -17,8 +17,8 @@ LEAST = 0.05
 class Laggards:
     """The workers that are slower than the others."""
 
-    names: str
-    """'worker-3', or 'worker-2 and worker-3'."""
+    workers: tuple[str, ...]
+    """Their names."""
     part: Part
     """Of what their steps take more: compute, data or exchange."""
     factor: float
@@ -52,11 +52,11 @@ def laggards(evidence: Evidence) -> Laggards | None:
     if share < LEAST:
         return None
     part, mine, theirs = _part(late, others)
-    names = " and ".join(worker.name for worker in late)
-    told = f"nobody waits for {names}"
+    names = tuple(worker.name for worker in late)
+    told = f"nobody waits for {' and '.join(names)}"
     if are_waited_for:
         whose = "the other worker's" if len(others) == 1 else f"the {len(others)} other workers'"
-        told = f"{waited:.0%} of {whose} time went into waiting for {names}"
+        told = f"{waited:.0%} of {whose} time went into waiting for {' and '.join(names)}"
     traffic = middle(worker.traffic / worker.steps for worker in late)
     times = mine / theirs if theirs > 0 else float("inf")
     return Laggards(names, part, times, mine, traffic, share, told, are_waited_for)

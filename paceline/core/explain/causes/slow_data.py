@@ -19,7 +19,7 @@ class SlowData(Cause):
         found = laggards(evidence)
         if found is not None and found.part == "data":
             said = f"{found.told}, which loads its examples {times(found.factor)} ({1000 * found.each:.3g} ms a step)"
-            return Finding(found.share, said, self._advice(evidence))
+            return Finding(found.share, said, self._advice(evidence), workers=found.workers)
         share, each = evidence.share("data"), evidence.each("data")
         if evidence.share("data", within=OWN) < MUCH or each < LEAST:
             return None

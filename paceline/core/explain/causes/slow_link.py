@@ -25,7 +25,7 @@ class SlowLink(Cause):
                 f"{found.told}, whose pushes and pulls take {times(found.factor)} ({1000 * found.each:.3g} ms for "
                 f"{size(found.traffic)}): its network link is slow"
             )
-            return Finding(found.share, said, fewer_bytes(evidence, found.traffic))
+            return Finding(found.share, said, fewer_bytes(evidence, found.traffic), workers=found.workers)
         return self._of_all(evidence)
 
     @staticmethod

@@ -16,7 +16,7 @@ class SlowWorker(Cause):
         if found is None or found.part != "compute":
             return None
         said = f"{found.told}, whose steps take {times(found.factor)} ({1000 * found.each:.3g} ms each)"
-        return Finding(found.share, said, not_to_wait(evidence, found.are_waited_for))
+        return Finding(found.share, said, not_to_wait(evidence, found.are_waited_for), workers=found.workers)
 
 
 def not_to_wait(evidence: Evidence, is_waited_for: bool) -> Advice:

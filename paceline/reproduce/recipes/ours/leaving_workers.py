@@ -3,7 +3,7 @@ two of four workers at a quarter of the examples, and another worker at half of 
 
 import os
 import signal
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import closing
 from itertools import product
 from math import inf
@@ -13,6 +13,7 @@ from typing import Any
 from matplotlib.figure import Figure
 
 from paceline.core.errors import PacelineError
+from paceline.core.explain.cause import Finding
 from paceline.local.child_environment import child_environment
 from paceline.local.children import Child, end_all
 from paceline.local.launcher import run_local
@@ -68,7 +69,7 @@ def trained(folder: Path, own: Mapping[str, Any], name: str, seed: int, kind: st
     shards = folder / f"shards-{seed}"
     make_shards(config, shards)
     with closing(Disturbance(place, shards)) as disturbance:
-        watch = disturbance.watch if kind == CHANGING else lambda status, rate: None
+        watch = disturbance.watch if kind == CHANGING else lambda status, rate, causes: None
         outcome = run_local(config, place.path, lambda line: None, watch, shards=shards)
     check_finished(place, outcome)
     return place
@@ -83,7 +84,7 @@ class Disturbance:
         self._have_left = False
         self._joiner: Child | None = None
 
-    def watch(self, status: StatusReply, rate: float) -> None:
+    def watch(self, status: StatusReply, rate: float, causes: Sequence[Finding]) -> None:
         """Acts on what the chief says. PacelineError where the worker that was to join has failed."""
         if self._joiner is not None and self._joiner.poll():
             raise PacelineError(f"{self._joiner.name} {self._joiner.how_it_ended()}. It said:{self._joiner.tail()}")
