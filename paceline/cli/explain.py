@@ -66,7 +66,7 @@ def _predicted(found: "Explained") -> "list[Predicted]":
     """What other policies would have given, of a run that has lost time; nothing of others."""
     from paceline.simulator.other_policies import other_policies
 
-    lost = [each for each in found.findings if each.share < 1]
+    lost = [each for each in found.findings if 0 < each.share < 1]
     evidence = found.evidence
     return other_policies(evidence, found.examples, found.epochs, evidence.age) if lost and found.examples else []
 

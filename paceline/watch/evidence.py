@@ -3,6 +3,7 @@
 import json
 from collections import deque
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
 from typing import Any
 
 from paceline.core.explain.cause import Finding, causes
@@ -34,9 +35,9 @@ _SPENT = {
 """What a worker has spent, and its figures that say it."""
 
 
-def evidence_of(looks: Iterable[Look], config: Config, since: Look | None = None) -> Evidence:
-    """What these looks at a run say together, oldest first, as far as they come after `since`; without one, about all of it."""
-    summed = _Summed(since)
+def evidence_of(looks: Iterable[Look], config: Config) -> Evidence:
+    """What these looks at a run say together, oldest first, about all of it."""
+    summed = _Summed(None)
     for look in looks:
         summed.add(look)
     return summed.evidence(config)
@@ -55,6 +56,21 @@ def has_figures(look: Look) -> bool:
     return any("steps" in worker["figures"] for worker in look["workers"])
 
 
+@dataclass(slots=True)
+class _Disk:
+    """That of one server, as ServerTime tells it."""
+
+    trouble: str = ""
+    seconds: float = 0.0
+    works: bool = True
+
+    def add(self, trouble: str, past: float) -> None:
+        """What the next look says of it, this long after the last one (seconds)."""
+        self.seconds += 0.0 if self.works else past
+        self.works = not trouble
+        self.trouble = trouble or self.trouble
+
+
 class _Summed:
     """Adds up what processes did from look to look; one that was started again counts from 0."""
 
@@ -67,6 +83,7 @@ class _Summed:
         self._alphas: dict[str, list[float]] = {}
         self._look: Look = {"seconds": 0.0, "workers": [], "servers": [], "warnings": []}
         self._members = 0
+        self._disks: dict[int, _Disk] = {}
         self._far: set[str] = set()
         """Workers on machines that are named."""
         if since is not None:
@@ -75,7 +92,11 @@ class _Summed:
 
     def add(self, look: Look) -> None:
         """The next look."""
+        past = max(0.0, look["seconds"] - self._look["seconds"])  # a chief that comes back may be behind it
         self._look = look
+        for server in look["servers"]:
+            trouble = str((server.get("figures") or {}).get("disk_trouble", ""))
+            self._disks.setdefault(server["server"], _Disk()).add(trouble, past)
         if look["phase"] in _TRAINS:
             self._members = sum(worker["member"] for worker in look["workers"]) or self._members
             for server in look["servers"]:
@@ -109,8 +130,8 @@ class _Summed:
             sums[part] = sums.get(part, 0.0) + value - before.get(part, 0.0)
         self._last[name] = now
 
-    def evidence(self, config: Config) -> Evidence:
-        """All together."""
+    def evidence(self, config: Config, is_now: bool = False) -> Evidence:
+        """All together; `is_now`: the run goes on."""
         look = self._look
         if policy := look.get("policy"):
             config = config.model_copy(update={"policy": Options(**json.loads(policy))})
@@ -123,6 +144,7 @@ class _Summed:
             restarts=restarts(look),
             age=float(look["seconds"]),
             members=self._members,
+            is_now=is_now,
         )
 
     def _times(self) -> Iterable[WorkerTime]:
@@ -140,13 +162,16 @@ class _Summed:
 
     def _server(self, server: Mapping[str, Any]) -> ServerTime:
         sums, figures = self._servers.get(server["server"], {}), server.get("figures") or {}
+        disk = self._disks[server["server"]]
         return ServerTime(
             name=f"server-{server['server']}",
             seconds=sums.get("seconds", 0.0),
             busy=sums.get("busy_seconds", 0.0),
             pushes=sums.get("pushes", 0.0),
             slice_bytes=int(figures.get("slice_bytes", 0)),
-            disk_trouble=str(figures.get("disk_trouble", "")),
+            disk_trouble=disk.trouble,
+            disk_seconds=disk.seconds,
+            disk_works=disk.works,
         )
 
 
@@ -171,14 +196,17 @@ class Causes:
             self._keep(look)
 
     def of(self, look: Look) -> list[Finding]:
-        """What costs most first; nothing while the run does not train, or has not trained for long enough."""
+        """What costs most first; nothing while the run does not train, or has not trained for long enough. Of workers nothing
+        while they leave."""
         self._keep(look)
         self._all.add(look)
-        if look["phase"] != "training" or look["seconds"] < LEAST or not has_figures(look):
+        if look["phase"] not in _TRAINS or look["seconds"] < LEAST or not has_figures(look):
             return []
         first = self._looks[0]
-        since = first if first["seconds"] <= look["seconds"] - RECENT else None
-        return causes(evidence_of([look], self._config, since))
+        recent = _Summed(first if first["seconds"] <= look["seconds"] - RECENT else None)
+        recent.add(look)
+        found = recent.evidence(self._config, is_now=True)
+        return causes(found if look["phase"] == "training" else replace(found, workers=()))
 
     def whole(self) -> list[Finding]:
         """The same of all that was fed."""

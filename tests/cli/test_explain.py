@@ -65,3 +65,16 @@ def test_a_run_on_kubernetes_has_no_name_here(capsys: pytest.CaptureFixture[str]
         doctor("one", namespace="mine")
     assert end.value.code == 64
     assert "is found by its namespace: paceline doctor -n NAMESPACE" in " ".join(capsys.readouterr().err.split())
+
+
+def test_a_disk_that_was_full_for_a_while_is_said_without_other_policies(
+    here: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    lines = trained(slow=0.021)
+    for line in lines[5:25]:
+        line["servers"][0]["figures"]["disk_trouble"] = "No space left on device."
+    folder(here, *lines, exit_code=0)
+    explain("one")
+    told = capsys.readouterr().out
+    assert "cause: for 20 s server-0 could not keep what was trained (No space left on device), and then" in told
+    assert "simulation" not in told

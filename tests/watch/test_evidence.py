@@ -117,6 +117,42 @@ def test_a_chief_that_came_back_with_less_begins_anew() -> None:
     assert [each.cause for each in causes.of(plain(status(12, 120, slow=0.1)))] == ["slow_worker"]
 
 
+def full(at: float, *servers: int, phase: str = "training") -> pb.StatusReply:
+    """Two servers, of which these can't write."""
+    found = status(at, 10 * int(at), phase=phase)
+    found.servers.append(pb.ServerStatus(server=1, term=1, figures=found.servers[0].figures))
+    for server in servers:
+        found.servers[server].figures.disk_trouble = "No space left on device."
+    return found
+
+
+def test_a_full_disk_is_said_while_it_is_full_and_in_the_end_with_how_long_it_was() -> None:
+    causes = Causes(CONFIG)
+    said = [causes.now(full(at, *([1] if 10 <= at < 30 else []))) for at in range(5, 41)]
+    assert [bool(found) for found in said] == [False] * 5 + [True] * 20 + [False] * 11
+    ((there,), (after,)) = said[5], causes.whole()
+    assert there.said.startswith("server-1 can't keep what is trained (No space left on device); the run goes on")
+    assert after.said.startswith("for 20 s server-1 could not keep what was trained (No space left on device)")
+
+
+def test_workers_that_leave_wait_for_a_full_disk_and_it_is_said() -> None:
+    causes = Causes(CONFIG)
+    slow = causes.now(status(30, 300, slow=0.1))
+    assert [each.cause for each in slow] == ["slow_worker"]
+    assert [each.cause for each in causes.now(full(31, 0, phase="stopping"))] == ["full_disk"]
+
+
+def test_times_of_a_full_disk_add_up_and_a_chief_that_came_back_takes_none_away() -> None:
+    looks = [
+        plain(full(at, *([0] if is_full else [])))
+        for at, is_full in [(5, 1), (6, 0), (20, 1), (25, 1), (22, 1), (23, 0)]
+    ]
+    first, second = evidence_of(looks, CONFIG).servers
+    assert (first.disk_seconds, first.disk_works, first.disk_trouble) == (7, True, "No space left on device.")
+    assert (second.disk_seconds, second.disk_works, second.disk_trouble) == (0, True, "")
+    assert not evidence_of(looks[:4], CONFIG).servers[0].disk_works
+
+
 @pytest.mark.parametrize("value", [None, 3, {}, {"phase": "training"}, plain(status(1, 1)) | {"workers": [{}]}])
 def test_what_is_no_status_is_none(value: Any) -> None:
     assert look_of(value) is None

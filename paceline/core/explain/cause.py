@@ -18,7 +18,7 @@ class Finding:
     """A cause that was found."""
 
     share: float
-    """The part of the workers' time that it costs (ratio); 1 where it puts the model itself in danger."""
+    """The part of the workers' time that it costs (ratio), 0 where none; 1 where it puts the model itself in danger."""
     said: str
     """What was seen, in words, without a full stop."""
     advice: Advice

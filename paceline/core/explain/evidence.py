@@ -64,7 +64,11 @@ class ServerTime:
     pushes: float = 0.0
     slice_bytes: int = 0
     disk_trouble: str = ""
-    """Why it can't write; empty where it can."""
+    """Why a try to write has failed, the last one that did; empty where none has."""
+    disk_seconds: float = 0.0
+    """Training time in which it could not write (seconds)."""
+    disk_works: bool = True
+    """Whether it can write in the end."""
 
     @property
     def load(self) -> float:
@@ -94,6 +98,8 @@ class Evidence:
     """Training time of all of the run (seconds)."""
     members: int = 0
     """Workers that count, or counted in the end."""
+    is_now: bool = False
+    """Whether the run goes on, and these are its last seconds."""
 
     def share(self, *parts: Part, within: tuple[Part, ...] = (*OWN, "wait")) -> float:
         """These parts of all workers' time, among the parts `within` (ratio); 0 where nothing is known."""

@@ -245,11 +245,35 @@ def test_a_linear_model_is_to_push_less_often() -> None:
 
 
 # the disk
+WHY = "Can't write a snapshot: No space left on device."
+
+
 def test_a_full_disk_is_named_first() -> None:
-    full = [server(0, disk_trouble="Can't write state: No space left on device."), server(1)]
-    found = causes(run(*four(compute=100, others_wait=76), servers=full))
+    full = [server(0, disk_trouble=WHY, disk_works=False), server(1)]
+    found = causes(run(*four(compute=100, others_wait=76), servers=full, is_now=True))
     assert [each.cause for each in found] == ["full_disk", "slow_worker"]
-    assert found[0].said.startswith("server-0 can't keep what is trained (Can't write state: No space left on device);")
+    assert found[0].said.startswith(
+        "server-0 can't keep what is trained (Can't write a snapshot: No space left on device);"
+    )
+
+
+def test_a_disk_that_was_full_for_a_while_is_named_last_and_only_afterwards() -> None:
+    was_full = [server(0, disk_trouble=WHY, disk_seconds=20.4), server(1)]
+    evidence = run(*four(compute=100, others_wait=76), servers=was_full)
+    found = causes(evidence)
+    assert [each.cause for each in found] == ["slow_worker", "full_disk"]
+    assert found[1].said == (
+        "for 20 s server-0 could not keep what was trained (Can't write a snapshot: No space left on device), and then it "
+        "could again; snapshots of that time are missing, and workers kept their pushes until there was one again"
+    )
+    assert named(replace(evidence, is_now=True)) == ["slow_worker"]
+
+
+def test_a_disk_that_was_full_to_the_end_endangers_what_is_kept() -> None:
+    full = [server(number, disk_trouble=WHY, disk_seconds=20.4 + number, disk_works=False) for number in range(2)]
+    found = only(run(*four(), servers=full))
+    assert found.said.startswith("for 21 s server-0 and server-1 could not keep what was trained, to the end (")
+    assert (found.share, found.advice.text) == (1.0, "to make room on that disk before you resume the run")
 
 
 # what is learned

@@ -1,21 +1,51 @@
 """A disk on which a server can't keep its state."""
 
 from paceline.core.explain.cause import Cause, Finding
-from paceline.core.explain.evidence import Evidence
+from paceline.core.explain.evidence import Evidence, ServerTime
 from paceline.core.run.advice import Advice
 
 
 class FullDisk(Cause):
-    """Evidence: what a server's last try to write a snapshot or the run's state failed with. Training goes on; what the disk
-    does not have is lost where the server dies, unless workers still have it."""
+    """Evidence: what a server's tries to write a snapshot or the run's state failed with, and for how long. The run goes on;
+    what the disk does not have is lost where the server dies, unless workers still have it."""
 
     def look(self, evidence: Evidence) -> Finding | None:
-        found = [server for server in evidence.servers if server.disk_trouble]
-        if not found:
-            return None
-        names = " and ".join(server.name for server in found)
-        why = found[0].disk_trouble.rstrip(".")
-        said = (
-            f"{names} can't keep what is trained ({why}); training goes on, but a server that dies now comes back older"
-        )
-        return Finding(1.0, said, Advice("to make room on that disk; snapshots are then written again by themselves"))
+        failed = [server for server in evidence.servers if server.disk_trouble]
+        still = [server for server in failed if not server.disk_works]
+        if evidence.is_now:
+            return _now(still) if still else None
+        return _at_the_end(still) if still else _before(failed) if failed else None
+
+
+def _now(servers: list[ServerTime]) -> Finding:
+    said = (
+        f"{_names(servers)} can't keep what is trained ({_why(servers)}); the run goes on, but a server that dies now comes "
+        "back older"
+    )
+    return Finding(1.0, said, Advice("to make room on that disk; snapshots are then written again by themselves"))
+
+
+def _at_the_end(servers: list[ServerTime]) -> Finding:
+    said = f"{_lasted(servers)}, to the end ({_why(servers)}); the last snapshot is older than the model"
+    return Finding(1.0, said, Advice("to make room on that disk before you resume the run"))
+
+
+def _before(servers: list[ServerTime]) -> Finding:
+    said = (
+        f"{_lasted(servers)} ({_why(servers)}), and then it could again; snapshots of that time are missing, and workers kept "
+        "their pushes until there was one again"
+    )
+    return Finding(0.0, said, Advice("more room on that disk before the next run"))
+
+
+def _lasted(servers: list[ServerTime]) -> str:
+    seconds = max(1.0, *(server.disk_seconds for server in servers))
+    return f"for {seconds:.0f} s {_names(servers)} could not keep what was trained"
+
+
+def _names(servers: list[ServerTime]) -> str:
+    return " and ".join(server.name for server in servers)
+
+
+def _why(servers: list[ServerTime]) -> str:
+    return servers[0].disk_trouble.rstrip(".")
