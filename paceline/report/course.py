@@ -6,7 +6,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from paceline.core.explain.evidence import Evidence
+from paceline.core.settings.config import Config
 from paceline.core.values import worker_order
+from paceline.watch.counters import Counters
+from paceline.watch.evidence import Summed, look_of
 
 MOST = 1200
 """Points of a curve at most; of a longer run every second one is left out, as often as needed."""
@@ -41,8 +45,6 @@ class Course:
 
     last: dict[str, Any] = field(default_factory=dict)
     """The newest line."""
-    sums: dict[str, dict[str, float]] = field(default_factory=dict)
-    """Of each worker: what its processes counted, together."""
     clocks: dict[str, int] = field(default_factory=dict)
     """The newest of each worker (pushes)."""
     latest: dict[str, dict[str, float]] = field(default_factory=dict)
@@ -57,8 +59,14 @@ class Course:
     _latest_second: float = 0.0
     _stride: int = 1
     _seen: int = 0
-    _counts: dict[str, dict[str, float]] = field(default_factory=dict)
+    _counted: Counters = field(default_factory=Counters)
+    _looks: Summed = field(default_factory=Summed)
     _known: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def sums(self) -> dict[str, dict[str, float]]:
+        """Of each worker: what its processes counted, together."""
+        return self._counted.sums
 
     @property
     def workers(self) -> list[str]:
@@ -74,6 +82,10 @@ class Course:
     def points(self) -> list[Point]:
         """In order; the newest one is always there."""
         return [*self._kept, *self._newest]
+
+    def evidence(self, config: Config) -> Evidence:
+        """What causes are judged by."""
+        return self._looks.evidence(config)
 
     def has(self, figure: str) -> bool:
         """Whether any worker tells it."""
@@ -98,11 +110,14 @@ class Course:
             {name: each["figures"] for name, each in workers.items()},
         )
         for name, each in workers.items():
-            self._count(name, each["figures"])
+            counts = {count: float(each["figures"][count]) for count in _COUNTED if count in each["figures"]}
+            self._counted.add(name, each.get("incarnation", 0), counts)
             self.clocks[name] = int(each["clock"])
             self.latest[name] = each["figures"] or self.latest.get(name, {})
         self._latest_second = max(self._latest_second, point.seconds)  # a chief that comes back may be behind it
         self._note_events(self._latest_second, line)
+        if (look := look_of(line)) is not None:
+            self._looks.add(look)
         self.last = line
         self._keep(point)
 
@@ -114,14 +129,6 @@ class Course:
         self._newest = [] if is_kept else [point]
         if len(self._kept) > MOST:
             self._kept, self._newest, self._stride = self._kept[::2], [point], self._stride * 2
-
-    def _count(self, worker: str, figures: dict[str, float]) -> None:
-        before, total = self._counts.get(worker, {}), self.sums.setdefault(worker, {})
-        for name in (name for name in _COUNTED if name in figures):
-            now, then = float(figures[name]), before.get(name, 0.0)
-            total[name] = total.get(name, 0.0) + (now - then if now >= then else now)
-        if figures:
-            self._counts[worker] = {name: float(figures[name]) for name in _COUNTED if name in figures}
 
     def _note_events(self, seconds: float, line: dict[str, Any]) -> None:
         """What is another than before."""

@@ -15,12 +15,10 @@ from paceline.core.run.scoring import Score
 from paceline.core.run.warnings import RunWarning
 from paceline.core.settings.config import Config
 from paceline.data.manifest import Manifest, read_manifest
-from paceline.local.explained import Looks
 from paceline.local.faults import Inflicted
 from paceline.local.lost_pushes import Lost
 from paceline.local.run_folder import RunFolder
 from paceline.report.course import Course, read_course
-from paceline.watch.evidence import evidence_of
 from paceline.watch.recoveries import Recovery
 
 T = TypeVar("T")
@@ -117,7 +115,7 @@ def read_kept(folder: RunFolder) -> Kept:
     facts = tried(lambda: _facts(folder.path / "run.json"), dict[str, Any]())
     shapes = tried(lambda: _shapes(folder.models / "last.safetensors"), Shapes())
     manifest = tried(lambda: read_manifest(folder.shards) if folder.shards.exists() else None, None)
-    findings = tried(lambda: causes(evidence_of(Looks(folder), config)), list[Finding]())
+    findings = tried(lambda: causes(course.evidence(config)), list[Finding]())
     return Kept(folder, config, facts, course, shapes, manifest, findings, troubles)
 
 

@@ -13,6 +13,7 @@ from paceline.core.run.warnings import RunWarning
 from paceline.core.settings.config import Config, Options
 from paceline.v1.run_service_pb2 import StatusReply
 from paceline.watch.chief_status import plain
+from paceline.watch.counters import Counters
 
 Look = Mapping[str, Any]
 """A status as JSON values: a line of metrics.jsonl."""
@@ -37,7 +38,7 @@ _SPENT = {
 
 def evidence_of(looks: Iterable[Look], config: Config) -> Evidence:
     """What these looks at a run say together, oldest first, about all of it."""
-    summed = _Summed(None)
+    summed = Summed()
     for look in looks:
         summed.add(look)
     return summed.evidence(config)
@@ -71,15 +72,13 @@ class _Disk:
         self.trouble = trouble or self.trouble
 
 
-class _Summed:
-    """Adds up what processes did from look to look; one that was started again counts from 0."""
+class Summed:
+    """Adds up what processes did from look to look."""
 
-    def __init__(self, since: Look | None) -> None:
+    def __init__(self, since: Look | None = None) -> None:
+        """`since`: the look after which it begins; None: with the run."""
         self._began = 0.0 if since is None else float(since["seconds"])
-        self._workers: dict[str, dict[str, float]] = {}
-        self._last: dict[str, dict[str, float]] = {}
-        """Each process' counts at the last look."""
-        self._servers: dict[int, dict[str, float]] = {}
+        self._counted = Counters()
         self._alphas: dict[str, list[float]] = {}
         self._look: Look = {"seconds": 0.0, "workers": [], "servers": [], "warnings": []}
         self._members = 0
@@ -88,7 +87,7 @@ class _Summed:
         """Workers on machines that are named."""
         if since is not None:
             self.add(since)
-            self._workers, self._servers, self._alphas = {}, {}, {}
+            self._counted.sums, self._alphas = {}, {}
 
     def add(self, look: Look) -> None:
         """The next look."""
@@ -100,35 +99,26 @@ class _Summed:
         if look["phase"] in _TRAINS:
             self._members = sum(worker["member"] for worker in look["workers"]) or self._members
             for server in look["servers"]:
-                self._add_server(server["server"], server.get("figures") or {})
+                self._add_server(f"server-{server['server']}", server["term"], server.get("figures") or {})
         for worker in look["workers"]:
-            self._add_worker(worker["worker"], worker["figures"])
+            self._add_worker(worker["worker"], worker.get("incarnation", 0), worker["figures"])
             if worker.get("host"):
                 self._far.add(worker["worker"])
 
-    def _add_worker(self, name: str, figures: Mapping[str, float]) -> None:
-        now = {part: sum(figures.get(figure, 0.0) for figure in names) for part, names in _SPENT.items()}
-        self._grow(self._workers.setdefault(name, {}), name, now, "steps")
+    def _add_worker(self, name: str, start: int, figures: Mapping[str, float]) -> None:
+        spent = {part: sum(figures.get(figure, 0.0) for figure in names) for part, names in _SPENT.items()}
+        self._counted.add(name, start, spent if figures else {})
         if "alpha" in figures:
             self._alphas.setdefault(name, []).append(figures["alpha"])
 
-    def _add_server(self, number: int, figures: Mapping[str, float]) -> None:
+    def _add_server(self, name: str, term: int, figures: Mapping[str, float]) -> None:
         if not figures.get("seconds"):
             return
-        name = f"server-{number}"
-        now = {part: float(figures[part]) for part in ("seconds", "busy_seconds", "pushes")}
-        if name not in self._last:
-            self._last[name] = now  # it waited for workers until then
-        self._grow(self._servers.setdefault(number, {}), name, now, "seconds")
-
-    def _grow(self, sums: dict[str, float], name: str, now: dict[str, float], by: str) -> None:
-        """Adds what has come since the last look; `by` only grows while the process lives."""
-        before = self._last.get(name, {})
-        if now[by] < before.get(by, 0.0):
-            before = {}
-        for part, value in now.items():
-            sums[part] = sums.get(part, 0.0) + value - before.get(part, 0.0)
-        self._last[name] = now
+        counts = {part: float(figures[part]) for part in ("seconds", "busy_seconds", "pushes")}
+        if name in self._counted:
+            self._counted.add(name, term, counts)
+        else:
+            self._counted.begin(name, term, counts)  # it waited for workers until then
 
     def evidence(self, config: Config, is_now: bool = False) -> Evidence:
         """All together; `is_now`: the run goes on."""
@@ -148,23 +138,24 @@ class _Summed:
         )
 
     def _times(self) -> Iterable[WorkerTime]:
-        figures = {worker["worker"]: worker["figures"] for worker in self._look["workers"]}
-        for name, sums in self._workers.items():
-            if sums["steps"] >= ENOUGH and name in figures:
+        for worker in self._look["workers"]:
+            name, figures = worker["worker"], worker["figures"]
+            sums = self._counted.sums.get(name, {})
+            if sums.get("steps", 0.0) >= ENOUGH:
                 alphas = self._alphas.get(name)
                 yield WorkerTime(
                     name=name,
                     **sums,
-                    has_link=name in self._far or LINK_SECONDS in figures[name],
-                    staleness=figures[name].get("staleness_mean", 0.0),
+                    has_link=name in self._far or LINK_SECONDS in figures,
+                    staleness=figures.get("staleness_mean", 0.0),
                     alpha=sum(alphas) / len(alphas) if alphas else None,
                 )
 
     def _server(self, server: Mapping[str, Any]) -> ServerTime:
-        sums, figures = self._servers.get(server["server"], {}), server.get("figures") or {}
-        disk = self._disks[server["server"]]
+        name, figures, disk = f"server-{server['server']}", server.get("figures") or {}, self._disks[server["server"]]
+        sums = self._counted.sums.get(name, {})
         return ServerTime(
-            name=f"server-{server['server']}",
+            name=name,
             seconds=sums.get("seconds", 0.0),
             busy=sums.get("busy_seconds", 0.0),
             pushes=sums.get("pushes", 0.0),
@@ -191,7 +182,7 @@ class Causes:
         self._config = config
         self._looks = deque[Look]()
         self._said: set[str] = set()
-        self._all = _Summed(None)
+        self._all = Summed()
         for look in looks:
             self._keep(look)
 
@@ -203,7 +194,7 @@ class Causes:
         if look["phase"] not in _TRAINS or look["seconds"] < LEAST or not has_figures(look):
             return []
         first = self._looks[0]
-        recent = _Summed(first if first["seconds"] <= look["seconds"] - RECENT else None)
+        recent = Summed(first if first["seconds"] <= look["seconds"] - RECENT else None)
         recent.add(look)
         found = recent.evidence(self._config, is_now=True)
         return causes(found if look["phase"] == "training" else replace(found, workers=()))

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from paceline.v1.run_service_pb2 import ServerStatus, StatusReply
+from paceline.watch.counters import Counters
 
 REPLAYED, RERUN = "replayed", "rerun"
 """Figures of a worker: pushes that its process has sent again, and clocks that it has computed again."""
@@ -46,14 +47,13 @@ class Recovery:
 
 
 class Recoveries:
-    """Fed with each status of a run; what a process of a worker did counts on when another one takes its place."""
+    """Fed with each status of a run."""
 
     def __init__(self) -> None:
         self.sum = Recovery()
         self._terms: dict[int, int] = {}
         """The last known start of each server."""
-        self._figures: dict[tuple[str, str], int] = {}
-        """Each worker's own counts at the last status."""
+        self._counted = Counters()
         self._told = self._seen = (0, 0)
         """Pushes and mini-batches that were done again: when it was said last, and at the last status."""
         self._since = 0.0
@@ -68,8 +68,9 @@ class Recoveries:
         lines += [*self._new_order(status), *self._wait.of(status.awaited, now)]
         self.sum.waited = self._wait.seconds
         for worker in status.workers:
-            self.sum.replayed += self._more(worker.worker, REPLAYED, worker.figures.get(REPLAYED, 0.0))
-            self.sum.rerun += self._more(worker.worker, RERUN, worker.figures.get(RERUN, 0.0))
+            counts = {name: worker.figures[name] for name in (REPLAYED, RERUN) if name in worker.figures}
+            self._counted.add(worker.worker, worker.incarnation, counts)
+        self.sum.replayed, self.sum.rerun = int(self._counted.total(REPLAYED)), int(self._counted.total(RERUN))
         here = (self.sum.replayed, self.sum.rerun)
         if here != self._seen:
             self._seen, self._since = here, now
@@ -94,11 +95,6 @@ class Recoveries:
         more, self._orders = status.went_back - self._orders, status.went_back
         self.sum.went_back += max(0, more)
         return went_back(status) if more > 0 else []
-
-    def _more(self, worker: str, name: str, now: float) -> int:
-        before = self._figures.get((worker, name), 0)
-        self._figures[worker, name] = int(now)
-        return int(now) - before if now >= before else int(now)
 
 
 @dataclass(slots=True)

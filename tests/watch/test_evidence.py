@@ -51,11 +51,11 @@ def test_a_whole_run_is_the_sum_of_all_looks_and_servers_count_from_the_first() 
 
 
 def test_a_process_that_was_started_again_counts_from_nothing() -> None:
-    before, after = plain(status(10, 100)), plain(status(12, 20))
-    after["servers"][0]["figures"]["seconds"] = 2.0
+    before, after = plain(status(10, 100)), plain(status(12, 120))
+    after["workers"][0]["incarnation"] = after["servers"][0]["term"] = 2
     found = evidence_of([before, after], CONFIG)
-    assert found.workers[0].steps == 120
-    assert found.servers[0].seconds == 2
+    assert [worker.steps for worker in found.workers] == [220, 120, 120, 120]
+    assert found.servers[0].seconds == 42
 
 
 def test_a_worker_of_few_steps_is_no_evidence() -> None:
