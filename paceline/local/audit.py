@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from paceline.core.errors import UsageError
+from paceline.core.units import size
 from paceline.core.values import worker_order
 from paceline.local.run_folder import RunFolder
 from paceline.server.checked_files import Owner
@@ -160,7 +161,7 @@ def _server_line(name: str, found: FolderAudit) -> str:
     when = time.strftime("%H:%M:%S", time.localtime(newest.written))
     return (
         f"{name}: version {newest.version:,} with {newest.pushes:,} pushes{buffered}, of {when}, "
-        f"{newest.bytes / 1e6:.3g} MB; {count}, {intact}; the next term is {found.term + 1}"
+        f"{size(newest.bytes)}; {count}, {intact}; the next term is {found.term + 1}"
     )
 
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from statistics import median_low
 
 from paceline.core.run.warnings import RunWarning
 from paceline.core.settings.config import Config
@@ -135,5 +136,5 @@ def share_of(workers: Iterable[WorkerTime], *parts: Part, within: tuple[Part, ..
 
 def middle(values: Iterable[float]) -> float:
     """The median, of an even number the lower one of the two in the middle; 0 of none."""
-    found = sorted(values)
-    return found[(len(found) - 1) // 2] if found else 0.0
+    found = list(values)
+    return median_low(found) if found else 0.0

@@ -52,8 +52,3 @@ def fewer_bytes(evidence: Evidence, traffic: float) -> Advice:
     if not config.servers:
         return Advice("a faster network, or a topology with fewer neighbours")
     return Advice("policy=local_sgd, which exchanges after several steps", ("policy=local_sgd",))
-
-
-def size(bytes: float) -> str:
-    """'3.2 MB'."""
-    return f"{bytes / 1e6:.3g} MB" if bytes >= 1e6 else f"{bytes / 1e3:.3g} kB"

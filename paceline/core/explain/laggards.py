@@ -3,10 +3,11 @@
 from dataclasses import dataclass
 
 from paceline.core.explain.evidence import OWN, Evidence, Part, WorkerTime, middle, share_of
-from paceline.core.run.straggler import FACTOR
+from paceline.core.run.straggler import FACTOR, slow_workers
 
 SHORT_FACTOR, SHORT = 2.0, 20.0
-"""Instead of a straggler's factor where fewer seconds are looked at: a busy machine makes single seconds uneven."""
+"""Factor where fewer seconds are looked at: a busy machine makes single seconds uneven. The straggler's mark in the live table
+has the lower one even then: it stands next to the figures that it is judged by, and advises nothing."""
 WAITS = 0.15
 """Share of the others' time above which they wait for it: equal workers in lock-step wait for each other, too, but evenly."""
 LEAST = 0.05
@@ -39,8 +40,9 @@ def laggards(evidence: Evidence) -> Laggards | None:
     """The workers that hold the others up, or lag behind; None where all are about equal."""
     workers = evidence.workers
     factor = SHORT_FACTOR if evidence.seconds < SHORT else FACTOR
-    usual = middle(worker.each(*OWN) for worker in workers)
-    late = [worker for worker in workers if worker.each(*OWN) >= factor * usual > 0]
+    steps = {worker.name: worker.each(*OWN) for worker in workers}
+    slow, usual = slow_workers(steps, factor), middle(steps.values())
+    late = [worker for worker in workers if worker.name in slow]
     others = [worker for worker in workers if worker not in late]
     if not late or not others:
         return None
@@ -48,7 +50,7 @@ def laggards(evidence: Evidence) -> Laggards | None:
     are_waited_for = waited >= WAITS and share_of(late, "wait") < waited / 2
     share = sum(each.wait for each in others) / sum(each.total for each in workers) if are_waited_for else 0.0
     if not are_waited_for:
-        share = sum(1 - usual / worker.each(*OWN) for worker in late) / len(workers)
+        share = sum(1 - usual / steps[name] for name in slow) / len(workers)
     if share < LEAST:
         return None
     part, mine, theirs = _part(late, others)

@@ -1,11 +1,18 @@
-"""Finds the worker that holds up the others, to show to people who watch a run."""
+"""Finds workers that are slower than the others; marks the slowest of them, to show to people who watch a run."""
 
 import statistics
 from collections.abc import Mapping
 from dataclasses import dataclass
 
 FACTOR = 1.5
-"""A worker this many times slower than the others' median step is a straggler: workers of one machine differ by less."""
+"""A worker whose steps take this many times as long as the median is slow: workers of one machine differ by less."""
+
+
+def slow_workers(steps: Mapping[str, float], factor: float = FACTOR) -> list[str]:
+    """Those that take `factor` times as long as the median, of an even number the lower one of the two in the middle.
+    `steps`: each worker's time for a step (seconds)."""
+    usual = statistics.median_low(steps.values()) if steps else 0.0
+    return [worker for worker, step in steps.items() if step >= factor * usual > 0]
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,13 +34,12 @@ class Straggler:
 
 
 def straggler(steps: Mapping[str, float], waits: Mapping[str, float]) -> Straggler | None:
-    """Finds a worker that is `FACTOR` times slower than the median of the others. `steps`: each member's time for a
-    mini-batch (seconds); `waits`: how long each has waited for others so far (seconds)."""
-    if len(steps) < 2:
+    """The slowest of the slow workers; None where there is none. `steps`: each member's time to compute a mini-batch
+    (seconds); `waits`: how long each has waited for others so far (seconds)."""
+    slow = slow_workers(steps)
+    if not slow:
         return None
-    slowest = max(steps, key=lambda worker: (steps[worker], worker))
+    slowest = max(slow, key=lambda worker: (steps[worker], worker))
     others = statistics.median(step for worker, step in steps.items() if worker != slowest)
-    if not others or steps[slowest] < FACTOR * others:
-        return None
     waited = max(waits.get(worker, 0.0) for worker in steps if worker != slowest)
     return Straggler(slowest, steps[slowest], others, waited > waits.get(slowest, 0.0))

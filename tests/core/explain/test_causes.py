@@ -117,7 +117,7 @@ def test_a_slow_link_of_one_worker_is_named_and_not_the_worker() -> None:
     assert found.cause == "slow_link"
     assert found.said == (
         "76% of the 3 other workers' time went into waiting for worker-3, whose pushes and pulls take 21.0 times as long "
-        "(84 ms for 40 kB): its network link is slow"
+        "(84 ms for 39.1 KiB): its network link is slow"
     )
     assert found.advice.settings == ("policy=local_sgd",)
 
@@ -201,7 +201,7 @@ def test_a_slice_that_is_too_large_is_named_and_not_its_server(first: float, exc
     assert ("large_slice" in named(evidence)) is is_named
     if is_named:
         found = only(evidence)
-        assert "server-0 holds 7.6 MB of the model's 10 MB, 1.5 times its share" in found.said
+        assert "server-0 holds 7.2 MiB of the model's 9.5 MiB, 1.5 times its share" in found.said
         assert found.advice.settings == ("plan.slices=memorywise",)
 
 

@@ -2,9 +2,10 @@
 
 from paceline.core.explain.cause import Cause, Finding
 from paceline.core.explain.evidence import OWN, Evidence
-from paceline.core.explain.exchanges import LARGE, is_of_one_link, size
+from paceline.core.explain.exchanges import LARGE, is_of_one_link
 from paceline.core.run.advice import Advice
 from paceline.core.run.straggler import FACTOR
+from paceline.core.units import size
 
 MUCH = 0.25
 """Share of the time outside of waiting that goes into exchanges at least."""

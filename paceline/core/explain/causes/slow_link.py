@@ -2,8 +2,9 @@
 
 from paceline.core.explain.cause import Cause, Finding
 from paceline.core.explain.evidence import OWN, Evidence
-from paceline.core.explain.exchanges import LARGE, LATE, fewer_bytes, size
+from paceline.core.explain.exchanges import LARGE, LATE, fewer_bytes
 from paceline.core.explain.laggards import laggards, times
+from paceline.core.units import size
 
 MOST = 0.5
 """Share of the time outside of waiting that exchanges take at least where the network is slow for all."""
