@@ -21,6 +21,8 @@ from paceline.watch.chief_status import RemoteChief, scores
 
 RECENT = 180.0
 """Events older than this say nothing about now (seconds)."""
+PATIENCE = 15.0
+"""Seconds a call to the chief may take: pods of one node share its CPU cores."""
 RESULT = "paceline.dev/result"
 """Annotation of the StatefulSet that keeps a finished run's result when its servers are gone."""
 ORDER = ("sharder", "server", "worker", "evaluator", "autostop")
@@ -81,7 +83,7 @@ def chief_of(kubectl: Kubectl) -> Iterator[RemoteChief]:
     """The run's chief, through a forwarded port. ServersGone where server 0 can't be reached."""
     token = _secret(kubectl, TOKEN)["token"].decode().strip()
     with TemporaryDirectory() as folder, kubectl.forwarded(CHIEF, GRPC) as address:
-        chief = RemoteChief(address, Credentials(token, _keys(kubectl, Path(folder))))
+        chief = RemoteChief(address, Credentials(token, _keys(kubectl, Path(folder))), PATIENCE)
         try:
             yield chief
         finally:

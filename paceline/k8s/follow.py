@@ -3,11 +3,13 @@
 import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 
 from rich.console import Console
 
 from paceline.core.errors import PacelineError, ServersGone
+from paceline.k8s.ask_chief import ask_chief
 from paceline.k8s.cluster_status import State, chief_of, end_of, kept_result, look, result_of
 from paceline.k8s.deploy import EVERY, Patience, Say, deploy, stop_servers
 from paceline.k8s.findings import told
@@ -21,8 +23,6 @@ from paceline.watch.recoveries import Recoveries, standing_recoveries
 PAUSE = 3.0
 FAREWELL = 300.0
 """Longest time that workers and evaluator have to end after the run (seconds)."""
-ASKED = 8
-"""How often `show` asks the chief, which may take its time on a busy node."""
 
 
 def run(kubectl: Kubectl, name: str, say: Say, script: Path | None = None, arguments: Sequence[str] = ()) -> int:
@@ -108,12 +108,7 @@ def show(kubectl: Kubectl, console: Console) -> int:
         show_line(console, "the run is finished; its servers are scaled to zero")
         show_line(console, kept_result(state) or end_of(kubectl) or "its result is not known")
         return 0
-    with chief_of(kubectl) as chief:
-        status = next((found for _ in range(ASKED) if (found := chief.status()) is not None), None)
-    if status is None:
-        raise ServersGone(
-            "Server 0 runs, but does not answer yet. To see what it waits for: paceline doctor -n NAMESPACE."
-        )
+    status = ask_chief(kubectl, state, partial(show_line, console))
     show_picture(console, status, pace(status))
     for line in [*standing_recoveries(status), *standing(warnings(status)), *_why(status)]:
         show_line(console, line)

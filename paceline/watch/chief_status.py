@@ -41,10 +41,14 @@ class Chief(Protocol):
 class RemoteChief:
     """The chief over gRPC."""
 
-    def __init__(self, address: str, credentials: "Credentials") -> None:
+    def __init__(self, address: str, credentials: "Credentials", patience: float = PATIENCE) -> None:
+        """`patience`: seconds a call may take."""
         from paceline.rpc.channel import open_channel
         from paceline.v1.run_service_pb2_grpc import RunServiceStub
 
+        self._patience = patience
+        self.why = ""
+        """Why the last call without an answer got none."""
         self._channel = open_channel(address, credentials)
         self._service: Any = RunServiceStub(self._channel)
 
@@ -58,21 +62,21 @@ class RemoteChief:
     def set_policy(self, policy: str) -> Switch:
         from paceline.rpc.channel import call
 
-        reply: SetPolicyReply = call(self._service.SetPolicy, SetPolicyRequest(policy=policy), PATIENCE)
+        reply: SetPolicyReply = call(self._service.SetPolicy, SetPolicyRequest(policy=policy), self._patience)
         return reply.switch
 
     def close(self) -> None:
         self._channel.close()
 
-    @staticmethod
-    def _call(method: Any, request: Message) -> Any:
+    def _call(self, method: Any, request: Message) -> Any:
         from paceline.rpc.channel import call
 
         try:
-            return call(method, request, PATIENCE)
+            return call(method, request, self._patience)
         except ConfigError:  # a wrong token, say: asking again would not help
             raise
-        except PacelineError:
+        except PacelineError as error:
+            self.why = str(error)
             return None
 
 
