@@ -34,6 +34,8 @@ class Laggards:
     """That in words: what the others do."""
     are_waited_for: bool
     """Whether the others wait."""
+    have_links: bool
+    """Whether any of them is known to reach servers over a network."""
 
 
 def laggards(evidence: Evidence) -> Laggards | None:
@@ -61,7 +63,8 @@ def laggards(evidence: Evidence) -> Laggards | None:
         told = f"{waited:.0%} of {whose} time went into waiting for {' and '.join(names)}"
     traffic = middle(worker.traffic / worker.steps for worker in late)
     times = mine / theirs if theirs > 0 else float("inf")
-    return Laggards(names, part, times, mine, traffic, share, told, are_waited_for)
+    have_links = any(worker.has_link for worker in late)
+    return Laggards(names, part, times, mine, traffic, share, told, are_waited_for, have_links)
 
 
 def _part(late: list[WorkerTime], others: list[WorkerTime]) -> tuple[Part, float, float]:

@@ -113,7 +113,8 @@ def test_without_servers_another_policy_of_peers_is_advised() -> None:
 
 # links
 def test_a_slow_link_of_one_worker_is_named_and_not_the_worker() -> None:
-    found = only(run(*four(exchange=84, others_wait=80, traffic=40e3)))
+    late = four(exchange=84, others_wait=80, traffic=40e3, has_link=True)
+    found = only(run(*late))
     assert found.cause == "slow_link"
     assert found.said == (
         "76% of the 3 other workers' time went into waiting for worker-3, whose pushes and pulls take 21.0 times as long "
@@ -122,8 +123,12 @@ def test_a_slow_link_of_one_worker_is_named_and_not_the_worker() -> None:
     assert found.advice.settings == ("policy=local_sgd",)
 
 
+def test_a_push_that_a_frozen_server_held_up_is_no_slow_link_where_there_is_no_network() -> None:
+    assert not causes(run(*four(exchange=681, others_wait=0, traffic=40e3)))
+
+
 def test_large_pushes_over_a_slow_link_are_to_be_coded() -> None:
-    found = only(run(*four(exchange=400, others_wait=396, traffic=8e6)))
+    found = only(run(*four(exchange=400, others_wait=396, traffic=8e6, has_link=True)))
     assert found.advice.settings == ("codec.push=int8",)
 
 

@@ -22,6 +22,8 @@ class SlowLink(Cause):
     def look(self, evidence: Evidence) -> Finding | None:
         found = laggards(evidence)
         if found is not None and found.part == "exchange":
+            if not found.have_links:
+                return None  # on the servers' own machine: one of these was away for a while
             said = (
                 f"{found.told}, whose pushes and pulls take {times(found.factor)} ({1000 * found.each:.3g} ms for "
                 f"{size(found.traffic)}): its network link is slow"
