@@ -242,9 +242,10 @@ class Run:
         if self.phase is RunPhase.STOPPING:
             self.phases.enter(RunPhase.SCORING, now)
         elif self.phase is RunPhase.TRAINING and self.workers.finished:
-            is_complete = self.config.budget == "per_worker" or self.workers.have_all_finished
-            if is_complete or deserted >= self.config.lease:
-                self.phases.enter(RunPhase.SCORING, now, "every worker has finished its epochs")
+            others = ", ".join(self.workers.unfinished)
+            if not others or self.config.budget == "per_worker" or deserted >= self.config.lease:
+                who = f"every worker but {others}" if others else "every worker"
+                self.phases.enter(RunPhase.SCORING, now, f"{who} has finished its epochs")
 
     # a change of policy
     def switch(self, policy: Options, clocks: Clocks) -> None:

@@ -97,9 +97,9 @@ class Workers:
         return [self._addresses[worker] for worker in sorted(there, key=worker_order) if self._addresses[worker]]
 
     @property
-    def have_all_finished(self) -> bool:
-        """Whether every worker that ever joined has left after its last clock."""
-        return self.finished >= self._addresses.keys()
+    def unfinished(self) -> list[str]:
+        """Who has joined and not left after its last clock, in worker order."""
+        return sorted(self._addresses.keys() - self.finished, key=worker_order)
 
     def note_deserted(self, now: float) -> float | None:
         """Notes whether any worker has a seat, and returns how long none has had one (seconds, from the first look); None

@@ -145,6 +145,15 @@ def test_a_run_with_a_budget_per_worker_ends_when_all_have_left():
     assert (run.phase, run.reason) == (RunPhase.SCORING, "every worker has finished its epochs")
 
 
+def test_a_run_with_a_budget_per_worker_says_who_was_gone_before_its_end():
+    run, _ = started("a", "b", budget="per_worker")
+
+    run.leave("b", 1, False, 1.0)
+    run.leave("a", 1, True, 2.0)
+
+    assert (run.phase, run.reason) == (RunPhase.SCORING, "every worker but b has finished its epochs")
+
+
 def test_a_run_that_loses_all_its_workers_waits_for_others():
     run, _ = started("a", budget="per_worker")
 
@@ -172,7 +181,7 @@ def test_a_run_that_all_have_left_waits_a_lease_for_those_who_did_not_finish():
         assert run.phase is RunPhase.TRAINING
     run.tick(17.0)
 
-    assert (run.phase, run.reason) == (RunPhase.SCORING, "every worker has finished its epochs")
+    assert (run.phase, run.reason) == (RunPhase.SCORING, "every worker but b has finished its epochs")
 
 
 def test_a_worker_that_is_replaced_finds_the_run_going_on_and_the_next_wait_begins_anew():

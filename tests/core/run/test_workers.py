@@ -71,10 +71,10 @@ def test_all_have_finished_when_nobody_who_ever_joined_is_missing():
     workers, _ = started("a", "b")
 
     workers.finished.add("a")
-    assert not workers.have_all_finished
+    assert workers.unfinished == ["b"]
     workers.finished.add("b")
 
-    assert workers.have_all_finished
+    assert workers.unfinished == []
 
 
 def test_a_restarted_chief_shows_members_before_they_beat_again():
