@@ -34,7 +34,8 @@ def forecast(choice: Choice, figures: Figures, shapes: Shapes, place: Place) -> 
     pushes = min(PUSHES * config.workers, max(1, figures.examples * config.epochs // (batch * policy.most_steps)))
     at_once = {} if is_dense else {"batch": "worker", "batch_size": batch}
     played = config.model_copy(update={"epochs": 1, "stopping": None, "budget": "total"} | at_once)
-    found = timed(played, scene, values, pushes * batch * policy.most_steps, config.seed)
+    tensors = shapes if is_dense else None
+    found = timed(played, scene, values, pushes * batch * policy.most_steps, config.seed, tensors)
     served = figures.served(config.servers) if config.servers else 0.0
     rate, full = found.throughput, ""
     a_push = batch * policy.most_steps / rate

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from paceline.core.settings.config import Options
-from paceline.reproduce.actors_virtual import LENGTH, Centralised, Decentralised, Setting, Trained
+from paceline.reproduce.actors_virtual import ASP, LENGTH, Experiment, Setting, Trained
 from paceline.reproduce.recipe import Figures
 
 WORKERS, EXAMPLES = 25, 2000
@@ -64,9 +64,8 @@ def best(form: str, tau: float | None, seed: int, workers: int = WORKERS, exampl
     setting = setting_of(seed, workers, examples, own_first=how.is_programs)
 
     def train(rate: float) -> Trained:
-        if tau is None:
-            return Centralised(setting, rate).run()
-        return Decentralised(setting, rate, broadcast(tau, how.own), output_only=how.is_programs).run()
+        policy = ASP if tau is None else broadcast(tau, how.own)
+        return Experiment(setting, rate, policy, output_only=how.is_programs).run()
 
     rate, run = min(
         ((rate, train(rate)) for rate in (CENTRAL_RATES if tau is None else RATES)),

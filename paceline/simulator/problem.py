@@ -15,6 +15,7 @@ from torch import nn
 from torch.func import functional_call
 
 from paceline.core.settings.config import Config
+from paceline.core.slice.plan import Shapes
 from paceline.core.values import Vector
 from paceline.data.shards import Shard, open_shards
 from paceline.sharder.sharding import make_shards
@@ -42,6 +43,8 @@ class Problem:
     """None where the data set is not to have one."""
     train: Part
     """All training examples, each once."""
+    shapes: Shapes
+    """Of the model's tensors, in its order."""
 
     @property
     def values(self) -> int:
@@ -208,7 +211,8 @@ def problem_of(config: Config, folder: Path, exact: bool = False) -> Problem:
     inputs, labels = (np.concatenate(column)[once] for column in zip(*parts, strict=True))
     test = _prepared(task, shards.part("test"))
     validation = _prepared(task, shards.part("validation")) if config.data.validation else None
-    return Problem(net_of(replica.model, exact), replica.local.copy(), parts, test, validation, (inputs, labels))
+    net, first = net_of(replica.model, exact), replica.local.copy()
+    return Problem(net, first, parts, test, validation, (inputs, labels), replica.shapes)
 
 
 def _prepared(task: Task, shard: Shard) -> Part:

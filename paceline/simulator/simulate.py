@@ -89,11 +89,12 @@ def simulate(config: Config, scene: Scene, asked: Asked) -> Simulated:
 
     with TemporaryDirectory() as folder:
         make_shards(config, Path(folder))
-        weights = len(Replica(load_task(config.task, config.model), "cpu", config.seed).local)
+        replica = Replica(load_task(config.task, config.model), "cpu", config.seed)
+        weights, shapes = len(replica.local), replica.shapes
         examples = open_shards(Path(folder)).manifest.train_examples
         if asked.gradients or (asked.gradients is None and is_quick(config, weights, examples)):
             return _computed(config, scene, Path(folder))
-    return Simulated(timed(config, scene, weights, examples), {}, config.task)
+    return Simulated(timed(config, scene, weights, examples, shapes=shapes), {}, config.task)
 
 
 def is_quick(config: Config, weights: int, examples: int) -> bool:

@@ -8,6 +8,7 @@ import numpy as np
 from paceline.core.errors import ConfigError
 from paceline.core.settings.config import Config
 from paceline.core.slice.model_slice import ModelSlice
+from paceline.core.slice.plan import Shapes
 from paceline.core.sync.policy import build_policy, is_served
 from paceline.core.values import Empty, Reply, Update, Vector
 from paceline.data.sampler import proportions
@@ -72,6 +73,7 @@ class Blank:
 
     first: Vector
     values: int
+    shapes: Shapes
     sizes: Sequence[int]
 
 
@@ -120,7 +122,7 @@ class TimedAmong(Counted, Among):
     """Without servers: a value for each worker stands for the model, since an all-reduce cuts it into as many pieces."""
 
 
-def timing_of(config: Config, scene: Scene, values: int, examples: int) -> Training:
+def timing_of(config: Config, scene: Scene, values: int, examples: int, shapes: Shapes | None = None) -> Training:
     """The simulation before its first step; the same arguments and errors as `timed`."""
     if values < 1 or examples < config.workers:
         raise ConfigError(
@@ -130,17 +132,21 @@ def timing_of(config: Config, scene: Scene, values: int, examples: int) -> Train
     served = is_served(config.policy)
     sizes = proportions(examples, config.data.weights or (1.0,) * config.workers)
     check_batch(config, max(sizes))
-    data = Blank(NOTHING if served else np.zeros(config.workers, np.float32), values, sizes)
+    first = NOTHING if served else np.zeros(config.workers, np.float32)
+    data = Blank(first, values, shapes or [("all", (values,))], sizes)
     return (TimedServed if served else TimedAmong)(config, data, pace_of(scene), scene)
 
 
-def timed(config: Config, scene: Scene, values: int, examples: int, seed: int | None = None) -> Timed:
+def timed(
+    config: Config, scene: Scene, values: int, examples: int, seed: int | None = None, shapes: Shapes | None = None
+) -> Timed:
     """Simulates the timing of this run in this scene, up to its last epoch. `values`: weights of the model; `examples`: of the
-    training data; `seed`: default: the run's. ConfigError where the scene does not fit the config, and for what a simulation
+    training data; `seed`: default: the run's; `shapes`: of the model's tensors, by which it is dealt to servers; default: one
+    of all weights. ConfigError where the scene does not fit the config, and for what a simulation
     without gradients can't tell."""
     if seed is not None:
         config = config.model_copy(update={"seed": seed})
-    training = timing_of(config, scene, values, examples)
+    training = timing_of(config, scene, values, examples, shapes)
     training.advance()
     return times_of(training)
 

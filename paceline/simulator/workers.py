@@ -15,7 +15,7 @@ from paceline.core.run.phases import RunPhase
 from paceline.core.run.run import Run
 from paceline.core.settings.config import Config
 from paceline.core.slice.model_slice import ModelSlice
-from paceline.core.slice.plan import make_plan
+from paceline.core.slice.plan import Shapes, make_plan
 from paceline.core.steps.clip import Clip
 from paceline.core.steps.effective import effective, pool_of
 from paceline.core.steps.momentum import WorkerMomentum
@@ -44,6 +44,10 @@ class Data(Protocol):
     @property
     def values(self) -> int:
         """Weights of the model, as they travel."""
+
+    @property
+    def shapes(self) -> Shapes:
+        """Of the model's tensors, by which its weights are dealt to servers."""
 
     @property
     def sizes(self) -> Sequence[int]:
@@ -121,7 +125,7 @@ class Training(ABC):
         self._asked = build_optimizer(config.optimizer)
         self._pool = pool_of(config)
         self._optimizer = effective(self._pool, self._asked, build_policy(config.policy))
-        self._plan = make_plan([("all", (data.values,))], config.servers, config.plan)
+        self._plan = make_plan(data.shapes, config.servers, config.plan)
         self._lengths = self._plan.lengths or [0]
         """Values of a whole push to each server, and of its answer."""
         self._slices = [self._new_slice(length) for length in self._lengths]
@@ -240,10 +244,12 @@ class Training(ABC):
             worker.most_stale = max(worker.most_stale, staleness)
         arrived = self.pace.arrived(sent)
         push = Push(worker.name, incarnation, worker.clock, update, examples, base, view, arrived)
-        self._send(number, server.push(push))
+        replies = server.push(push)
+        if number == 0:
+            self.most_ahead = max(self.most_ahead, server.clocks.lead(worker.name))
+        self._send(number, replies)
         if number == 0:
             before = self.view
-            self.most_ahead = max(self.most_ahead, server.clocks.lead(worker.name))
             self._run.counted(server.clocks, now)
             if self.view is not before:
                 self._publish()

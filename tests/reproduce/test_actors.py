@@ -12,14 +12,14 @@ from paceline.core.errors import ConfigError
 from paceline.core.values import Vector
 from paceline.reproduce.actors_virtual import (
     ASP,
+    CORNERS,
     HIDDEN,
+    LABELS,
     LENGTH,
     SHAPES,
-    Centralised,
-    Decentralised,
+    Experiment,
     Setting,
-    gradient,
-    outputs,
+    Xor,
 )
 from paceline.reproduce.recipes.ours import actors_in_processes
 from paceline.reproduce.recipes.ours.actors_in_processes import compared
@@ -28,8 +28,6 @@ from paceline.tasks.task import load_task
 from paceline.worker.training.model_and_gradient import Replica
 
 TASK = str(actors_in_processes.TASK)
-CORNERS = np.array([[0, 0], [0, 1], [1, 0], [1, 1]], np.float32)
-LABELS = np.array([0, 1, 1, 0])
 
 
 def small(workers: int = 4, examples: int = 60, seed: int = 0, own_first: bool = False, delay: float = 1.0) -> Setting:
@@ -38,12 +36,10 @@ def small(workers: int = 4, examples: int = 60, seed: int = 0, own_first: bool =
 
 def one_after_another(model: Vector, corners: Any, lr: float) -> float:
     """Plain SGD in place; the sum of the squared derivatives by the logit."""
-    published = 0.0
+    net = Xor()
     for corner in corners:
-        found, delta = gradient(model, corner)
-        model -= np.float32(lr) * found
-        published += delta**2
-    return published
+        model -= np.float32(lr) * net.gradient(model, CORNERS[corner : corner + 1], LABELS[corner : corner + 1])
+    return net.published
 
 
 # the network
@@ -53,14 +49,16 @@ def test_the_written_out_network_is_the_tasks(seed: int) -> None:
     replica.load(np.random.default_rng(seed).normal(size=LENGTH).astype(np.float32))
 
     assert replica.shapes == SHAPES
+    inputs = CORNERS.astype(np.float32)
     for corner in range(4):
-        found, delta = gradient(replica.local, corner)
-        step = replica.gradient(CORNERS[corner : corner + 1], LABELS[corner : corner + 1], 0, None)
+        net, rows = Xor(), slice(corner, corner + 1)
+        found = net.gradient(replica.local, CORNERS[rows], LABELS[rows])
+        step = replica.gradient(inputs[rows], LABELS[rows].astype(np.int64), 0, None)
         assert found == pytest.approx(step.gradient, abs=1e-6)
-        assert found[-1] == pytest.approx(delta)
+        assert found[-1] ** 2 == pytest.approx(net.published)
     with torch.no_grad():
-        expected = replica.model(torch.from_numpy(CORNERS))[:, 0].sigmoid().numpy()
-    assert outputs(replica.local[None].astype(np.float64))[0] == pytest.approx(expected, abs=1e-6)
+        expected = replica.model(torch.from_numpy(inputs)).sigmoid().numpy()
+    assert Xor().outputs(replica.local, CORNERS) == pytest.approx(expected, abs=1e-6)
 
 
 def test_the_task_has_exact_examples_and_measures_the_squared_error() -> None:
@@ -82,7 +80,7 @@ def test_another_number_of_examples_than_there_can_be_is_refused(path: str) -> N
 
 # centralised
 def test_a_data_shard_of_2_000_examples_receives_the_papers_18_009_values() -> None:
-    assert Centralised(small(workers=1, examples=2000), 0.5).run().updates == 18_009
+    assert Experiment(small(workers=1, examples=2000), 0.5, ASP).run().updates == 18_009
 
 
 def test_one_worker_and_servers_are_plain_sgd() -> None:
@@ -90,25 +88,25 @@ def test_one_worker_and_servers_are_plain_sgd() -> None:
     expected = setting.first[0].copy()
     published = one_after_another(expected, setting.corners[0], 0.5)
 
-    training = Centralised(setting, 0.5)
+    training = Experiment(setting, 0.5, ASP)
     found = training.run()
 
     assert training.models[0] == pytest.approx(expected, abs=1e-6)
     assert found.published == pytest.approx(published / 60, rel=1e-4)
-    errors = (outputs(expected[None].astype(np.float64))[0] - LABELS) ** 2
+    errors = (Xor().outputs(expected, CORNERS)[:, 0] - LABELS) ** 2
     assert found.error == pytest.approx(errors[setting.corners[0]].mean(), rel=1e-4)
     assert found.of_mean == pytest.approx(found.error)
 
 
 def test_every_push_of_many_workers_is_folded_once_and_steps_overlap() -> None:
-    training = Centralised(small(), 0.5)
+    training = Experiment(small(), 0.5, ASP)
 
     found = training.run()
 
-    assert [server.clocks.pushes for server in training._slices] == [240, 240]
-    assert [server.version for server in training._slices] == [240, 240]
+    assert [server.clocks.pushes for server in training.training._slices] == [240, 240]
+    assert [server.version for server in training.training._slices] == [240, 240]
     assert found.updates == 9 * 61
-    assert max(entry.staleness for entry in training._slices[0].clocks.table.values()) > 0
+    assert max(entry.staleness for entry in training.training._slices[0].clocks.table.values()) > 0
 
 
 # decentralised
@@ -117,14 +115,14 @@ def test_a_lone_worker_that_takes_its_gradients_is_plain_sgd() -> None:
     expected = setting.first[0].copy()
     one_after_another(expected, setting.corners[0], 0.5)
 
-    training = Decentralised(setting, 0.5, broadcast(0.5, "gradient"))
+    training = Experiment(setting, 0.5, broadcast(0.5, "gradient"))
 
     assert training.run().updates == 0
     assert training.models[0] == pytest.approx(expected, abs=1e-6)
 
 
 def test_all_have_one_model_where_senders_take_what_they_send() -> None:
-    training = Decentralised(small(), 0.5, broadcast(0.1, "message"))
+    training = Experiment(small(), 0.5, broadcast(0.1, "message"))
 
     found = training.run()
 
@@ -136,14 +134,14 @@ def test_all_have_one_model_where_senders_take_what_they_send() -> None:
 def test_nothing_is_learned_from_what_nobody_sends_where_senders_take_what_they_send() -> None:
     setting = small()
 
-    training = Decentralised(setting, 0.5, broadcast(1e6, "message"))
+    training = Experiment(setting, 0.5, broadcast(1e6, "message"))
 
     assert training.run().updates == 0
     assert all(np.array_equal(model, setting.first[0]) for model in training.models)
 
 
 def test_what_a_worker_receives_falls_as_tau_rises() -> None:
-    updates = [Decentralised(small(), 0.5, broadcast(tau, "gradient")).run().updates for tau in (0.05, 0.2, 0.8)]
+    updates = [Experiment(small(), 0.5, broadcast(tau, "gradient")).run().updates for tau in (0.05, 0.2, 0.8)]
 
     assert updates == sorted(updates, reverse=True)
     assert 0 < updates[-1] < updates[0] <= LENGTH * 60 * 3
@@ -151,8 +149,8 @@ def test_what_a_worker_receives_falls_as_tau_rises() -> None:
 
 def test_the_authors_program_sends_output_layers_only() -> None:
     setting = small(own_first=True)
-    silent = Decentralised(setting, 0.5, broadcast(1e6, "gradient"), output_only=True)
-    training = Decentralised(setting, 0.5, broadcast(1e-9, "gradient"), output_only=True)
+    silent = Experiment(setting, 0.5, broadcast(1e6, "gradient"), output_only=True)
+    training = Experiment(setting, 0.5, broadcast(1e-9, "gradient"), output_only=True)
 
     silent.run()
     found = training.run()
@@ -166,7 +164,7 @@ def test_the_authors_program_sends_output_layers_only() -> None:
 
 def test_a_seed_decides_all_and_the_delay_some() -> None:
     def trained(**more: Any) -> Any:
-        return Decentralised(small(**more), 0.5, broadcast(0.1, "gradient")).run()
+        return Experiment(small(**more), 0.5, broadcast(0.1, "gradient")).run()
 
     assert trained() == trained()
     assert trained() != trained(seed=1)
@@ -179,7 +177,7 @@ def test_the_best_of_the_rates_is_kept(form: str) -> None:
     found = best(form, 0.1, 0, workers=2, examples=30)
     setting = setting_of(0, 2, 30, own_first=FORMS[form].is_programs)
     runs = {
-        rate: Decentralised(setting, rate, broadcast(0.1, FORMS[form].own), output_only=FORMS[form].is_programs).run()
+        rate: Experiment(setting, rate, broadcast(0.1, FORMS[form].own), output_only=FORMS[form].is_programs).run()
         for rate in RATES
     }
 

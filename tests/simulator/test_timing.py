@@ -192,3 +192,14 @@ def test_a_model_without_weights_or_too_few_examples_are_refused(values: int, ex
 def test_without_servers_nobody_can_be_away() -> None:
     with pytest.raises(ConfigError, match="nobody can be away"):
         time_of("adpsgd", {"away": "worker-1@1s:1s"}, servers=0)
+
+
+def test_layers_are_dealt_to_servers_as_the_plan_says() -> None:
+    config, scene = config_of(servers=2, plan={"slices": "layerwise"}), Scene(**STILL)
+    large, small = ("0.weight", (9, 1000)), ("1.weight", (1, 1000))
+
+    found = timing_of(config, scene, values=10_000, examples=2000, shapes=[large, small])
+    alone = timing_of(config, scene, values=10_000, examples=2000)
+
+    assert found._lengths == (9000, 1000)
+    assert alone._lengths == (10_000, 0)

@@ -17,7 +17,7 @@ from paceline.core.settings.config import Options
 from paceline.local.launcher import run_local
 from paceline.local.read_config import complete
 from paceline.local.run_folder import RunFolder, open_run
-from paceline.reproduce.actors_virtual import ASP, LENGTH, SERVERS, Centralised, Decentralised, Setting
+from paceline.reproduce.actors_virtual import ASP, LENGTH, SERVERS, Experiment, Setting
 from paceline.reproduce.claims import Above, Between, Fits, Found
 from paceline.reproduce.pictures import lines
 from paceline.reproduce.real_runs import check_finished
@@ -50,8 +50,7 @@ def compared(folder: Path, policy: Options, seed: int, workers: int = WORKERS, e
     first = Replica(load_task(str(TASK)), seed=seed).local.copy()
     corners = np.random.default_rng(seed).integers(0, 4, (workers, examples))
     setting = Setting(corners, [first] * workers, DELAY, seed)
-    virtual = Centralised(setting, RATE) if policy == ASP else Decentralised(setting, RATE, policy)
-    found = virtual.run()
+    found = Experiment(setting, RATE, policy).run()
     return {"error": error, "virtual-error": found.of_mean, "updates": updates, "virtual-updates": found.updates}
 
 
