@@ -19,7 +19,7 @@ from paceline.simulator.peers import ComputedAmong
 from paceline.simulator.problem import Array, Net, Problem
 from paceline.simulator.servers import Computed
 from paceline.simulator.timeline import Timeline
-from paceline.simulator.workers import Worker
+from paceline.simulator.worker import Worker
 
 SHAPES = (("0.weight", (2, 2)), ("0.bias", (2,)), ("2.weight", (1, 2)), ("2.bias", (1,)))
 """Of the model in examples/actors_xor.py."""

@@ -14,7 +14,8 @@ from paceline.data.dataset import Rows
 from paceline.simulator.pace import Chances
 from paceline.simulator.problem import PARTS, Problem
 from paceline.simulator.scene import Scene
-from paceline.simulator.workers import NewPace, Training, Worker
+from paceline.simulator.worker import Worker
+from paceline.simulator.workers import NewPace, Training
 
 
 def gradient_of(problem: Problem, worker: Worker, rows: Rows, local: Vector) -> Vector:

@@ -17,7 +17,8 @@ from paceline.simulator.pace import pace_of
 from paceline.simulator.peers import Among
 from paceline.simulator.scene import Scene
 from paceline.simulator.servers import Served
-from paceline.simulator.workers import Training, Worker
+from paceline.simulator.worker import Worker
+from paceline.simulator.workers import Training
 from paceline.worker.membership.member import check_batch
 
 NO_VALUES = Empty(0)

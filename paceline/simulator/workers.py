@@ -1,10 +1,9 @@
-"""What trainings in virtual time have in common, with servers and without: workers, the way of messages, who is away, and the
+"""What trainings in virtual time have in common, with servers and without: workers, the way of messages, and the
 chief that counts. One seed is one schedule."""
 
-import math
-from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from abc import abstractmethod
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from functools import partial
 from typing import Protocol
 
@@ -18,20 +17,19 @@ from paceline.core.slice.model_slice import ModelSlice
 from paceline.core.slice.plan import Shapes, make_plan
 from paceline.core.steps.clip import Clip
 from paceline.core.steps.effective import effective, pool_of
-from paceline.core.steps.momentum import WorkerMomentum
 from paceline.core.steps.optimizer import build_optimizer
-from paceline.core.sync.policy import Own, Policy, build_policy
-from paceline.core.values import Base, Push, Reply, Update, Vector, View
+from paceline.core.sync.policy import Own, build_policy
+from paceline.core.values import Base, Push, Reply, Update, Vector
 from paceline.data.sampler import Sampler, steps_per_epoch
+from paceline.simulator.members import Members
 from paceline.simulator.pace import Chances, Pace
 from paceline.simulator.problem import PARTS
 from paceline.simulator.scene import Scene, goings
 from paceline.simulator.timeline import Timeline
+from paceline.simulator.worker import Worker
 from paceline.worker.training.between_pushes import part_of
 
 NewPace = Callable[[Config, Timeline], Pace]
-AGAIN = 0.1
-"""How long a worker that is back waits before it asks again for a seat that it could not have (units of time)."""
 
 
 class Data(Protocol):
@@ -68,45 +66,7 @@ class Trained:
     """Mean over all pushes (versions)."""
 
 
-@dataclass(slots=True, eq=False)
-class Worker:
-    """One worker, between two events. Times are those of the pace."""
-
-    name: str
-    rank: int
-    policy: Policy
-    momentum: WorkerMomentum | None
-    clip: Clip
-    sampler: Sampler
-    own: Own
-    goings: Iterator[tuple[float, float]]
-    incarnation: int = 1
-    """0 while it is away: what was under way for it counts no more."""
-    clock: int = 0
-    gradient: Vector | None = None
-    bases: list[Base] = field(default_factory=list)
-    replies: list[tuple[int, Reply, Vector]] = field(default_factory=list)
-    """By server, with the weights that came."""
-    returning: int = 0
-    """Servers whose weights have come since it is back."""
-    counted: float = 0.0
-    """When the chief took its last push."""
-    began: float = 0.0
-    """When its last push went out, or its last gradient was computed."""
-    ready: float = 0.0
-    """When its last push was with the last server, or its last gradient was computed."""
-    held: float = 0.0
-    """How long the policy has let its present push wait; of several servers, the longest."""
-    compute: float = 0.0
-    pushed: float = 0.0
-    waited: float = 0.0
-    pulled: float = 0.0
-    stale: int = 0
-    """The sum over its pushes (versions)."""
-    most_stale: int = 0
-
-
-class Training(ABC):
+class Training(Members):
     """What trainings with and without servers have in common."""
 
     def __init__(self, config: Config, data: Data, pace: NewPace = Chances, scene: Scene | None = None) -> None:
@@ -130,8 +90,7 @@ class Training(ABC):
         """Values of a whole push to each server, and of its answer."""
         self._slices = [self._new_slice(length) for length in self._lengths]
         self._names = [f"server-{number}" for number in range(len(self._lengths))]
-        self._awaited: list[list[tuple[Worker, int, int | None]]] = [[] for _ in self._slices]
-        """By server: workers that are back, their incarnations, and which version they need (None: any)."""
+        self._awaited = [[] for _ in self._slices]
         self._run = Run(config)
         self._run.ready(0.0)
         self.examples = sum(data.sizes)
@@ -170,13 +129,6 @@ class Training(ABC):
         """The first weights of each slice."""
         return [part.copy() for part in self._parts(self.data.first)]
 
-    def _join(self, worker: Worker) -> int:
-        return self._run.join(worker.name, False, self.examples, self._steps, "", self.time.now)
-
-    @property
-    def view(self) -> View:
-        return self._run.membership.view
-
     @property
     def epochs(self) -> float:
         """Passes over the data so far, by all workers together."""
@@ -190,11 +142,6 @@ class Training(ABC):
     @property
     def pushes(self) -> int:
         return self._slices[0].clocks.pushes
-
-    def _publish(self) -> None:
-        """Tells all servers who counts."""
-        for number, server in enumerate(self._slices):
-            self._send(number, server.view(self.view))
 
     def advance(self, watch: Callable[["Training"], None] | None = None) -> None:
         """Trains to the end. `watch` is called after each event. ConfigError where nobody is left to go on."""
@@ -303,73 +250,6 @@ class Training(ABC):
         """What each server has of it, not copied; the chief of a run without servers has nothing."""
         return [part[0] if part else vector[:0] for part in self._plan.split(vector)]
 
-    # who is away
-    def _leave(self, worker: Worker, finished: bool) -> None:
-        self._run.leave(worker.name, worker.incarnation, finished, self.time.now)
-        worker.incarnation = 0
-        self._publish()
-        self._left(worker)
-
-    def _goes_later(self, worker: Worker) -> None:
-        """The worker's next absence is to begin, if it has one."""
-        begin, end = next(worker.goings, (math.inf, math.inf))
-        if begin < math.inf:
-            self.time.after(max(0.0, begin - self.time.now), partial(self._goes, worker, end))
-
-    def _goes(self, worker: Worker, end: float) -> None:
-        if not worker.incarnation:
-            return
-        self._leave(worker, False)
-        worker.replies = []
-        worker.held = 0.0
-        if end < math.inf:
-            self.time.after(max(0.0, end - self.time.now), partial(self._returns, worker))
-
-    def _returns(self, worker: Worker) -> None:
-        """The worker joins again, and asks for the weights."""
-        incarnation = self._join(worker)
-        worker.clock = min(server.clocks.entry(worker.name).clock for server in self._slices)
-        clocks = self._slices[0].clocks
-        if not self._run.seat(worker.name, incarnation, worker.clock, clocks, self.time.now):
-            if self._run.phase is RunPhase.TRAINING:
-                self.time.after(AGAIN, partial(self._returns, worker))
-            return
-        worker.incarnation = incarnation
-        self._publish()
-        version = worker.clock + self.view.seats[worker.name].handicap if worker.policy.rounds else None
-        for number in range(len(self._slices)):
-            ask = partial(self._asks, worker, incarnation, number, version)
-            self.pace.carry((worker.name, self._names[number]), 0, ask)
-
-    def _asks(self, worker: Worker, incarnation: int, number: int, version: int | None) -> None:
-        self._awaited[number].append((worker, incarnation, version))
-        self._hand_out(number)
-
-    def _hand_out(self, number: int) -> None:
-        """Weights for those who are back, as soon as there are those that they need."""
-        server, waiting = self._slices[number], self._awaited[number]
-        self._awaited[number] = [each for each in waiting if each[2] is not None and each[2] > server.version]
-        for worker, incarnation, version in waiting:
-            if version is None or version <= server.version:
-                published = server.pull(version)
-                assert published is not None
-                values, base = published.values.copy(), Base(server.term, published.version)
-                server.release(published)
-                come = partial(self._restarts, worker, incarnation, number, base, values)
-                self.pace.carry((self._names[number], worker.name), self._lengths[number], come)
-
-    def _restarts(self, worker: Worker, incarnation: int, number: int, base: Base, values: Vector) -> None:
-        """A worker that is back has weights of a server."""
-        if incarnation != worker.incarnation:
-            return
-        worker.bases[number] = base
-        self._has(worker, number, values)
-        worker.returning += 1
-        if worker.returning == len(self._slices):
-            worker.returning = 0
-            self._goes_later(worker)
-            self._begin(worker)
-
     # the workers
     def _compute(self, worker: Worker, position: int) -> tuple[int, float]:
         """How many examples the worker computes of the mini-batch at this position of its data, and the time that it takes. By
@@ -389,10 +269,6 @@ class Training(ABC):
         return len(worker.sampler.indices(position))
 
     @abstractmethod
-    def _begin(self, worker: Worker) -> None:
-        """The worker's next clock begins."""
-
-    @abstractmethod
     def _take(self, worker: Worker, replies: Sequence[tuple[int, Reply, Vector]]) -> None:
         """All servers have answered the worker's push."""
 
@@ -403,9 +279,3 @@ class Training(ABC):
     def measures(self, of: Sequence[str] = PARTS) -> dict[str, float]:
         """Loss and score of the model as it is now on each part, like test_accuracy; nothing without gradients."""
         return {}
-
-    def _has(self, worker: Worker, number: int, values: Vector) -> None:  # noqa: B027 - where no model comes from servers
-        """A worker that is back takes a server's weights."""
-
-    def _left(self, worker: Worker) -> None:  # noqa: B027 - nobody waits for those who left where there are servers
-        """The worker has made its last step, or has gone away."""

@@ -14,7 +14,7 @@ from paceline.reproduce.recipe import Around, Column, Figures, Recipe, Runs
 from paceline.reproduce.rule import Verdict
 from paceline.simulator.problem import Problem, problem_of
 from paceline.simulator.servers import Computed
-from paceline.simulator.workers import Worker
+from paceline.simulator.worker import Worker
 from paceline.tasks.task import load_config
 
 WORKERS, SLOW = 4, 3

@@ -1,0 +1,48 @@
+"""A worker in virtual time: what it has and what it is about, between two events."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+from paceline.core.steps.clip import Clip
+from paceline.core.steps.momentum import WorkerMomentum
+from paceline.core.sync.policy import Own, Policy
+from paceline.core.values import Base, Reply, Vector
+from paceline.data.sampler import Sampler
+
+
+@dataclass(slots=True, eq=False)
+class Worker:
+    """One worker, between two events. Times are those of the pace."""
+
+    name: str
+    rank: int
+    policy: Policy
+    momentum: WorkerMomentum | None
+    clip: Clip
+    sampler: Sampler
+    own: Own
+    goings: Iterator[tuple[float, float]]
+    incarnation: int = 1
+    """0 while it is away: what was under way for it counts no more."""
+    clock: int = 0
+    gradient: Vector | None = None
+    bases: list[Base] = field(default_factory=list)
+    replies: list[tuple[int, Reply, Vector]] = field(default_factory=list)
+    """By server, with the weights that came."""
+    returning: int = 0
+    """Servers whose weights have come since it is back."""
+    counted: float = 0.0
+    """When the chief took its last push."""
+    began: float = 0.0
+    """When its last push went out, or its last gradient was computed."""
+    ready: float = 0.0
+    """When its last push was with the last server, or its last gradient was computed."""
+    held: float = 0.0
+    """How long the policy has let its present push wait; of several servers, the longest."""
+    compute: float = 0.0
+    pushed: float = 0.0
+    waited: float = 0.0
+    pulled: float = 0.0
+    stale: int = 0
+    """The sum over its pushes (versions)."""
+    most_stale: int = 0
