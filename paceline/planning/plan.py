@@ -6,11 +6,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from pydantic import ValidationError
-
 from paceline.core.errors import ConfigError, PacelineError, UsageError
 from paceline.core.network_link import NetworkLink
-from paceline.core.registry import explain
 from paceline.core.settings.config import Config
 from paceline.core.slice.plan import Shapes
 from paceline.core.units import seconds_with_unit
@@ -49,11 +46,9 @@ class Given:
         """Where the run will be. UsageError: what was seen, and what to write."""
         try:
             link = NetworkLink.read(self.link or LINK)
-            Scene(speeds=self.speeds)
-        except ValidationError as error:
-            raise UsageError(f"--{' '.join(explain(error, Scene))}") from error
         except ValueError as error:
             raise UsageError(f"--link: {error}") from error
+        Scene.read(speeds=self.speeds)
         prices = None if self.price is None else read_prices(self.price)
         if self.is_apart or self.link is not None or prices is not None:
             return Place(link.bandwidth, self.link or LINK, speeds=self.speeds, prices=prices)

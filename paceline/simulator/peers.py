@@ -14,7 +14,8 @@ from paceline.core.values import Empty, Reply, Vector
 from paceline.simulator.problem import PARTS, Problem
 from paceline.simulator.scene import Scene
 from paceline.simulator.servers import gradient_of
-from paceline.simulator.workers import Data, NewPace, Training, Worker
+from paceline.simulator.worker import Worker
+from paceline.simulator.workers import Data, NewPace, Training
 
 
 class Among(Training):
@@ -23,7 +24,7 @@ class Among(Training):
     def __init__(self, config: Config, data: Data, pace: NewPace, scene: Scene | None = None) -> None:
         if scene is not None and scene.away:
             raise ConfigError(
-                f"away: got {'; '.join(scene.away)}, but without servers (policy {config.policy.name}) nobody can be away in "
+                f"--away: got {'; '.join(scene.away)}, but without servers (policy {config.policy.name}) nobody can be away in "
                 "a simulation. Leave it out, or take a policy with servers."
             )
         super().__init__(config, data, pace, scene)

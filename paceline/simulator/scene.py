@@ -10,7 +10,7 @@ from typing import Annotated, Any, Self
 
 from pydantic import BeforeValidator, Field, ValidationError, field_validator
 
-from paceline.core.errors import ConfigError
+from paceline.core.errors import ConfigError, UsageError
 from paceline.core.extension import Section
 from paceline.core.fault import read_span
 from paceline.core.network_link import NetworkLink
@@ -27,6 +27,8 @@ _SPREADS: dict[str, tuple[int, Callable[..., float]]] = {
 }
 """How many numbers each distribution of slowness takes, and what it draws."""
 _EXAMPLES = "HE1, 1x,1x,10x (one for each worker), lognormal:0.3, uniform:1,2 or exponential:0.5"
+_OPTIONS = {"links": "--link", "service": "--server-time", "service_per_million": "--server-time"}
+"""Which options of commands make a setting that has another name."""
 ALL = "all"
 
 
@@ -141,11 +143,14 @@ class Scene(Section):
 
     @classmethod
     def read(cls, **settings: Any) -> Self:
-        """A scene with these settings; ConfigError says what is wrong with them."""
+        """A scene with these settings of a command; UsageError names the options that are wrong."""
         try:
             return cls(**settings)
         except ValidationError as error:
-            raise ConfigError(" ".join(explain(error, cls))) from error
+            names = [str(mistake["loc"][0]) for mistake in error.errors()]
+            told = [text.removeprefix(name) for name, text in zip(names, explain(error, cls), strict=True)]
+            options = [_OPTIONS.get(name, f"--{name}") for name in names]
+            raise UsageError(" ".join(map("".join, zip(options, told, strict=True)))) from error
 
     @field_validator("speeds")
     @classmethod
@@ -187,18 +192,18 @@ class Scene(Section):
         nodes = there | {f"server-{number}" for number in range(config.server_processes)}
         for who in [each.who for each in map(read_away, self.away) if isinstance(each, Absence)]:
             if who not in there:
-                raise ConfigError(f"away: got {who}, but there are worker-0 to worker-{config.workers - 1}.")
+                raise ConfigError(f"--away: got {who}, but there are worker-0 to worker-{config.workers - 1}.")
         for who in self.links:
             if who not in nodes:
                 raise ConfigError(
-                    f"links: got {who!r}, but there are worker-0 to worker-{config.workers - 1} and server-0 to "
+                    f"--link: got {who!r}, but there are worker-0 to worker-{config.workers - 1} and server-0 to "
                     f"server-{config.server_processes - 1}."
                 )
         if self.speeds.lower() not in CLUSTERS and ":" not in self.speeds:
             count = self.speeds.count(",") + 1
             if count != config.workers:
                 raise ConfigError(
-                    f"speeds: got {count:,} of them ({self.speeds}) for {config.workers:,} workers; give one for each."
+                    f"--speeds: got {count:,} of them ({self.speeds}) for {config.workers:,} workers; give one for each."
                 )
 
     def factors(self, workers: int, seed: int) -> list[float]:

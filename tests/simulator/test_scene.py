@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from paceline.core.errors import ConfigError
+from paceline.core.errors import ConfigError, UsageError
 from paceline.core.settings.config import Config
 from paceline.simulator.scene import Scene, Stragglers, goings
 
@@ -113,3 +113,19 @@ def test_a_scene_names_nobody_who_is_not_there(settings: dict[str, Any], why: st
         Scene(**settings).check(Config(workers=4, servers=2))
 
     assert why in str(found.value)
+
+
+@pytest.mark.parametrize(
+    ("settings", "why"),
+    [
+        ({"speeds": "HE9"}, "--speeds: got 'HE9' as speeds"),
+        ({"links": {"worker-0": "fast"}}, "--link: got 'fast' as a bandwidth"),
+        ({"service": "fast"}, "--server-time: got 'fast'; a duration looks like"),
+        ({"step": 0, "jitter": -1}, "--step: got 0; input should be greater than 0. --jitter: got -1; "),
+    ],
+)
+def test_a_command_names_the_option_that_is_wrong(settings: dict[str, Any], why: str) -> None:
+    with pytest.raises(UsageError) as found:
+        Scene.read(**settings)
+
+    assert str(found.value).startswith(why)
