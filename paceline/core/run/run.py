@@ -330,18 +330,23 @@ class Run:
         """What the run waits for before it starts, in words."""
         here = sorted(self.membership.candidates, key=worker_order)
         joining = sorted(set(self.membership.places) - set(here), key=worker_order)
-        need = self.config.start_when or self.config.workers
         words = []
-        if len(here) < need:
+        if len(here) < self._needed:
             who = f"ready: {', '.join(here) or 'none'}; joining: {', '.join(joining) or 'none'}"
-            words.append(f"{need - len(here)} of {need} workers ({who})")
+            words.append(f"{self._needed - len(here)} of {self._needed} workers ({who})")
         if not self.scoring.is_ready:
             words.append("the evaluator's data")
         return words
 
     def _maybe_start(self, now: float) -> None:
-        if self.phase is RunPhase.WAITING and not self.missing():
+        is_complete = len(self.membership.candidates) >= self._needed and self.scoring.is_ready
+        if self.phase is RunPhase.WAITING and is_complete:
             self._start(now)
+
+    @property
+    def _needed(self) -> int:
+        """Workers that the run waits for before it starts."""
+        return self.config.start_when or self.config.workers
 
     def _start(self, now: float) -> None:
         last = self.budget.last_clock(self.policy)

@@ -152,7 +152,9 @@ class Clocks:
     def take_view(self, view: View) -> None:
         """Takes the new view; a new incarnation starts without a last push."""
         for worker, seat in view.seats.items():
-            entry = self.table.setdefault(worker, Entry())
+            entry = self.table.get(worker)
+            if entry is None:
+                entry = self.table[worker] = Entry()
             if entry.incarnation != seat.incarnation:
                 entry.incarnation = seat.incarnation
                 entry.seen = None
