@@ -53,12 +53,14 @@ def _lines(folder: "RunFolder", found: "Explained") -> list[str]:
 
     when = "just now" if found.is_training else "over all of it"
     spent = ", ".join(f"{part} {share:.0%}" for part, share in found.time.items())
-    lines = [f"run {folder.name}, {when}: the workers' time went into {spent}."] if spent else []
+    lines = [found.ended] if found.ended else []
+    lines += [f"run {folder.name}, {when}: the workers' time went into {spent}."] if spent else []
     lines += [said(each, folder.name if found.is_training else "") for each in found.findings]
     if predicted := _predicted(found):
         lines.append(told(predicted, found.evidence.config.policy.name, found.evidence.age, found.evidence))
     if not found.findings:
-        lines.append(f"run {folder.name}: nothing is wrong with it, as far as its figures go.")
+        nothing = f"nothing {'else ' if found.ended else ''}is wrong with it, as far as its figures go"
+        lines.append(f"run {folder.name} {found.unjudged}." if found.unjudged else f"run {folder.name}: {nothing}.")
     return lines + found.notes
 
 
@@ -77,6 +79,8 @@ def _plain(folder: "RunFolder", found: "Explained") -> dict[str, Any]:
         "run": folder.name,
         "folder": str(folder.path),
         "training": found.is_training,
+        "ended": found.ended,
+        "unjudged": found.unjudged,
         "time": found.time,
         "causes": [
             {

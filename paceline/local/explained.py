@@ -6,11 +6,11 @@ from dataclasses import dataclass
 
 from paceline.core.errors import DataError
 from paceline.core.explain.cause import Finding, causes
-from paceline.core.explain.evidence import OWN, Evidence
+from paceline.core.explain.evidence import ENOUGH, OWN, Evidence
 from paceline.local.run_folder import RunFolder
-from paceline.local.run_status import Connect, find_chief
+from paceline.local.run_status import Connect, find_chief, how_it_ended
 from paceline.watch.chief_status import RemoteChief, plain
-from paceline.watch.evidence import Causes, Look, evidence_of, has_figures, look_of
+from paceline.watch.evidence import LEAST, Causes, Look, evidence_of, has_figures, look_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,6 +26,10 @@ class Explained:
     """Of the training data; 0 where that is not known."""
     epochs: float
     """That it has trained for."""
+    ended: str
+    """How it ended where it has not finished, in words; empty where it has, or goes on."""
+    unjudged: str
+    """Why there is too little to judge its speed by, in words; empty where there is enough."""
     notes: list[str]
     """What could not be looked at, in sentences."""
 
@@ -43,12 +47,26 @@ def explain_run(folder: RunFolder, connect: Connect = RemoteChief) -> Explained:
     if now is not None and now["phase"] == "training":
         recent = filter(None, map(look_of, folder.newest_statuses()))
         found = Causes(config, recent).of(now)
-        return Explained(found, evidence_of([now], config), True, *_trained(now), looks.notes(now))
+        evidence = evidence_of([now], config)
+        return Explained(found, evidence, True, *_trained(now), "", _too_early(evidence), looks.notes(now))
     evidence = evidence_of(looks, config)
     last = looks.last
     if last is None:
         raise DataError(looks.why_empty())
-    return Explained(causes(evidence), evidence, False, *_trained(last), looks.notes(last))
+    ended = how_it_ended(folder) if now is None else ""
+    return Explained(causes(evidence), evidence, False, *_trained(last), ended, _too_short(evidence), looks.notes(last))
+
+
+def _too_early(evidence: Evidence) -> str:
+    """What to say of a run that trains and can't be judged yet; empty where it can."""
+    if evidence.age >= LEAST and evidence.workers:
+        return ""
+    return f"has trained for {evidence.age:.1f} s: too short a time to say what holds it up; ask again in a moment"
+
+
+def _too_short(evidence: Evidence) -> str:
+    """What to say of one that has ended and can't be judged; empty where it can."""
+    return "" if evidence.workers else f"had no worker of {ENOUGH} steps or more, too few to judge its speed by"
 
 
 def _trained(look: Look) -> tuple[int, float]:

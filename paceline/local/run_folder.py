@@ -237,10 +237,14 @@ class RunFolder:
 
     def gone(self) -> ServersGone:
         """What to say when the run has not ended and nobody answers."""
-        return ServersGone(
-            f"Run '{self.name}' has not ended, but its chief ({self.facts().get('chief') or 'not started yet'}) "
-            f"does not answer. If `paceline run` has ended, resume the run with: paceline run {self.config}"
-        )
+        facts = self.facts()
+        said = f"Run '{self.name}' has not ended, but its chief ({facts.get('chief') or 'not started yet'}) does not answer."
+        if self.is_driven:
+            return ServersGone(
+                f"{said} It is starting or busy, since process {facts.get('launcher', '?')} drives the run; ask again. Logs: "
+                f"{self.path}/logs"
+            )
+        return ServersGone(f"{said} If `paceline run` has ended, resume the run with: paceline run {self.config}")
 
     def locked(self) -> AbstractContextManager[None]:
         """Only one launcher drives a run; ConfigError for the second one."""

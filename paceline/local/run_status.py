@@ -114,6 +114,16 @@ def find_chief(folder: RunFolder, connect: Connect) -> Chief | None:
     return connect(str(address), folder.credentials()) if address and folder.facts().get("exit_code") is None else None
 
 
+def how_it_ended(folder: RunFolder) -> str:
+    """Of a run that nobody answers for and that has not finished, in words with what to do; empty of others."""
+    facts = folder.facts()
+    code = facts.get("exit_code")
+    if code is None:
+        return "" if folder.is_driven else str(folder.gone())
+    again = folder.how_to_go_on(folder.settings().servers)
+    return "" if code == 0 else f"run {folder.name} ended with exit code {code}: {facts.get('reason')}. {again}"
+
+
 def _ended(folder: RunFolder) -> dict[str, Any]:
     """What is known of a run whose chief does not answer."""
     facts = folder.facts()
@@ -123,15 +133,15 @@ def _ended(folder: RunFolder) -> dict[str, Any]:
     if facts.get("finished"):
         metrics = facts.get("metrics", {})
         scored = result(metrics, facts.get("measure", "")) if metrics else "not scored"
-        said = f"finished: {scored} after {facts.get('seconds', 0):.1f} s; the model is in {folder.models}"
+        said = f"run {folder.name} finished: {scored} after {facts.get('seconds', 0):.1f} s; the model is in {folder.models}"
     elif code is None:
-        said = f"is waiting: {facts['waits']}"
+        said = f"run {folder.name} is waiting: {facts['waits']}"
     else:
-        said = f"ended with exit code {code}: {facts.get('reason')}. {folder.how_to_go_on(folder.settings().servers)}"
+        said = how_it_ended(folder)
     warned = standing(RunWarning(**each) for each in facts.get("warnings", []))
     recovered = str(Recovery(**facts.get("recovery", {})))
     lines = [
-        f"run {folder.name} {said}",
+        said,
         *facts.get("as_read", ()),
         *([f"Recovered: {recovered}"] if recovered else []),
     ]

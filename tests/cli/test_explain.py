@@ -6,7 +6,9 @@ from pathlib import Path
 import pytest
 
 from paceline.cli.explain import doctor, explain
+from paceline.watch.chief_status import plain
 from tests.local.test_explained import folder, trained
+from tests.watch.test_evidence import status
 
 
 @pytest.fixture(autouse=True)
@@ -78,3 +80,24 @@ def test_a_disk_that_was_full_for_a_while_is_said_without_other_policies(
     told = capsys.readouterr().out
     assert "cause: for 20 s server-0 could not keep what was trained (No space left on device), and then" in told
     assert "simulation" not in told
+
+
+def test_of_a_run_that_did_not_finish_it_says_first_how_it_ended(
+    here: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run = folder(here, *trained(slow=0.021), exit_code=70, reason="worker-1 crashed 4 times", finished=False)
+    explain("one")
+    told = capsys.readouterr().out.splitlines()
+    assert told[0].startswith("run one ended with exit code 70: worker-1 crashed 4 times. It has no snapshot yet")
+    assert told[-1] == "run one: nothing else is wrong with it, as far as its figures go."
+    run.write_facts(exit_code=None)  # its launcher was killed
+    explain("one", as_json=True)
+    found = json.loads(capsys.readouterr().out)
+    assert "If `paceline run` has ended, resume the run with: paceline run runs/one/config.yaml" in found["ended"]
+
+
+def test_a_run_too_short_to_be_judged_is_not_called_sound(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    folder(here, plain(status(0.2, 4, slow=0.1)), exit_code=0)
+    explain("one")
+    told = capsys.readouterr().out
+    assert told == "run one had no worker of 5 steps or more, too few to judge its speed by.\n"

@@ -57,6 +57,14 @@ def test_a_run_that_trains_is_explained_by_its_last_seconds(tmp_path: Path) -> N
     assert [each.cause for each in found.findings] == ["slow_worker"]
 
 
+def test_a_run_that_has_just_begun_is_not_judged(tmp_path: Path) -> None:
+    running = folder(tmp_path, exit_code=None, chief="here:1")
+    (running.path / "token").write_text("secret")
+    found = explain_run(running, lambda *_: Answering(status(2.4, 120, slow=0.1)))
+    assert not found.findings
+    assert found.unjudged == "has trained for 2.4 s: too short a time to say what holds it up; ask again in a moment"
+
+
 def test_of_a_run_in_which_nothing_is_wrong_nothing_is_said(tmp_path: Path) -> None:
     assert not explain_run(folder(tmp_path, *trained(slow=0.021), exit_code=0)).findings
 

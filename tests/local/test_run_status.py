@@ -7,6 +7,7 @@ import pytest
 from rich.console import Console
 
 from paceline.cli.run import summary
+from paceline.core.errors import ServersGone
 from paceline.core.settings.config import Config
 from paceline.local.outcome import Outcome
 from paceline.local.run_folder import RunFolder, open_run
@@ -38,3 +39,16 @@ def test_both_say_the_same_of_how_to_go_on(tmp_path: Path, servers: int, has_sna
 
     assert said in at_the_end
     assert at_the_end.partition("/logs. ")[2] in said_of(folder)
+
+
+def test_a_run_that_is_driven_and_does_not_answer_is_not_called_ended(tmp_path: Path) -> None:
+    folder, _ = open_run(Config.model_validate({"run": "one"}), runs=tmp_path)
+    folder.write_facts(exit_code=None, launcher=4711)
+
+    with pytest.raises(ServersGone, match=r"does not answer\. If `paceline run` has ended, resume the run with"):
+        said_of(folder)
+    with (
+        folder.locked(),
+        pytest.raises(ServersGone, match=r"\(not started yet\) .* since process 4711 drives the run; ask"),
+    ):
+        said_of(folder)
