@@ -84,14 +84,26 @@ def test_one_seed_is_one_simulation() -> None:
     [
         ("--speeds HE9", "got 'HE9' as speeds"),
         ("--speeds 1x,0x,1x,1x", "has no speed"),
-        ("--speeds 1x,2x", "got 2 of them (1x,2x) for 4 workers"),
         ("--link 10", "write one above 0, like 500kbit, 10Mbit or 1Gbit"),
         ("--link 10Mbit,5", "write it with its unit"),
-        ("--link worker-9=10Mbit", "got 'worker-9', but there are worker-0 to worker-3"),
-        ("--away worker-4@1s:1s", "got worker-4, but there are worker-0 to worker-3"),
         ("--away worker-1@1s:1", "write it with its unit"),
         ("--step 0", "greater than 0"),
         ("--server-time fast", "a duration looks like"),
+    ],
+)
+def test_an_option_that_can_not_be_read_is_refused_before_anything_starts(words: str, why: str) -> None:
+    code, text = refused("digits", *words.split(), *SIZED)
+
+    assert code == 64
+    assert why in text
+
+
+@pytest.mark.parametrize(
+    ("words", "why"),
+    [
+        ("--speeds 1x,2x", "got 2 of them (1x,2x) for 4 workers"),
+        ("--link worker-9=10Mbit", "got 'worker-9', but there are worker-0 to worker-3"),
+        ("--away worker-4@1s:1s", "got worker-4, but there are worker-0 to worker-3"),
         ("--set overlap=true --policy asp", "a push during the next gradient"),
         ("--set faults=kill\\ server-0@3s", "a process that is killed or frozen"),
         ("--policy broadcast -s 0", "messages that depend on the gradients"),
