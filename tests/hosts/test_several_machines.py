@@ -100,7 +100,7 @@ def end(process: "subprocess.Popen[bytes]") -> None:
             process.wait()
 
 
-@pytest.mark.timeout(170)
+@pytest.mark.timeout(300)
 def test_a_script_trains_on_four_machines_and_one_is_killed(machines: dict[str, Node], tmp_path: Path) -> None:
     with ExitStack() as held:
         head, b, c, d = (Machine(name, node, tmp_path, held) for name, node in machines.items())
@@ -126,7 +126,7 @@ def test_a_script_trains_on_four_machines_and_one_is_killed(machines: dict[str, 
         head.wait_for(lambda text: '"incarnation": 2' in status.read_text())  # it trains
         all_are_there.touch()
 
-        assert launched.wait(110) == 0, head.words.read_text()
+        assert launched.wait(200) == 0, head.words.read_text()
         assert joined.wait(30) == 0, b.words.read_text()
         assert spare.wait(30) == 0, d.words.read_text()
 
