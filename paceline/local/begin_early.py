@@ -56,7 +56,7 @@ def beginning(what: str | None, loop: str | None) -> Iterator[Begun | None]:
     is_own = what is not None and what.endswith(".py")
     wanted = libraries(what) if is_own else []
     reads = any(name.partition(".")[0] == "torch" for name in wanted)
-    beside = tuple(dict.fromkeys([*(wanted if reads else []), *libraries_of_loop(loop)]))
+    beside = tuple(dict.fromkeys([*(wanted if reads else []), *libraries_of_loop(loop, loop == what)]))
     updates: Literal["dense", "sparse"] = "dense" if _needs_torch(file) or loop is not None else "sparse"
     needed, rows = (LINEAR, ROWS) if updates == "sparse" else (modules(loop), ())
     path = Path(file)
@@ -92,9 +92,9 @@ def libraries(file: str | None) -> list[str]:
     return [name for name in found if name.partition(".")[0] in QUIET]
 
 
-def libraries_of_loop(loop: str | None) -> list[str]:
-    """What the processes of a training script of the user's own import."""
-    return [] if loop is None else [*libraries(loop), *OPTIMIZER]
+def libraries_of_loop(loop: str | None, is_script: bool) -> list[str]:
+    """What the workers of a loop of the user's own import; a whole script's have an optimizer of torch, too."""
+    return [*libraries(loop), *(OPTIMIZER if is_script else ())]
 
 
 def _needs_torch(file: str) -> bool:

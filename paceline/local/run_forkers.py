@@ -43,7 +43,7 @@ def _begun_or_new(
     script = config.task if config.is_script else config.loop
     is_sparse = config.updates == "sparse"
     rows = ROWS if is_sparse else ()
-    wanted = Loads(LINEAR, rows) if is_sparse else Loads(modules(script), libraries_of_loop(script))
+    wanted = Loads(LINEAR, rows) if is_sparse else Loads(modules(script), libraries_of_loop(script, config.is_script))
     if begun is None:
         return stack.enter_context(three_forkers(environment, rows, wanted, inherited))
     new = Forker(wanted.modules, environment, wanted.libraries, inherited)
