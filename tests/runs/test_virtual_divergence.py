@@ -182,6 +182,11 @@ def test_a_run_that_diverges_keeps_every_promise_whatever_else_happens(
         run_schedule(seed, policy, trouble, ledger)
 
 
+def test_slices_that_were_trained_again_with_backup_workers_do_not_wait_for_each_other_for_ever(ledger: Ledger) -> None:
+    """Both servers lost all rounds; after the replays each slice waited for two workers that waited on the other."""
+    run_schedule(441303, "backup", ("old restart",), ledger)
+
+
 def run_schedule(seed: int, policy: str, trouble: tuple[str, ...], optimizer: Optimizer) -> Cluster:
     """One run that diverges once or more; AssertionError that names it where a promise breaks."""
     rng = random.Random(f"{seed} {policy} {trouble}")

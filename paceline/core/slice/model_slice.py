@@ -189,14 +189,15 @@ class ModelSlice:
         clocks, folding, policy = self.clocks, self.folding, self._half.policy
         if push.clock <= clocks.entry(push.worker).clock:
             return self.ask(push.worker, push.incarnation, push.clock, push.time)
-        if push.base.term != self.term:
+        is_fresh = push.base.term == self.term
+        if not is_fresh:
             self._check_caught_up(push)
             push = replace(push, base=Base(self.term, clocks.version))
         staleness = clocks.version - push.base.version
         members = len(clocks.view.seats)
         verdict = self._admission.verdict(push, policy, self.switch)
         lr, rate = folding.rates(self.lr, staleness, members)
-        clocks.advance(push, verdict, staleness, lr)
+        clocks.advance(push, verdict, staleness, lr, is_fresh)
         policy.observe(push, clocks)
         if verdict.outcome is Outcome.BUFFERED:
             self._rounds.add(push, staleness)

@@ -52,6 +52,8 @@ class Clocks:
         """The workers that have ever been members, by name."""
         self.durable: dict[str, int] = {}
         """The clock that each of them has in the newest snapshot on disk."""
+        self.fresh: set[str] = set()
+        """The workers whose last push was computed on weights of this term."""
         self.gone = 0
         """Training examples behind the pushes of workers that are no members."""
         self._slowest: int | None = None
@@ -120,8 +122,8 @@ class Clocks:
         """How many clocks the worker is ahead of the slowest."""
         return self.progress(worker) - self.slowest()
 
-    def advance(self, push: Push, verdict: Verdict, staleness: int, lr: float) -> None:
-        """Counts a push and stores the scalars of its reply."""
+    def advance(self, push: Push, verdict: Verdict, staleness: int, lr: float, is_fresh: bool = True) -> None:
+        """Counts a push and stores the scalars of its reply. `is_fresh`: it was computed on weights of this term."""
         entry = self.entry(push.worker)
         before = None if self._slowest is None or self.is_done(push.worker) else self.progress(push.worker)
         entry.others = None if entry.seen is None else self.pushes - entry.seen
@@ -133,6 +135,7 @@ class Clocks:
         entry.version = self.version
         self._moved(push.worker, before)
         entry.outcome, entry.reason = verdict
+        (self.fresh.add if is_fresh else self.fresh.discard)(push.worker)
         entry.staleness = staleness
         entry.lr = lr
 

@@ -213,6 +213,21 @@ def test_a_worker_waits_with_its_next_push_until_the_round_that_an_older_term_ha
     assert one.slice.clocks.entry("a").outcome is Outcome.BUFFERED
 
 
+def test_with_backups_a_push_on_weights_of_an_older_term_is_answered_at_once():
+    """It may have been late on another slice, which waits for this worker's next push."""
+    one = restarted(OneSlice("backup", workers="abcd", backups=1))
+    one.seats("a", "b", "c", "d")
+
+    (reply,) = one.push("a", 1.0, base=Base(1, 7))
+    (again,) = one.push("a", 1.0, base=Base(1, 8))
+    assert one.push("b", 1.0, base=Base(2, 0)) == []
+
+    assert [each.outcome for each in (reply, again)] == [Outcome.BUFFERED] * 2
+    assert one.slice.version == 0
+    assert who(one.push("c", 1.0, base=Base(2, 0))) == {"b", "c"}
+    assert one.weights == pytest.approx([-0.1])
+
+
 def test_a_clock_after_the_last_one_is_refused():
     one = OneSlice("asp")
     one.seats("b", a=Seat(1, 0, last=1))

@@ -53,4 +53,6 @@ class Backup(Policy):
         return len(missing) < len(clocks.view.seats) and is_enough
 
     def may_proceed(self, worker: str, clocks: Clocks) -> bool:
-        return not clocks.is_buffered(worker)
+        """A push on weights of an older term waits for nobody: it may be late on another slice and not on this one, so each
+        slice could wait for workers that wait on the other."""
+        return not clocks.is_buffered(worker) or worker not in clocks.fresh
