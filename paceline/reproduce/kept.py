@@ -28,7 +28,13 @@ class Kept:
         """What the file says of itself; nothing before the first run."""
         self.seconds: dict[RunKey, float] = {}
         self._figures: dict[RunKey, Figures] = {}
-        if file.exists():
+        self._size = 0
+        """Of the file, as it is known here (bytes)."""
+        self.follow()
+
+    def follow(self) -> None:
+        """Reads what another artefact with the same runs has added since."""
+        if self._file.exists() and self._file.stat().st_size != self._size:
             self._read()
 
     def __contains__(self, key: RunKey) -> bool:
@@ -51,6 +57,7 @@ class Kept:
             file.write(json.dumps(line) + "\n")
             file.flush()
             os.fsync(file.fileno())
+            self._size = os.fstat(file.fileno()).st_size
         self._take(line)
 
     def _read(self) -> None:
@@ -70,6 +77,7 @@ class Kept:
             )
         if whole != text:
             self._file.write_text(whole)
+        self._size = self._file.stat().st_size
         self.about = about
         for line in lines:
             self._take(line)

@@ -65,6 +65,7 @@ class Making:
     @property
     def missing(self) -> list[tuple[str, int]]:
         """Runs that are still to be made."""
+        self.kept.follow()
         return [key for key in self.keys if key not in self.kept]
 
     @property

@@ -181,11 +181,12 @@ def test_results_of_another_version_are_refused(tmp_path: Path, before: str, aft
 
 def test_two_artefacts_that_show_the_same_runs_share_them(tmp_path: Path) -> None:
     third, fourth = (wanted(f"actors/fig-{number}")[0] for number in (3, 4))
-    made = Making(third, tmp_path, seeds=1)
+    made, beside = Making(third, tmp_path, seeds=1), Making(fourth, tmp_path, seeds=1)
     for row in fig_3.ROWS:
         made.kept.add((row, 0), {"error": 0.1, "updates": 5.0}, 1.0)
 
     assert not Making(fourth, tmp_path, seeds=1).missing
+    assert not beside.missing, "one that was begun before, as all are in `reproduce all`"
 
 
 def test_an_unknown_name_is_refused_with_what_is_near() -> None:
