@@ -16,11 +16,14 @@ SCHEDULES ?=
 SOAK   ?=
 OVERLAY   ?= demo
 NAMESPACE ?= paceline
+# The run's name: of a new one, in place of the overlay's; otherwise needed where the namespace has several
+RUN       ?=
 WORKERS   ?=
 # With OVERLAY=script: a training script of yours, and its arguments
 SCRIPT    ?=
 ARGS      ?=
 OWN_SCRIPT = $(if $(SCRIPT),--script $(SCRIPT)) $(if $(ARGS),-- $(ARGS))
+OF_RUN     = $(if $(RUN),--run $(RUN))
 OUT       ?= models
 E2E_DIGITS ?=
 # Images (docs/run/images.md): the program that builds them, what they are called, what they stand on, and more flags for the build
@@ -91,17 +94,17 @@ docs-blocks: setup ## the commands and code of README and docs, run for real, an
 	$(BIN)/python -m tools.doc_blocks --run $(PAGES)
 
 # On Kubernetes, by your kubectl; none of these needs torch here.
-deploy: $(VENV)/.cli ## a run on the cluster that kubectl points to (OVERLAY=demo NAMESPACE=paceline; OVERLAY=script SCRIPT=train.py ARGS=)
-	$(BIN)/paceline k8s deploy $(OVERLAY) -n $(NAMESPACE) $(OWN_SCRIPT)
+deploy: $(VENV)/.cli ## a run on the cluster that kubectl points to (OVERLAY=demo RUN=name NAMESPACE=paceline; OVERLAY=script SCRIPT=train.py ARGS=)
+	$(BIN)/paceline k8s deploy $(OVERLAY) $(OF_RUN) -n $(NAMESPACE) $(OWN_SCRIPT)
 
 run: $(VENV)/.cli ## deploy, follow to the end, scale the servers to zero; ends with the run's exit code
-	$(BIN)/paceline k8s run $(OVERLAY) -n $(NAMESPACE) $(OWN_SCRIPT)
+	$(BIN)/paceline k8s run $(OVERLAY) $(OF_RUN) -n $(NAMESPACE) $(OWN_SCRIPT)
 
 status: $(VENV)/.cli ## where the run on the cluster is
-	$(BIN)/paceline k8s status -n $(NAMESPACE)
+	$(BIN)/paceline k8s status $(OF_RUN) -n $(NAMESPACE)
 
 logs: ## the last lines of all its parts, and what they say from now on
-	kubectl logs -n $(NAMESPACE) -l app.kubernetes.io/part-of=paceline --prefix --follow --tail=20 --max-log-requests=100 --ignore-errors
+	kubectl logs -n $(NAMESPACE) -l app.kubernetes.io/part-of=paceline$(if $(RUN),$(comma)app.kubernetes.io/instance=$(RUN)) --prefix --follow --tail=20 --max-log-requests=100 --ignore-errors
 
 dashboard: ## Grafana of the overlay `monitoring` at http://localhost:3000, until Ctrl-C
 	@kubectl get -n $(NAMESPACE) service/paceline-grafana >/dev/null || { echo "There is no Grafana in namespace $(NAMESPACE) yet." \
@@ -110,22 +113,22 @@ dashboard: ## Grafana of the overlay `monitoring` at http://localhost:3000, unti
 	kubectl port-forward -n $(NAMESPACE) service/paceline-grafana 3000
 
 scale: $(VENV)/.cli ## another number of workers while it trains (WORKERS=)
-	$(BIN)/paceline k8s scale -w $(WORKERS) -n $(NAMESPACE)
+	$(BIN)/paceline k8s scale -w $(WORKERS) $(OF_RUN) -n $(NAMESPACE)
 
 put-data: $(VENV)/.cli ## copy a file or folder to the volume that its sharder reads (DATA=)
 	$(BIN)/paceline k8s put-data $(DATA) --image $(REGISTRY)/paceline-server:$(TAG) $(if $(SIZE),--size $(SIZE)) -n $(NAMESPACE)
 
 fetch-model: $(VENV)/.cli ## copy its models from their volume (OUT=models)
-	$(BIN)/paceline k8s fetch-model --out $(OUT) -n $(NAMESPACE)
+	$(BIN)/paceline k8s fetch-model --out $(OUT) $(OF_RUN) -n $(NAMESPACE)
 
 doctor: $(VENV)/.cli ## what keeps it from going on, and what to do
-	$(BIN)/paceline doctor -n $(NAMESPACE)
+	$(BIN)/paceline doctor $(RUN) -n $(NAMESPACE)
 
 teardown: $(VENV)/.cli ## delete all its parts but the volumes
-	$(BIN)/paceline k8s teardown -n $(NAMESPACE)
+	$(BIN)/paceline k8s teardown $(OF_RUN) -n $(NAMESPACE)
 
-purge: $(VENV)/.cli ## delete its volumes and token too
-	$(BIN)/paceline k8s purge -n $(NAMESPACE)
+purge: $(VENV)/.cli ## delete its volumes and token too, but not what put-data has brought (DATA=yes: that, too)
+	$(BIN)/paceline k8s purge $(OF_RUN) $(if $(DATA),--data) -n $(NAMESPACE)
 
 e2e: $(VENV)/.cli ## runs on a real cluster (KUBECONFIG=) that has the images; E2E_DIGITS=1 where it pulls that with torch
 	E2E_DIGITS=$(E2E_DIGITS) REGISTRY=$(REGISTRY) TAG=$(TAG) $(BIN)/python -m pytest e2e -x -s --timeout=900

@@ -60,7 +60,7 @@ def overlay(
         return [os.path.relpath(REPOSITORY / "k8s/components" / name, folder) for name in names]
 
     found["components"] = [*places(components), *found["components"], *places(last)]
-    found["patches"] = [*found["patches"], *patches]
+    found["patches"] = [*found.get("patches", ()), *patches]
     for image in found["images"]:
         name = worker if worker and image["name"] == "paceline-worker" else image["newName"].rpartition("/")[2]
         image |= {"newName": f"{REGISTRY}/{name}", "newTag": TAG}

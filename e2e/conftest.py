@@ -10,8 +10,9 @@ import pytest
 from e2e.cluster import has_image, source_here, source_in
 from paceline.data.dataset import Dataset
 from paceline.data.rcv1_like import rcv1_like
-from paceline.k8s.deploy import purge, teardown
+from paceline.k8s.deploy import purge, purge_data, teardown
 from paceline.k8s.kubectl import Kubectl
+from paceline.k8s.run_name import runs_of
 
 TRAIN, TEST = 6000, 2000
 
@@ -24,8 +25,10 @@ def namespace(request: pytest.FixtureRequest) -> Iterator[str]:
     yield name
     kubectl = Kubectl(name)
     if kubectl.find(f"namespace/{name}") is not None:
-        teardown(kubectl, print)
-        purge(kubectl, print)
+        for run in runs_of(kubectl):
+            teardown(kubectl.of_run(run), print)
+            purge(kubectl.of_run(run), print)
+        purge_data(kubectl, print)
         kubectl.run("delete", f"namespace/{name}", "--wait=false")
 
 

@@ -69,7 +69,7 @@ def relabelling() -> Any:
 
 
 def test_panels_show_a_run_on_the_cluster_and_no_alert_fires(namespace: str, tmp_path: Path, rows: Dataset):
-    kubectl = Kubectl(namespace)
+    kubectl = Kubectl(namespace, RUN)
     settings: dict[str, Any] = {
         "data": {"path": "/data/rcv1", "source": "server", "validation": 0.0},
         "workers": 2,
@@ -94,7 +94,7 @@ def test_panels_show_a_run_on_the_cluster_and_no_alert_fires(namespace: str, tmp
             discovered(pod, forwards.enter_context(kubectl.forwarded(name, METRICS))) for name, pod in pods.items()
         )
         assert paceline("k8s", "run", place, "-n", namespace).returncode == 0
-        until("the end of the servers", lambda: not prometheus.query('up{pod=~"paceline-server.*"} == 1'))
+        until("the end of the servers", lambda: not prometheus.query('up{pod=~".*-paceline-server-.*"} == 1'))
         watched = Watched(prometheus, RUN, start, time.time(), namespace)
         seen = {
             tuple(series["metric"].get(label) for label in ("namespace", "pod", "process"))

@@ -4,17 +4,18 @@ import shutil
 import subprocess
 import sys
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import yaml
 
-FOLDER = Path(__file__).resolve().parent.parent / "k8s" / "rendered"
-FILE = FOLDER / "demo.yaml"
+K8S = Path(__file__).resolve().parent.parent / "k8s"
+FILE = K8S / "rendered" / "demo.yaml"
 _LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 """libyaml's, which takes a sixth of the time, where it is installed."""
 HEAD = """# The overlay demo as one file, with autostop. Made by `python -m tools.rendered_manifests`; don't edit it.
 #   kubectl create namespace paceline
-#   kubectl -n paceline create secret generic paceline-token --from-literal=token="$(openssl rand -hex 32)"
+#   kubectl -n paceline create secret generic demo-paceline-token --from-literal=token="$(openssl rand -hex 32)"
 #   kubectl -n paceline apply -f demo.yaml
 """
 
@@ -24,20 +25,32 @@ def render(folder: Path) -> str:
     return subprocess.run(["kubectl", "kustomize", folder], capture_output=True, text=True, check=True).stdout
 
 
+def demo() -> str:
+    """The overlay demo with the component autostop, as a user adds it."""
+    with TemporaryDirectory() as folder:
+        copy = Path(folder) / "k8s"
+        shutil.copytree(K8S, copy)
+        path = copy / "overlays" / "demo" / "kustomization.yaml"
+        kustomization = yaml.safe_load(path.read_text())
+        kustomization["components"].insert(0, "../../components/autostop")
+        path.write_text(yaml.safe_dump(kustomization))
+        return render(path.parent)
+
+
 def objects(text: str) -> list[dict[str, Any]]:
     """The objects of a stream of YAML documents; how another kubectl lays them out makes no difference."""
     return [found for found in yaml.load_all(text, _LOADER) if found]
 
 
 def is_fresh() -> bool:
-    """Whether the file holds what its folder renders to now."""
-    return FILE.exists() and objects(FILE.read_text()) == objects(render(FOLDER))
+    """Whether the file holds what the overlay renders to now."""
+    return FILE.exists() and objects(FILE.read_text()) == objects(demo())
 
 
 def main() -> None:
     """Writes the file; with --check exits with 1 where it is stale. Without kubectl --check has nothing to compare."""
     if "--check" not in sys.argv[1:]:
-        FILE.write_text(HEAD + render(FOLDER))
+        FILE.write_text(HEAD + demo())
     elif shutil.which("kubectl") is None:
         print(f"{FILE.name} was not checked: there is no kubectl here.")
     elif not is_fresh():

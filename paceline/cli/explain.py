@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from paceline.simulator.other_policies import Predicted
 
 Namespace = Annotated[
-    str | None, typer.Option("--namespace", "-n", help="Instead of RUN: namespace of a run on Kubernetes.")
+    str | None, typer.Option("--namespace", "-n", help="On Kubernetes: the run's; it needs RUN if it has several.")
 ]
 
 
@@ -39,11 +39,9 @@ def doctor(name: Run = None, namespace: Namespace = None, as_json: Json = False)
     from paceline.cli.k8s import examine
 
     with exits():
-        if name or as_json:
-            raise UsageError(
-                "A run on Kubernetes is found by its namespace: paceline doctor -n NAMESPACE, without more."
-            )
-        raise SystemExit(examine(namespace))
+        if as_json:
+            raise UsageError("--json is for runs on this machine: paceline doctor [RUN] -n NAMESPACE, without it.")
+        raise SystemExit(examine(namespace, name or ""))
 
 
 def _lines(folder: "RunFolder", found: "Explained") -> list[str]:

@@ -13,7 +13,9 @@ if TYPE_CHECKING:
     from paceline.k8s.kubectl import Kubectl
 
 app = typer.Typer(help="Train on Kubernetes, with your own kubectl.", no_args_is_help=True)
-Namespace = Annotated[str, typer.Option("--namespace", "-n", help="Namespace of the run; each run needs its own.")]
+Namespace = Annotated[str, typer.Option("--namespace", "-n", help="Namespace of the run; it may hold several.")]
+NewRun = Annotated[str, typer.Option("--run", help="The run's name; default: the one in the overlay's run.yaml.")]
+Run = Annotated[str, typer.Option("--run", help="The run's name; not needed where the namespace has only one.")]
 Overlay = Annotated[str, typer.Argument(help="A folder of k8s/overlays, or any folder with a kustomization.yaml.")]
 Script = Annotated[Path | None, typer.Option(help="For the overlay script: your training script, up to 1 MiB.")]
 Arguments = Annotated[
@@ -23,55 +25,70 @@ HERE = "paceline"
 
 
 @app.command()
-def deploy(overlay: Overlay, arguments: Arguments = None, script: Script = None, namespace: Namespace = HERE) -> None:
+def deploy(
+    overlay: Overlay,
+    arguments: Arguments = None,
+    script: Script = None,
+    run: NewRun = "",
+    namespace: Namespace = HERE,
+) -> None:
     """Start a run, or apply changed settings to it; returns when all its parts run."""
     from paceline.k8s import deploy as deploying
 
     with _exits():
-        deploying.deploy(_kubectl(namespace), overlay, say, script, arguments or ())
+        deploying.deploy(_kubectl(namespace, run), overlay, say, script, arguments or ())
 
 
-@app.command()
-def run(overlay: Overlay, arguments: Arguments = None, script: Script = None, namespace: Namespace = HERE) -> None:
+@app.command("run")
+def run_command(
+    overlay: Overlay,
+    arguments: Arguments = None,
+    script: Script = None,
+    run: NewRun = "",
+    namespace: Namespace = HERE,
+) -> None:
     """Start a run, follow it to its end, and scale its servers to zero; the last line is the test accuracy."""
     from paceline.k8s.follow import run as go
 
     with _exits():
-        raise SystemExit(go(_kubectl(namespace), overlay, say, script, arguments or ()))
+        raise SystemExit(go(_kubectl(namespace, run), overlay, say, script, arguments or ()))
 
 
 @app.command()
-def status(namespace: Namespace = HERE) -> None:
+def status(run: Run = "", namespace: Namespace = HERE) -> None:
     """Show all parts, what is wrong with them, and how each worker does."""
     from rich.console import Console
 
     from paceline.k8s.follow import show
 
     with _exits():
-        raise SystemExit(show(_kubectl(namespace), Console()))
+        raise SystemExit(show(_run(namespace, run), Console()))
 
 
 @app.command()
 def scale(
     workers: Annotated[int, typer.Option("--workers", "-w", help="The new number of workers.")],
+    run: Run = "",
     namespace: Namespace = HERE,
 ) -> None:
     """Change the number of workers while the run trains."""
     from paceline.k8s import deploy as deploying
 
     with _exits():
-        deploying.scale(_kubectl(namespace), workers, say)
+        deploying.scale(_run(namespace, run, is_needed=True), workers, say)
 
 
 @app.command("fetch-model")
 def fetch_model(
-    out: Annotated[Path, typer.Option(help="Folder for the files.")] = Path("models"), namespace: Namespace = HERE
+    out: Annotated[Path, typer.Option(help="Folder for the files.")] = Path("models"),
+    run: Run = "",
+    namespace: Namespace = HERE,
 ) -> None:
     """Copy the last and the best model from the run's volume."""
     from paceline.k8s.volumes import fetch_model as fetch
 
     with _exits():
-        fetch(_kubectl(namespace), out, say)
+        fetch(_run(namespace, run, is_needed=True), out, say)
 
 
 @app.command("put-data")
@@ -84,7 +101,7 @@ def put_data(
     ] = None,
     namespace: Namespace = HERE,
 ) -> None:
-    """Copy data to the volume that the sharder reads at /data."""
+    """Copy data to the volume that the sharders of all runs in the namespace read at /data."""
     from paceline.k8s.volumes import put_data as put
 
     with _exits():
@@ -92,35 +109,50 @@ def put_data(
 
 
 @app.command()
-def teardown(namespace: Namespace = HERE) -> None:
-    """Delete all parts of the run; its volumes stay."""
+def teardown(run: Run = "", namespace: Namespace = HERE) -> None:
+    """Delete all parts of the run; its volumes stay, and so do other runs and the monitoring."""
     from paceline.k8s import deploy as deploying
 
     with _exits():
-        deploying.teardown(_kubectl(namespace), say)
+        deploying.teardown(_run(namespace, run), say)
 
 
 @app.command()
-def purge(namespace: Namespace = HERE) -> None:
-    """Delete the volumes and the token of a run after teardown, and name each of them."""
+def purge(
+    run: Run = "",
+    data: Annotated[
+        bool, typer.Option("--data", help="Also delete the input data, which all runs of the namespace read.")
+    ] = False,
+    namespace: Namespace = HERE,
+) -> None:
+    """Delete the volumes and the token of a run after teardown, and name each of them; input data stays."""
     from paceline.k8s import deploy as deploying
 
     with _exits():
-        deploying.purge(_kubectl(namespace), say)
+        deploying.purge(_run(namespace, run), say)
+        if data:
+            deploying.purge_data(_kubectl(namespace), say)
 
 
-def examine(namespace: str) -> int:
+def examine(namespace: str, run: str = "") -> int:
     """Finds what blocks a run on Kubernetes, and says what to do; returns the exit code."""
     from paceline.k8s.follow import doctor
 
-    return doctor(_kubectl(namespace), say)
+    return doctor(_run(namespace, run), say)
 
 
 def _exits() -> AbstractContextManager[None]:
     return exits("paceline")
 
 
-def _kubectl(namespace: str) -> "Kubectl":
+def _kubectl(namespace: str, run: str = "") -> "Kubectl":
     from paceline.k8s.kubectl import Kubectl
 
-    return Kubectl(namespace)
+    return Kubectl(namespace, run)
+
+
+def _run(namespace: str, name: str, is_needed: bool = False) -> "Kubectl":
+    """An existing run."""
+    from paceline.k8s.run_name import the_run
+
+    return the_run(_kubectl(namespace), name, is_needed)

@@ -5,7 +5,7 @@ from collections.abc import Callable
 
 from paceline.core.errors import ServersGone
 from paceline.k8s.cluster_status import State, chief_of
-from paceline.k8s.kubectl import CHIEF, Kubectl
+from paceline.k8s.kubectl import Kubectl
 from paceline.rpc.retries import backoff
 from paceline.v1.run_service_pb2 import StatusReply
 
@@ -25,7 +25,7 @@ def ask_chief(
     """The run's status. ServersGone where no answer comes in `LONGEST`; after one try where Kubernetes names a trouble of
     server 0 that waiting does not fix."""
     began, has_said = clock(), False
-    is_hopeless = any(CHIEF in trouble.part and trouble.fatal for trouble in state.troubles)
+    is_hopeless = any(kubectl.chief_pod in trouble.part and trouble.fatal for trouble in state.troubles)
     for pause in backoff():
         try:
             return _answer(kubectl)
@@ -35,7 +35,7 @@ def ask_chief(
             tried = "does not answer" if is_hopeless else f"has not answered for {waited:.0f} s"
             raise ServersGone(
                 f"Server 0 {tried}: {why}. On a busy node the run may train on; ask again later. To see what is wrong: "
-                f"paceline doctor -n {kubectl.namespace}"
+                f"paceline doctor {kubectl.run_name} -n {kubectl.namespace}"
             )
         if waited >= QUIET and not has_said:
             has_said = True

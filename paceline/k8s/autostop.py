@@ -29,10 +29,10 @@ FAREWELL = 60.0
 
 
 def main(
-    chief: Annotated[str, typer.Option(help="host:port of server 0.")] = "paceline-server-0.paceline-server:50051",
+    chief: Annotated[str, typer.Option(help="host:port of server 0.")],
+    statefulset: Annotated[str, typer.Option(help="The servers.")],
     token_file: Annotated[Path, typer.Option(help="File with the run's token.")] = Path("/run/secrets/paceline/token"),
     tls: Tls = None,
-    statefulset: Annotated[str, typer.Option(help="The servers.")] = "paceline-server",
 ) -> None:
     """Waits for the end of the run, then scales its servers to zero; done also once somebody else has."""
     with exits("autostop"):

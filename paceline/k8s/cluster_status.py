@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 from paceline.core.errors import PacelineError
 from paceline.core.run.best_model import result
 from paceline.k8s.findings import Finding, Seen, condition, findings
-from paceline.k8s.kubectl import CHIEF, COMPONENT, GRPC, KEYS, SERVERS, SHARDS, TOKEN, Kubectl
+from paceline.k8s.kubectl import COMPONENT, GRPC, PARTS, RUN, Kubectl
 from paceline.rpc.auth import Credentials
 from paceline.v1.run_service_pb2 import StatusReply
 from paceline.variables import TLS
@@ -34,6 +34,7 @@ class State(NamedTuple):
     servers: dict[str, Any] | None
     """The StatefulSet."""
     jobs: dict[str, dict[str, Any]]
+    """By what they are, like worker."""
     deployments: list[dict[str, Any]]
     """What streams shards, where there is such."""
     pods: list[dict[str, Any]]
@@ -64,8 +65,10 @@ class State(NamedTuple):
 
 
 def look(kubectl: Kubectl) -> State:
-    """What the namespace holds now."""
+    """What the cluster has of the run now, and of the input data, which is of no run."""
     found = kubectl.items("statefulsets,deployments,jobs,pods,persistentvolumeclaims")
+    if kubectl.run_name:
+        found += kubectl.items("persistentvolumeclaims", f"{PARTS},!{RUN}")
     kinds: dict[str, list[dict[str, Any]]] = {}
     for item in found:
         kinds.setdefault(item["kind"], []).append(item)
@@ -74,15 +77,15 @@ def look(kubectl: Kubectl) -> State:
     seen = Seen(pods, kinds.get("PersistentVolumeClaim", []), jobs, events)
     troubles = findings(seen, lambda pod, previous: kubectl.logs(pod, previous=previous) or kubectl.logs(pod))
     servers = next(iter(kinds.get("StatefulSet", [])), None)
-    deployments = [one for one in kinds.get("Deployment", []) if one["metadata"]["name"] == SHARDS.partition("/")[2]]
-    return State(servers, {job["metadata"]["name"]: job for job in jobs}, deployments, pods, troubles)
+    streams = [one for one in kinds.get("Deployment", []) if _component(one) == "sharder"]
+    return State(servers, {_component(job): job for job in jobs}, streams, pods, troubles)
 
 
 @contextmanager
 def chief_of(kubectl: Kubectl) -> Iterator[RemoteChief]:
     """The run's chief, through a forwarded port. ServersGone where server 0 can't be reached."""
-    token = _secret(kubectl, TOKEN)["token"].decode().strip()
-    with TemporaryDirectory() as folder, kubectl.forwarded(CHIEF, GRPC) as address:
+    token = _secret(kubectl, "token")["token"].decode().strip()
+    with TemporaryDirectory() as folder, kubectl.forwarded(kubectl.chief_pod, GRPC) as address:
         chief = RemoteChief(address, Credentials(token, _keys(kubectl, Path(folder))), PATIENCE)
         try:
             yield chief
@@ -92,16 +95,17 @@ def chief_of(kubectl: Kubectl) -> Iterator[RemoteChief]:
 
 def _keys(kubectl: Kubectl, folder: Path) -> Path | None:
     """The folder with the run's keys in it, where its servers have some."""
-    container = kubectl.get(SERVERS)["spec"]["template"]["spec"]["containers"][0]
+    container = kubectl.get(kubectl.servers)["spec"]["template"]["spec"]["containers"][0]
     if all(variable["name"] != TLS for variable in container["env"]):
         return None
-    for name, content in _secret(kubectl, KEYS).items():
+    for name, content in _secret(kubectl, "tls").items():
         (folder / name).write_bytes(content)
     return folder
 
 
 def _secret(kubectl: Kubectl, name: str) -> dict[str, bytes]:
-    return {key: base64.b64decode(value) for key, value in kubectl.get(f"secret/{name}")["data"].items()}
+    found = kubectl.get(f"secret/{kubectl.part(name)}")["data"]
+    return {key: base64.b64decode(value) for key, value in found.items()}
 
 
 def result_of(status: StatusReply) -> str:
@@ -120,7 +124,7 @@ def kept_result(state: State) -> str:
 def end_of(kubectl: Kubectl) -> str:
     """The result in the last words of the evaluator, which outlives the servers; empty where there is none."""
     try:
-        lines = kubectl.run("logs", "job/paceline-evaluator", "--tail=20").splitlines()
+        lines = kubectl.run("logs", f"job/{kubectl.part('evaluator')}", "--tail=20").splitlines()
     except PacelineError:
         return ""
     for line in reversed(lines):
@@ -154,8 +158,8 @@ def _running(job: dict[str, Any]) -> bool:
     return bool(status.get("ready", 0) + through >= wanted)
 
 
-def _component(pod: dict[str, Any]) -> str:
-    found: str = pod["metadata"]["labels"].get(COMPONENT, "other")
+def _component(part: dict[str, Any]) -> str:
+    found: str = part["metadata"]["labels"].get(COMPONENT, "other")
     return found
 
 

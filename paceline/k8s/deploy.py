@@ -13,9 +13,10 @@ import yaml
 from paceline.core.errors import ConfigError, PacelineError, ServersGone, UsageError
 from paceline.k8s.cluster_status import RESULT, State, look
 from paceline.k8s.findings import Finding, condition, told
-from paceline.k8s.kubectl import PARTS, SERVERS, SHARDS, TOKEN, WORKERS, Kubectl, NotThere
-from paceline.k8s.overlay import Overlay, read_overlay
+from paceline.k8s.kubectl import PARTS, RUN, Kubectl, NotThere
+from paceline.k8s.overlay import Overlay, config_of, read_overlay
 from paceline.k8s.script import is_script, script_of
+from paceline.rpc.agreed_settings import agreed_settings
 
 Say = Callable[[str], None]
 EVERY = 10.0
@@ -30,7 +31,6 @@ KINDS = (
 """All that an overlay makes, but volumes and the token."""
 OPERATOR = ("servicemonitors", "podmonitors", "prometheusrules")
 """What the component monitoring makes."""
-_RUN = "app.kubernetes.io/instance"
 
 
 class Trouble(PacelineError):
@@ -73,22 +73,24 @@ def deploy(
     seconds: float = 600,
 ) -> Overlay:
     """Applies the overlay and waits until all its parts run; a run that exists already goes on, with changed settings
-    where they may change. `script`, `arguments`: in place of the overlay's own. ConfigError and Trouble name the cause;
-    `seconds`: longest wait."""
+    where they may change. The run's name is that of `kubectl`, otherwise the overlay's. `script`, `arguments`: in place of
+    the overlay's own. ConfigError and Trouble name the cause; `seconds`: longest wait."""
     overlay = read_overlay(kubectl, name, script, arguments)
+    kubectl = kubectl.of_run(overlay.run)
     make_namespace(kubectl, say)
     _check_same_run(kubectl, overlay)
+    _check_same_settings(kubectl, overlay)
     _make_token(kubectl, say)
     _keep_sizes(kubectl, overlay)
     _check_same_script(kubectl, overlay)
-    if kubectl.find(SERVERS) is not None:  # what joins must find the servers with the settings that it has
+    if kubectl.find(kubectl.servers) is not None:  # what joins must find the servers with the settings that it has
         rest = [document for document in overlay.documents if document["kind"] != "Job"]
         _apply(kubectl, rest)
         wait_until(lambda state: state.serves, kubectl, say, seconds)
     _drop_jobs(kubectl, overlay, say)
     _apply(kubectl, overlay.documents)
     servers = f"{overlay.config.servers} servers" if overlay.config.servers else "no servers but the chief"
-    say(f"run {overlay.config.run} is in namespace {kubectl.namespace}: {overlay.config.workers} workers, {servers}")
+    say(f"run {overlay.run} is in namespace {kubectl.namespace}: {overlay.config.workers} workers, {servers}")
     if overlay.config.faults:
         say(f"faults: {'; '.join(overlay.config.faults)}; each pod's log says when it inflicts its own")
     wait_until(lambda state: state.is_up, kubectl, say, seconds)
@@ -131,44 +133,72 @@ def scale(kubectl: Kubectl, workers: int, say: Say) -> None:
     """Another number of workers while the run trains. The pool's size is the run's `workers`: those beyond it wait for a
     seat."""
     if workers < 1:
-        raise UsageError(f"--workers {workers}: a run needs at least one worker. To end the run: make teardown.")
-    job = kubectl.get(WORKERS)
+        raise UsageError(
+            f"--workers {workers}: a run needs at least one worker. To end the run: make teardown RUN={kubectl.run_name}."
+        )
+    job = kubectl.get(kubectl.workers)
     count = {"spec": {"parallelism": workers, "completions": workers}}
-    kubectl.run("patch", WORKERS, "--type=merge", f"--patch={json.dumps(count)}")
+    kubectl.run("patch", kubectl.workers, "--type=merge", f"--patch={json.dumps(count)}")
     say(f"workers: {job['spec']['parallelism']} before, {workers} now")
 
 
 def stop_servers(kubectl: Kubectl, result: str) -> None:
     """Scales the servers of a finished run to zero, those of shards too; what came of it stays on the StatefulSet."""
-    kubectl.run("annotate", SERVERS, "--overwrite", f"{RESULT}={result}")
-    kubectl.run("scale", SERVERS, "--replicas=0")
-    if kubectl.find(SHARDS) is not None:
-        kubectl.run("scale", SHARDS, "--replicas=0")
+    kubectl.run("annotate", kubectl.servers, "--overwrite", f"{RESULT}={result}")
+    kubectl.run("scale", kubectl.servers, "--replicas=0")
+    if kubectl.find(kubectl.shards) is not None:
+        kubectl.run("scale", kubectl.shards, "--replicas=0")
 
 
 def teardown(kubectl: Kubectl, say: Say) -> None:
     """Deletes all parts of the run but its volumes; those of Prometheus' operator too, where the cluster has it."""
-    _delete(kubectl, say, KINDS, f"--selector={PARTS}")
+    if not kubectl.run_name:
+        say(f"there is no run in namespace {kubectl.namespace}")
+        return
+    _delete(kubectl, say, KINDS, f"--selector={kubectl.selector}")
     for kind in OPERATOR:
         with suppress(ConfigError):  # the cluster does not know it
-            kubectl.run("delete", kind, f"--selector={PARTS}")
+            kubectl.run("delete", kind, f"--selector={kubectl.selector}")
     claims = [claim["metadata"]["name"] for claim in kubectl.items("persistentvolumeclaims")]
     say(
-        "all parts are gone"
-        + (f"; volumes stay: {', '.join(sorted(claims))} (make purge deletes them)" if claims else "")
+        f"all parts of run {kubectl.run_name} are gone"
+        + (
+            f"; volumes stay: {', '.join(sorted(claims))} (make purge RUN={kubectl.run_name} deletes them)"
+            if claims
+            else ""
+        )
     )
 
 
 def purge(kubectl: Kubectl, say: Say) -> None:
     """Deletes the run's volumes and token, naming each. UsageError while its parts exist."""
+    if not kubectl.run_name:
+        say(f"there is no run in namespace {kubectl.namespace}")
+        return
     if kubectl.items("pods"):
-        raise UsageError("Parts of the run still exist; delete them first: make teardown.")
-    for claim in sorted(claim["metadata"]["name"] for claim in kubectl.items("persistentvolumeclaims")):
+        raise UsageError(
+            f"Parts of run {kubectl.run_name} still exist; delete them first: make teardown RUN={kubectl.run_name}."
+        )
+    _delete_claims(kubectl, say, kubectl.selector)
+    with suppress(NotThere):
+        kubectl.run("delete", f"secret/{kubectl.part('token')}")
+        say(f"deleted the token of run {kubectl.run_name}")
+
+
+def purge_data(kubectl: Kubectl, say: Say) -> None:
+    """Deletes the claim of the input data, which all runs of the namespace read. UsageError while pods of any run exist."""
+    if pods := kubectl.items("pods", PARTS):
+        runs = sorted({pod["metadata"]["labels"].get(RUN, "") for pod in pods} - {""})
+        raise UsageError(
+            f"Runs that may read the input data still exist ({', '.join(runs)}): make teardown RUN=... first."
+        )
+    _delete_claims(kubectl, say, f"{PARTS},!{RUN}")
+
+
+def _delete_claims(kubectl: Kubectl, say: Say, selector: str) -> None:
+    for claim in sorted(claim["metadata"]["name"] for claim in kubectl.items("persistentvolumeclaims", selector)):
         _delete(kubectl, say, f"persistentvolumeclaim/{claim}")
         say(f"deleted volume {claim}")
-    with suppress(NotThere):
-        kubectl.run("delete", f"secret/{TOKEN}")
-        say("deleted the token")
 
 
 def _delete(kubectl: Kubectl, say: Say, *what: str) -> None:
@@ -197,48 +227,64 @@ def make_namespace(kubectl: Kubectl, say: Say) -> None:
 
 
 def _make_token(kubectl: Kubectl, say: Say) -> None:
-    if kubectl.find(f"secret/{TOKEN}") is not None:
+    name = kubectl.part("token")
+    if kubectl.find(f"secret/{name}") is not None:
         return
     secret = {
         "apiVersion": "v1",
         "kind": "Secret",
         "type": "Opaque",
-        "metadata": {"name": TOKEN, "labels": dict([PARTS.split("=")])},
+        "metadata": {"name": name, "labels": {**dict([PARTS.split("=")]), RUN: kubectl.run_name}},
         "stringData": {"token": secrets.token_urlsafe(32)},
     }
     kubectl.run("create", "--filename=-", stdin=yaml.safe_dump(secret))
-    say(f"made the run's token (secret {TOKEN})")
+    say(f"made the run's token (secret {name})")
 
 
 def _check_same_run(kubectl: Kubectl, overlay: Overlay) -> None:
-    """The volumes of another run, or of another number of servers, are not to be gone on with."""
+    """The volumes of another number of servers are not to be gone on with."""
     claims = [claim["metadata"] for claim in kubectl.items("persistentvolumeclaims")]
-    kept = [claim["name"] for claim in claims if claim["name"].startswith("checkpoints-paceline-server-")]
+    kept = [claim["name"] for claim in claims if claim["name"].startswith(f"checkpoints-{kubectl.part('server')}-")]
     if kept and len(kept) != overlay.config.server_processes:
         raise ConfigError(
             f"The model of this run is cut for {len(kept)} servers ({', '.join(sorted(kept))}), but run.yaml has "
-            f"servers: {overlay.config.servers}. Set it back, or start over: make teardown purge (this deletes "
-            "input data too)."
+            f"servers: {overlay.config.servers}. Set it back, choose another name (RUN=...), or start over: "
+            f"make teardown purge RUN={overlay.run}."
         )
-    before = {run for claim in claims if (run := claim.get("labels", {}).get(_RUN))} - {overlay.config.run}
-    if before:
+
+
+def _check_same_settings(kubectl: Kubectl, overlay: Overlay) -> None:
+    """A run whose servers have been up has weights: what its processes agree on can't be changed any more, and another run is
+    not to take its place. Nothing has been changed yet."""
+    servers = kubectl.find(kubectl.servers)
+    if servers is None or not (servers["spec"]["replicas"] == 0 or servers.get("status", {}).get("readyReplicas")):
+        return
+    volumes = servers["spec"]["template"]["spec"]["volumes"]
+    name = next(volume["configMap"]["name"] for volume in volumes if volume["name"] == "config")
+    there = kubectl.find(f"configmap/{name}")
+    if there is None:
+        return
+    before, now = agreed_settings(config_of([there], "the cluster's")), agreed_settings(overlay.config)
+    if differing := sorted(set(before) ^ set(now)):
         raise ConfigError(
-            f"Namespace {kubectl.namespace} holds the volumes of run {', '.join(sorted(before))}, but this "
-            f"overlay is run {overlay.config.run}. Choose another NAMESPACE, or start over: make teardown purge."
+            f"Run {overlay.run} in namespace {kubectl.namespace} has other settings: {'; '.join(differing)} (before and now). "
+            f"Set them back, choose another name (RUN=...), or start over: make teardown purge RUN={overlay.run}. "
+            "`paceline set` changes the policy of a run."
         )
 
 
 def _check_same_script(kubectl: Kubectl, overlay: Overlay) -> None:
     """A finished run does not begin again with a script that was changed since."""
-    servers, workers = kubectl.find(SERVERS), kubectl.find(WORKERS)
+    servers, workers = kubectl.find(kubectl.servers), kubectl.find(kubectl.workers)
     if servers is None or workers is None or RESULT not in servers["metadata"].get("annotations", {}):
         return
-    new = overlay.find("Job", "paceline-worker")
+    new = overlay.find("Job", "worker")
     before, now = script_of(workers), script_of(new) if new else ""
     if before != now and condition(workers, "Complete") is not None:
         raise ConfigError(
-            f"Namespace {kubectl.namespace} holds the finished run of another script, or of another version of "
-            f"this one ({before}, now {now}). Choose another NAMESPACE, or start over: make teardown purge."
+            f"Run {overlay.run} in namespace {kubectl.namespace} is finished, with another script or another version of "
+            f"this one ({before}, now {now}). Choose another name (RUN=...), or start over: "
+            f"make teardown purge RUN={overlay.run}."
         )
 
 
@@ -279,6 +325,6 @@ def _slow(state: State, seconds: float) -> Finding:
     return Finding(
         "run",
         f"its parts did not all run within {seconds:.0f} s: {state.line()}.",
-        "See: paceline doctor -n NAMESPACE.",
+        "See: paceline doctor RUN -n NAMESPACE.",
         exit_code=75,
     )

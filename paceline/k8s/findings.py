@@ -256,9 +256,9 @@ def _jobs(seen: Seen) -> Iterable[Finding]:
 
 
 def _lacks(message: str) -> str:
-    if "paceline-token" in message:
+    if found := re.search(r"[a-z0-9-]*paceline-token", message):
         return (
-            "The run's token is missing: `make deploy` makes it, or: kubectl create secret generic paceline-token "
+            f"The run's token is missing: `make deploy` makes it, or: kubectl create secret generic {found[0]} "
             "--from-file=token."
         )
     if "paceline-tls" in message:

@@ -27,13 +27,13 @@ FAREWELL = 300.0
 
 def run(kubectl: Kubectl, name: str, say: Say, script: Path | None = None, arguments: Sequence[str] = ()) -> int:
     """Deploys, waits for the end and scales the servers to zero; the run's exit code. The last line is the test accuracy."""
-    deploy(kubectl, name, say, script, arguments)
+    kubectl = kubectl.of_run(deploy(kubectl, name, say, script, arguments).run)
     found = follow(kubectl, say)
     state = _let_end(kubectl, say)
     stop_servers(kubectl, found)
-    say("the servers are scaled to zero; the model is on the volume paceline-models: make fetch-model")
+    say(f"the servers are scaled to zero; the model is on the volume {kubectl.part('models')}: make fetch-model")
     say(found)
-    return 0 if state is not None and state.finished("paceline-evaluator") else PacelineError.exit_code
+    return 0 if state is not None and state.finished("evaluator") else PacelineError.exit_code
 
 
 def follow(kubectl: Kubectl, say: Say, clock: Callable[[], float] = time.monotonic) -> str:
@@ -148,7 +148,7 @@ def _let_end(kubectl: Kubectl, say: Say) -> State | None:
     while time.monotonic() - start < FAREWELL:
         with suppress(ServersGone):
             state = look(kubectl)
-            if all(state.finished(name) for name in ("paceline-worker", "paceline-evaluator")):
+            if all(state.finished(name) for name in ("worker", "evaluator")):
                 break
         if time.monotonic() - said >= EVERY:
             said = time.monotonic()

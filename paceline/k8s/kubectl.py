@@ -10,10 +10,10 @@ from typing import Any
 from paceline.core.errors import ConfigError, ServersGone, UsageError
 
 PARTS = "app.kubernetes.io/part-of=paceline"
-"""Label selector of all that belongs to a run."""
-COMPONENT = "app.kubernetes.io/component"
-SERVERS, WORKERS, SHARDS = "statefulset/paceline-server", "job/paceline-worker", "deployment/paceline-shards"
-CHIEF, GRPC, TOKEN, KEYS = "paceline-server-0", 50051, "paceline-token", "paceline-tls"
+"""Label selector of all that belongs to any run."""
+COMPONENT, RUN = "app.kubernetes.io/component", "app.kubernetes.io/instance"
+"""Labels of a part: what it is, and the run that it is of."""
+GRPC = 50051
 _GONE = (
     "connection refused",
     "no such host",
@@ -34,16 +34,48 @@ class NotThere(ConfigError):
 
 
 class Kubectl:
-    """One namespace of one cluster."""
+    """One namespace of one cluster, and the run in it that is meant, if one is."""
 
-    def __init__(self, namespace: str, program: str = "kubectl") -> None:
+    def __init__(self, namespace: str, run_name: str = "", program: str = "kubectl") -> None:
         """UsageError where there is no such program."""
         if shutil.which(program) is None:
             raise UsageError(
                 f"{program} is not installed here. Install it, and connect it to your cluster (KUBECONFIG)."
             )
         self.namespace = namespace
+        self.run_name = run_name
         self._program = program
+
+    def of_run(self, name: str) -> "Kubectl":
+        """The same namespace, and this run in it."""
+        return Kubectl(self.namespace, name, self._program)
+
+    # what the run's parts are called
+    def part(self, name: str) -> str:
+        """'demo-paceline-server' for 'server' of the run demo."""
+        return f"{self.run_name}-paceline-{name}"
+
+    @property
+    def servers(self) -> str:
+        return f"statefulset/{self.part('server')}"
+
+    @property
+    def workers(self) -> str:
+        return f"job/{self.part('worker')}"
+
+    @property
+    def shards(self) -> str:
+        """What streams shards, where there is such."""
+        return f"deployment/{self.part('shards')}"
+
+    @property
+    def chief_pod(self) -> str:
+        return f"{self.part('server')}-0"
+
+    @property
+    def selector(self) -> str:
+        """Of all parts of the run; of any run where none is meant."""
+        return f"{PARTS},{RUN}={self.run_name}" if self.run_name else PARTS
 
     def command(self, *arguments: str) -> list[str]:
         return [self._program, "--namespace", self.namespace, *arguments]
@@ -74,9 +106,10 @@ class Kubectl:
         found: dict[str, Any] = json.loads(self.run("get", *what, "--output=json", "--request-timeout=9s", seconds=20))
         return found
 
-    def items(self, kinds: str, selector: str = PARTS) -> list[dict[str, Any]]:
-        """The objects of these kinds, as 'pods,jobs', with a label."""
-        found: list[dict[str, Any]] = self.get(kinds, *([f"--selector={selector}"] if selector else []))["items"]
+    def items(self, kinds: str, selector: str | None = None) -> list[dict[str, Any]]:
+        """The objects of these kinds, as 'pods,jobs', with a label; default: those of the run, '': all."""
+        labels = self.selector if selector is None else selector
+        found: list[dict[str, Any]] = self.get(kinds, *([f"--selector={labels}"] if labels else []))["items"]
         return found
 
     def find(self, what: str) -> dict[str, Any] | None:

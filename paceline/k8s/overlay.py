@@ -10,7 +10,8 @@ import yaml
 
 from paceline.core.errors import ConfigError
 from paceline.core.settings.config import Config
-from paceline.k8s.kubectl import Kubectl
+from paceline.k8s.kubectl import COMPONENT, RUN, Kubectl
+from paceline.k8s.run_name import check_name, rename
 from paceline.k8s.script import put_script
 from paceline.load_settings import task_of
 from paceline.own_files import is_own
@@ -26,10 +27,15 @@ class Overlay(NamedTuple):
     documents: list[dict[str, Any]]
     config: Config
 
-    def find(self, kind: str, name: str) -> dict[str, Any] | None:
-        """The object of that name; generated ones have a suffix."""
+    @property
+    def run(self) -> str:
+        """The run's name."""
+        return self.config.run or ""
+
+    def find(self, kind: str, component: str) -> dict[str, Any] | None:
+        """The object of that kind, as a part like 'worker' has one."""
         for found in self.documents:
-            if found["kind"] == kind and found["metadata"]["name"].startswith(name):
+            if found["kind"] == kind and found["metadata"].get("labels", {}).get(COMPONENT) == component:
                 return found
         return None
 
@@ -39,8 +45,10 @@ class Overlay(NamedTuple):
 
 
 def read_overlay(kubectl: Kubectl, name: str, script: Path | None = None, arguments: Sequence[str] = ()) -> Overlay:
-    """The overlay of that name in k8s/overlays, or in a folder, with this script instead of its script. ConfigError lists what
-    in it does not fit."""
+    """The overlay of that name in k8s/overlays, or in a folder, with this script instead of its script; as the run of
+    `kubectl`, otherwise under its own name. ConfigError lists what in it does not fit."""
+    if kubectl.run_name:
+        check_name(kubectl.run_name, "RUN")
     folder = Path(name) if (Path(name) / "kustomization.yaml").is_file() else OVERLAYS / name
     if not (folder / "kustomization.yaml").is_file():
         known = ", ".join(sorted(path.parent.name for path in OVERLAYS.glob("*/kustomization.yaml"))) or "none here"
@@ -48,13 +56,16 @@ def read_overlay(kubectl: Kubectl, name: str, script: Path | None = None, argume
     documents = [found for found in yaml.safe_load_all(kubectl.run("kustomize", str(folder))) if found]
     if script is not None or arguments:
         put_script(documents, folder, script, arguments)
-    overlay = Overlay(documents, _config(documents, folder))
+    overlay = Overlay(documents, config_of(documents, folder))
+    if kubectl.run_name and kubectl.run_name != overlay.run and not list(_mistakes(overlay)):
+        documents = rename(documents, overlay.run, kubectl.run_name)
+        overlay = Overlay(documents, config_of(documents, folder))
     if wrong := list(_mistakes(overlay)):
         raise ConfigError(f"The overlay {folder} can't be deployed: " + " ".join(wrong))
     return overlay
 
 
-def _config(documents: Sequence[dict[str, Any]], folder: Path) -> Config:
+def config_of(documents: Sequence[dict[str, Any]], folder: Path | str) -> Config:
     """The settings in the overlay's ConfigMap."""
     for found in documents:
         if found["kind"] == "ConfigMap" and "run.yaml" in found.get("data", {}):
@@ -81,11 +92,19 @@ def _read(path: Path) -> Config:
 def _mistakes(overlay: Overlay) -> list[str]:
     """What must agree and does not."""
     config, wrong = overlay.config, []
-    servers, workers = overlay.find("StatefulSet", "paceline-server"), overlay.find("Job", "paceline-worker")
+    servers, workers = overlay.find("StatefulSet", "server"), overlay.find("Job", "worker")
     if servers is None or workers is None:
         return ["it lacks the StatefulSet paceline-server or the Job paceline-worker: is k8s/base among its resources?"]
     if config.run is None:
         wrong.append("run.yaml has no 'run: NAME', by which a second deploy knows that it resumes.")
+    else:
+        check_name(config.run, "run.yaml has run")
+        name, label = servers["metadata"]["name"], servers["metadata"].get("labels", {}).get(RUN)
+        if name != f"{config.run}-paceline-server" or label != config.run:
+            wrong.append(
+                f"run.yaml has run: {config.run}, but kustomization.yaml calls the servers {name} and labels them {label}: set "
+                f"namePrefix: {config.run}- and the label {RUN}: {config.run}, with includeSelectors: true."
+            )
     if servers["spec"]["replicas"] != config.server_processes:
         wanted = "make them equal" if config.servers else "set 1, which is the chief"
         wrong.append(
@@ -98,7 +117,7 @@ def _mistakes(overlay: Overlay) -> list[str]:
             f"run.yaml has workers: {config.workers}, kustomization.yaml has parallelism and completions "
             f"{workers['spec']['parallelism']} and {workers['spec']['completions']} for paceline-worker: make them equal."
         )
-    if (config.data.source == "server") != (overlay.find("Deployment", "paceline-shards") is not None):
+    if (config.data.source == "server") != (overlay.find("Deployment", "sharder") is not None):
         wrong.append(
             f"run.yaml has data: {{source: {config.data.source}}}; with the component data-server, and only with it, it is "
             "server."

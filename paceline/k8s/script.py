@@ -43,14 +43,14 @@ def put_script(documents: list[Document], folder: Path, script: Path | None, arg
 
 def is_script(document: Document) -> bool:
     """Whether it is the ConfigMap of a script."""
-    return document["kind"] == "ConfigMap" and str(document["metadata"]["name"]).startswith(SCRIPT)
+    return document["kind"] == "ConfigMap" and SCRIPT in str(document["metadata"]["name"])
 
 
 def script_of(job: Document) -> str:
     """The name of the ConfigMap that a Job's script comes from, which changes with its content; '' for a task's Job."""
     volumes = job["spec"]["template"]["spec"].get("volumes", [])
     names = [str(volume.get("configMap", {}).get("name", "")) for volume in volumes]
-    return next((name for name in names if name.startswith(SCRIPT)), "")
+    return next((name for name in names if SCRIPT in name), "")
 
 
 def _files(script: Path) -> dict[str, str]:
@@ -94,17 +94,18 @@ def _imported(tree: ast.Module) -> set[str]:
 
 
 def _find(documents: list[Document], name: str) -> Document | None:
-    """The ConfigMap whose name begins so; generated ones have a suffix."""
-    return next(
-        (one for one in documents if one["kind"] == "ConfigMap" and one["metadata"]["name"].startswith(name)), None
-    )
+    """The ConfigMap that is called so, with the run's name in front and a checksum behind."""
+    return next((one for one in documents if one["kind"] == "ConfigMap" and name in one["metadata"]["name"]), None)
 
 
 def _replace(documents: list[Document], old: Document, name: str, data: dict[str, str]) -> None:
     """Other content, and a name that says so, as kustomize gives them: pods that mount it are made again."""
     before = old["metadata"]["name"]
     old["data"] = data
-    old["metadata"]["name"] = f"{name}-{hashlib.sha256(json.dumps(data, sort_keys=True).encode()).hexdigest()[:10]}"
+    front = before.partition(name)[0]
+    old["metadata"]["name"] = (
+        f"{front}{name}-{hashlib.sha256(json.dumps(data, sort_keys=True).encode()).hexdigest()[:10]}"
+    )
     for document in documents:
         for volume in document.get("spec", {}).get("template", {}).get("spec", {}).get("volumes", []):
             if volume.get("configMap", {}).get("name") == before:

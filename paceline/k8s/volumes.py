@@ -14,11 +14,12 @@ from paceline.core.errors import DataError, DiskError, PacelineError, ServersGon
 from paceline.k8s.cluster_status import look
 from paceline.k8s.deploy import EVERY, Say, make_namespace
 from paceline.k8s.findings import told
-from paceline.k8s.kubectl import PARTS, Kubectl
+from paceline.k8s.kubectl import PARTS, RUN, Kubectl
 
 HELPER, LIFE = "paceline-files", 6 * 3600
 """Names of such pods begin with this; one that is left behind ends after this many seconds."""
-DATA, MODELS = "paceline-data", "paceline-models"
+DATA = "paceline-data"
+"""The claim of the input data, which all runs of a namespace read."""
 _IMAGE = "localhost/paceline-server:0.1.0"
 
 
@@ -29,7 +30,7 @@ def put_data(kubectl: Kubectl, source: Path, say: Say, size: str, image: str | N
         raise DataError(f"There is no {source} to copy. Give a file or a folder.")
     make_namespace(kubectl, say)
     if kubectl.find(f"persistentvolumeclaim/{DATA}") is None:
-        kubectl.run("apply", "--filename=-", stdin=yaml.safe_dump(_claim(size)))
+        kubectl.run("apply", "--filename=-", stdin=yaml.safe_dump(_claim(size, _labels(kubectl))))
         say(f"made volume claim {DATA} of {size}")
     folder = source if source.is_dir() else source.parent
     names = sorted(path.name for path in source.iterdir()) if source.is_dir() else [source.name]
@@ -46,12 +47,13 @@ def put_data(kubectl: Kubectl, source: Path, say: Say, size: str, image: str | N
 def fetch_model(kubectl: Kubectl, target: Path, say: Say, image: str | None = None) -> list[Path]:
     """Copies the run's models to a folder here; the paths. DataError where there are none yet."""
     target.mkdir(parents=True, exist_ok=True)
-    with _files(kubectl, MODELS, image or _image_of(kubectl)) as pod:
+    claim = kubectl.part("models")
+    with _files(kubectl, claim, image or _image_of(kubectl)) as pod:
         names = kubectl.run("exec", pod, "--", "ls", "/files").split()
         models = [name for name in names if name.startswith(("last.", "best."))]
         if not models:
             raise DataError(
-                f"The volume {MODELS} holds no model yet ({', '.join(names) or 'nothing'}). A run saves its first "
+                f"The volume {claim} holds no model yet ({', '.join(names) or 'nothing'}). A run saves its first "
                 "model after it has scored an epoch."
             )
         pack = kubectl.command("exec", pod, "--", "tar", "--create", "--directory", "/files", "--", *models)
@@ -66,7 +68,7 @@ def fetch_model(kubectl: Kubectl, target: Path, say: Say, image: str | None = No
 def _files(kubectl: Kubectl, claim: str, image: str) -> Iterator[str]:
     """A pod that has the claim at /files, until the block ends; its name."""
     pod = f"{HELPER}-{secrets.token_hex(4)}"
-    kubectl.run("apply", "--filename=-", stdin=yaml.safe_dump(_pod(pod, claim, image)))
+    kubectl.run("apply", "--filename=-", stdin=yaml.safe_dump(_pod(pod, claim, image, _labels(kubectl))))
     try:
         try:
             kubectl.run("wait", f"pod/{pod}", "--for=condition=Ready", "--timeout=120s", seconds=130)
@@ -99,24 +101,26 @@ def _piped(first: list[str], second: list[str], say: Say) -> None:
 
 def _image_of(kubectl: Kubectl) -> str:
     """The servers' own image, which the cluster has."""
-    found = kubectl.find("statefulset/paceline-server")
+    found = kubectl.find(kubectl.servers)
     return str(found["spec"]["template"]["spec"]["containers"][0]["image"]) if found else _IMAGE
 
 
-def _labels() -> dict[str, str]:
-    return {"app.kubernetes.io/name": "paceline", **dict([PARTS.split("=")])}
+def _labels(kubectl: Kubectl) -> dict[str, str]:
+    """Of the run; of no run where none is meant, as input data is."""
+    run = {RUN: kubectl.run_name} if kubectl.run_name else {}
+    return {"app.kubernetes.io/name": "paceline", **dict([PARTS.split("=")]), **run}
 
 
-def _claim(size: str) -> dict[str, Any]:
+def _claim(size: str, labels: dict[str, str]) -> dict[str, Any]:
     return {
         "apiVersion": "v1",
         "kind": "PersistentVolumeClaim",
-        "metadata": {"name": DATA, "labels": _labels()},
+        "metadata": {"name": DATA, "labels": labels},
         "spec": {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": size}}},
     }
 
 
-def _pod(name: str, claim: str, image: str) -> dict[str, Any]:
+def _pod(name: str, claim: str, image: str, labels: dict[str, str]) -> dict[str, Any]:
     """Restricted as all other pods."""
     security = {"allowPrivilegeEscalation": False, "readOnlyRootFilesystem": True, "capabilities": {"drop": ["ALL"]}}
     user = {
@@ -138,7 +142,7 @@ def _pod(name: str, claim: str, image: str) -> dict[str, Any]:
     return {
         "apiVersion": "v1",
         "kind": "Pod",
-        "metadata": {"name": name, "labels": _labels()},
+        "metadata": {"name": name, "labels": labels},
         "spec": {
             "restartPolicy": "Never",
             "activeDeadlineSeconds": LIFE,

@@ -66,7 +66,9 @@ def test_a_run_on_kubernetes_has_no_name_here(capsys: pytest.CaptureFixture[str]
     with pytest.raises(SystemExit) as end:
         doctor("one", namespace="mine")
     assert end.value.code == 64
-    assert "is found by its namespace: paceline doctor -n NAMESPACE" in " ".join(capsys.readouterr().err.split())
+    assert "--json is for runs on this machine: paceline doctor [RUN] -n NAMESPACE" in " ".join(
+        capsys.readouterr().err.split()
+    )
 
 
 def test_a_disk_that_was_full_for_a_while_is_said_without_other_policies(

@@ -33,6 +33,8 @@ class Node:
     tries: int = 0
     said: list[str] = field(default_factory=list)
     namespace: str = "team-a"
+    run_name: str = "mine"
+    chief_pod: str = "mine-paceline-server-0"
 
     def status(self) -> StatusReply | None:
         if self.now >= self.after:
@@ -84,7 +86,7 @@ def test_a_chief_that_answers_late_is_asked_again_and_that_is_said_once(
 
 
 def test_a_port_that_can_not_be_forwarded_yet_is_tried_again(plant: Callable[..., Node]) -> None:
-    node = plant(20.0, error=lambda: ServersGone("Can't reach paceline-server-0: pod is not running."))
+    node = plant(20.0, error=lambda: ServersGone("Can't reach mine-paceline-server-0: pod is not running."))
     assert node.ask().phase == "training"
     assert "pod is not running); asking again" in node.said[0]
 
@@ -93,7 +95,7 @@ def test_a_chief_that_never_answers_ends_it_with_what_was_seen_and_what_to_do(pl
     node = plant(float("inf"))
     with pytest.raises(
         ServersGone,
-        match=r"^Server 0 has not answered for 9\d s: UNAVAILABLE: connection refused\. .* doctor -n team-a$",
+        match=r"^Server 0 has not answered for 9\d s: UNAVAILABLE: connection refused\. .* doctor mine -n team-a$",
     ) as raised:
         node.ask()
     assert raised.value.exit_code == 69
@@ -104,10 +106,10 @@ def test_a_chief_that_never_answers_ends_it_with_what_was_seen_and_what_to_do(pl
 def test_what_no_waiting_mends_is_not_waited_for(plant: Callable[..., Node]) -> None:
     node = plant(60.0)
     with pytest.raises(ServersGone, match="Server 0 does not answer: UNAVAILABLE"):
-        node.ask(Finding("pod/paceline-server-0", "its image can't be had", "make images"))
+        node.ask(Finding("pod/mine-paceline-server-0", "its image can't be had", "make images"))
     assert node.tries == 1
-    other = Finding("pod/paceline-worker-1", "its image can't be had", "make images")
-    passing = Finding("pod/paceline-server-0", "it was started again", "nothing", fatal=False)
+    other = Finding("pod/mine-paceline-worker-1", "its image can't be had", "make images")
+    passing = Finding("pod/mine-paceline-server-0", "it was started again", "nothing", fatal=False)
     assert node.ask(other, passing).version == 7
 
 

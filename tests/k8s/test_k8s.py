@@ -20,7 +20,7 @@ from paceline.k8s.deploy import Patience, Trouble
 from paceline.k8s.findings import Finding, Seen, findings, told
 from paceline.k8s.follow import _why
 from paceline.k8s.kubectl import Kubectl, NotThere
-from paceline.k8s.overlay import Overlay, _config, _mistakes
+from paceline.k8s.overlay import Overlay, _mistakes, config_of
 from paceline.load_settings import load
 from paceline.v1.run_service_pb2 import Score, StatusReply
 from tests.test_own_extensions import POLICY
@@ -337,13 +337,15 @@ def overlay(
     replicas: int = 2, parallelism: int = 2, completions: int = 2, image: str = "x/y:1", **settings: Any
 ) -> Overlay:
     containers = {"template": {"spec": {"containers": [{"image": image}]}}}
+    labels = {"app.kubernetes.io/instance": "demo", "app.kubernetes.io/component": "server"}
     servers = {
         "kind": "StatefulSet",
-        "metadata": {"name": "paceline-server"},
+        "metadata": {"name": "demo-paceline-server", "labels": labels},
         "spec": {"replicas": replicas, **containers},
     }
     job = {"parallelism": parallelism, "completions": completions, **containers}
-    workers = {"kind": "Job", "metadata": {"name": "paceline-worker"}, "spec": job}
+    labels = labels | {"app.kubernetes.io/component": "worker"}
+    workers = {"kind": "Job", "metadata": {"name": "demo-paceline-worker", "labels": labels}, "spec": job}
     return Overlay([servers, workers], load(None, {"run": "demo", "workers": 2, "servers": 2, **settings}))
 
 
@@ -360,9 +362,10 @@ def test_an_overlay_that_fits_its_settings_has_no_mistakes():
         (overlay(image="x/y:latest"), "x/y:latest has no fixed tag"),
         (overlay(image="host:5000/y"), "host:5000/y has no fixed tag"),
         (overlay(run=None), "'run: NAME'"),
+        (overlay(run="other"), "calls the servers demo-paceline-server and labels them demo: set namePrefix: other-"),
         (overlay(data={"source": "server"}), "the component data-server"),
     ],
-    ids=["replicas", "parallelism", "completions", "latest", "no-tag", "no-run", "no-data-server"],
+    ids=["replicas", "parallelism", "completions", "latest", "no-tag", "no-run", "other-name", "no-data-server"],
 )
 def test_an_overlay_that_does_not_fit_its_settings_is_refused(found: Overlay, told_of: str):
     assert any(told_of in mistake for mistake in _mistakes(found))
@@ -372,13 +375,13 @@ def test_an_overlay_that_does_not_fit_its_settings_is_refused(found: Overlay, to
 def test_a_policy_of_the_users_own_lies_in_the_config_map(name: str, tmp_path: Path):
     data = {"run.yaml": f"policy: {{name: {name}, length: 3}}\n", "mine.py": POLICY}
 
-    config = _config([{"kind": "ConfigMap", "data": data}], tmp_path)
+    config = config_of([{"kind": "ConfigMap", "data": data}], tmp_path)
 
     assert config.policy.options == {"length": 3}
     with pytest.raises(
         ConfigError, match=rf"{name}: there is no such file. It is not at .*mine.py, nor next to the settings"
     ):
-        _config([{"kind": "ConfigMap", "data": {"run.yaml": data["run.yaml"]}}], tmp_path)
+        config_of([{"kind": "ConfigMap", "data": {"run.yaml": data["run.yaml"]}}], tmp_path)
 
 
 def test_the_settings_of_a_task_file_in_the_config_map_count(tmp_path: Path):
@@ -387,7 +390,7 @@ def test_the_settings_of_a_task_file_in_the_config_map_count(tmp_path: Path):
         "mine.py": "SETTINGS = {'workers': 3, 'epochs': 9}\n",
     }
 
-    config = _config([{"kind": "ConfigMap", "data": data}], tmp_path)
+    config = config_of([{"kind": "ConfigMap", "data": data}], tmp_path)
 
     assert (config.workers, config.epochs) == (3, 2)
 
@@ -399,7 +402,7 @@ def test_a_key_that_no_config_map_can_have_is_refused(key: str, tmp_path: Path):
     with pytest.raises(
         ConfigError, match=rf"ConfigMap with the key {re.escape(repr(key))}; Kubernetes takes only letters"
     ):
-        _config(documents, tmp_path)
+        config_of(documents, tmp_path)
 
 
 class Cluster(Kubectl):
@@ -407,31 +410,25 @@ class Cluster(Kubectl):
 
     def __init__(self, *claims: dict[str, Any]) -> None:
         self.namespace = "here"
+        self.run_name = "demo"
         self._claims = claims
 
-    def items(self, kinds: str, selector: str = "") -> list[dict[str, Any]]:
+    def items(self, kinds: str, selector: str | None = None) -> list[dict[str, Any]]:
         return [{"metadata": claim} for claim in self._claims]
 
 
 def test_another_number_of_servers_is_refused_with_what_to_do():
-    kept = [{"name": f"checkpoints-paceline-server-{index}"} for index in range(3)]
+    kept = [{"name": f"checkpoints-demo-paceline-server-{index}"} for index in range(3)]
 
-    with pytest.raises(ConfigError, match=r"cut for 3 servers.*servers: 2.*make teardown purge"):
+    with pytest.raises(ConfigError, match=r"cut for 3 servers.*servers: 2.*RUN=\.\.\..*make teardown purge RUN=demo"):
         deploying._check_same_run(Cluster(*kept), overlay())
 
 
-def test_the_volumes_of_another_run_are_not_gone_on_with():
-    claim = {"name": "paceline-shards", "labels": {"app.kubernetes.io/instance": "other"}}
+def test_the_volumes_of_the_same_run_are_gone_on_with_whatever_other_runs_have():
+    claims = [{"name": f"checkpoints-demo-paceline-server-{index}"} for index in range(2)]
+    others = [{"name": f"checkpoints-other-paceline-server-{index}"} for index in range(5)]
 
-    with pytest.raises(ConfigError, match="volumes of run other, but this overlay is run demo"):
-        deploying._check_same_run(Cluster(claim), overlay())
-
-
-def test_the_volumes_of_the_same_run_are_gone_on_with():
-    claims = [{"name": f"checkpoints-paceline-server-{index}"} for index in range(2)]
-    labelled = {"name": "paceline-shards", "labels": {"app.kubernetes.io/instance": "demo"}}
-
-    deploying._check_same_run(Cluster(*claims, labelled), overlay())
+    deploying._check_same_run(Cluster(*claims, *others), overlay())
 
 
 @pytest.fixture
@@ -460,12 +457,12 @@ def test_what_kubectl_says_becomes_an_error(program: Path, says: str, error: typ
     (program.parent / "says").write_text(says)
 
     with pytest.raises(error, match=told_of):
-        Kubectl("here", str(program)).run("get", "job/x")
+        Kubectl("here", program=str(program)).run("get", "job/x")
 
 
 def test_without_kubectl_there_is_a_sentence():
     with pytest.raises(UsageError, match="no-such-kubectl is not installed here"):
-        Kubectl("here", "no-such-kubectl")
+        Kubectl("here", program="no-such-kubectl")
 
 
 def test_a_scale_to_no_workers_is_refused():
@@ -595,7 +592,7 @@ def test_claims_that_are_there_keep_their_size():
     claim = {"kind": "PersistentVolumeClaim", "metadata": {"name": "paceline-data"}, "spec": {"resources": "5Gi"}}
 
     class Larger(Cluster):
-        def items(self, kinds: str, selector: str = "") -> list[dict[str, Any]]:
+        def items(self, kinds: str, selector: str | None = None) -> list[dict[str, Any]]:
             return [{"metadata": {"name": "paceline-data"}, "spec": {"resources": "50Gi"}}]
 
     found = Overlay([claim], overlay().config)

@@ -22,7 +22,7 @@ from paceline.tasks.task import load_task
 from paceline.variables import CONNECT, TLS
 from paceline.worker.command_line import ToldLaunched
 from tests.support.tree import ROOT
-from tools.rendered_manifests import FILE, FOLDER, is_fresh, objects, render
+from tools.rendered_manifests import FILE, is_fresh, objects, render
 
 pytestmark = pytest.mark.skipif(shutil.which("kubectl") is None, reason="there is no kubectl here to render with")
 
@@ -37,6 +37,7 @@ COMPONENTS = (
     "spot",
     "autostop",
     "network-policy",
+    "peers",
     "tls",
     "script-data",
     "script",
@@ -45,7 +46,8 @@ OF_SHARDS = ("data-server", "data", "shared-volume")
 """Not with a script, which brings its data."""
 OLDEST, NEWEST = re.search(r"Kubernetes (1\.\d+) to (1\.\d+)", PAGE.read_text()).groups()
 NAME, PART = "app.kubernetes.io/name", "app.kubernetes.io/component"
-SHARDS, MIB, GIB = "paceline-shards", 1 << 20, 1 << 30
+INSTANCE, DATA = "app.kubernetes.io/instance", "paceline-data"
+MIB, GIB = 1 << 20, 1 << 30
 read_schema = cache(utils.schema_contents)  # megabytes of JSON, which the library reads again for each object
 PARTS = ("server", "worker", "evaluator", "sharder", "autostop")
 TASKS = [name for name in OVERLAYS if load(K8S / "overlays" / name / "run.yaml").data.source != "script"]
@@ -53,17 +55,19 @@ TASKS = [name for name in OVERLAYS if load(K8S / "overlays" / name / "run.yaml")
 
 
 def listed(overlay):
-    """The overlay's own components; those that only change another overlay's run have none."""
+    """The overlay's own components."""
     found = yaml.safe_load((K8S / "overlays" / overlay / "kustomization.yaml").read_text())
     return [Path(component).name for component in found.get("components", ())]
 
 
 def cases():
-    """Every overlay as it is, and those with components also with each that they do not have, and with all of them."""
+    """Every overlay as it is, also with each component that it does not have, and with all of them; of those that share their
+    sizes one."""
     for overlay in OVERLAYS:
         yield (overlay,)
-        if own := listed(overlay):
-            without = (*own, *(OF_SHARDS if "script" in own else ("script", "script-data")))
+        own = listed(overlay)
+        if "peers" not in own or overlay == "digits-peers":
+            without = (*own, "peers", *(OF_SHARDS if "script" in own else ("script", "script-data")))
             more = [component for component in COMPONENTS if component not in without]
             yield from [*((overlay, component) for component in more), (overlay, *more)]
 
@@ -133,7 +137,8 @@ def parts_of(found):
 
 
 def named(found, kind, name):
-    return next(each for each in of_kind(found, kind) if each["metadata"]["name"] == name)
+    """The run's part of this kind; its name is in front of all names."""
+    return next(each for each in of_kind(found, kind) if each["metadata"]["name"] == f"{run_of(found)['run']}-{name}")
 
 
 def pods(found):
@@ -199,7 +204,7 @@ def test_a_misspelt_key_would_be_found(folder, version, monkeypatch):
 
 def test_the_rendered_file_is_fresh_and_says_how_to_make_its_secret():
     assert is_fresh(), "run: python -m tools.rendered_manifests"
-    assert "create secret generic paceline-token --from-literal=token=" in FILE.read_text()
+    assert "create secret generic demo-paceline-token --from-literal=token=" in FILE.read_text()
 
 
 def test_a_rendered_file_that_lacks_an_object_is_stale(tmp_path, monkeypatch):
@@ -211,10 +216,10 @@ def test_a_rendered_file_that_lacks_an_object_is_stale(tmp_path, monkeypatch):
 
 
 def test_the_rendered_file_is_the_demo_and_stops_its_servers(folder):
-    def without_images(found):
+    def ordered(found):
         return sorted(json.dumps(each, sort_keys=True) for each in found)
 
-    assert without_images(objects(render(FOLDER))) == without_images(rendered(("demo", "autostop"), folder))
+    assert ordered(objects(FILE.read_text())) == ordered(rendered(("demo", "autostop"), folder))
 
 
 def test_nothing_is_of_the_cluster_or_names_a_namespace(everything):
@@ -315,11 +320,30 @@ def test_selectors_find_the_pods_that_they_mean(everything):
             assert [one[PART] for one in labels if selected(constraint["labelSelector"], one)] == [part]
 
 
-def test_selectors_leave_out_the_runs_name_which_may_change(everything):
-    """A StatefulSet's selector and claims can't be changed."""
-    for each in of_kind(everything, "StatefulSet", "Deployment"):
-        assert "app.kubernetes.io/instance" not in json.dumps(each["spec"]["selector"])
-        assert "app.kubernetes.io/instance" not in json.dumps(each["spec"].get("volumeClaimTemplates", []))
+def test_every_name_and_every_selector_is_the_runs_own(everything):
+    run = run_of(everything)["run"]
+
+    assert [each["metadata"]["name"] for each in everything if not each["metadata"]["name"].startswith(f"{run}-")] == []
+    for chosen in selectors(everything):
+        terms = chosen.get("matchLabels", {})
+        assert terms.get(INSTANCE) == (run if terms.get(NAME) == "paceline" else None)
+    (claim,) = next(each for each in everything if each["kind"] == "StatefulSet")["spec"]["volumeClaimTemplates"]
+    assert claim["metadata"]["labels"][INSTANCE] == run
+
+
+def selectors(found):
+    """Every selector of pods in these objects; a Service has one without `matchLabels`."""
+    for each in found:
+        if isinstance(each, dict):
+            if each.get("kind") == "Service":
+                yield {"matchLabels": each["spec"]["selector"]}
+            for key, value in each.items():
+                if key in ("selector", "podSelector", "labelSelector") and {"matchLabels", "matchExpressions"} & set(
+                    value
+                ):
+                    yield value
+                elif isinstance(value, dict | list):
+                    yield from selectors([value] if isinstance(value, dict) else value)
 
 
 def test_ports_have_their_names_everywhere(everything):
@@ -462,9 +486,9 @@ def test_the_asynchronous_svm_is_as_published():
 
 
 def test_the_config_that_pods_read_is_the_overlays_file(overlay, plain):
-    config = named(plain, "ConfigMap", next(name for name in configs(plain) if name.startswith("paceline-config")))
+    config = next(each for each in of_kind(plain, "ConfigMap") if "paceline-config" in each["metadata"]["name"])
 
-    assert re.fullmatch(r"paceline-config-[a-z0-9]{10}", config["metadata"]["name"])
+    assert re.fullmatch(rf"{run_of(plain)['run']}-paceline-config-[a-z0-9]{{10}}", config["metadata"]["name"])
     assert config["data"] == {"run.yaml": (K8S / "overlays" / overlay / "run.yaml").read_text()}
 
 
@@ -569,7 +593,7 @@ def test_processes_understand_their_arguments(everything):
         )
         parsed = command.make_context(part, list(args)).params
         if part == "autostop":
-            assert parsed["statefulset"] == "paceline-server"
+            assert parsed["statefulset"] == "1-paceline-server"
         else:
             assert parsed["config"] == Path("/etc/paceline/run.yaml")
 
@@ -582,21 +606,25 @@ def test_processes_are_told_the_addresses_that_exist(everything):
     servers, workers = (
         named(everything, *which)["spec"] for which in (("StatefulSet", "paceline-server"), ("Job", "paceline-worker"))
     )
-    address = f"paceline-server-{{}}.{servers['serviceName']}:50051"
+    assert servers["serviceName"] == f"{run_of(everything)['run']}-paceline-server"
+    address = "$(RUN)-paceline-server-{}.$(RUN)-paceline-server:50051"
 
     assert {
         argument(only_container(spec), "chief") for part, _, spec in pods(everything) if part in ("server", "autostop")
     } == {address.format(0)}
     for part in ("worker", "evaluator"):
         container = container_of(everything, part)
-        assert (told_script(container).servers if is_script(everything) else argument(container, "servers")) == address
-    assert (
-        workers["template"]["spec"]["containers"][0]["env"][0]["valueFrom"]["fieldRef"]["fieldPath"] == "status.podIP"
-    )
-    streams = "paceline-shards" in {service["metadata"]["name"] for service in of_kind(everything, "Service")}
+        if is_script(everything):
+            assert told_script(container).servers == address.replace("$(RUN)", "1")
+        else:
+            assert argument(container, "servers") == address
+    told = {each["name"]: each.get("valueFrom", {}) for each in only_container(workers["template"]["spec"])["env"]}
+    assert told["POD_IP"]["fieldRef"]["fieldPath"] == "status.podIP"
+    assert told["RUN"]["fieldRef"]["fieldPath"] == f"metadata.labels['{INSTANCE}']"
+    streams = any("paceline-shards" in service["metadata"]["name"] for service in of_kind(everything, "Service"))
     for part in ("worker", "evaluator"):
         told = [arg for arg in container_of(everything, part)["args"] if arg.startswith("--shard-server")]
-        assert told == (["--shard-server=paceline-shards:50051"] if streams else [])
+        assert told == (["--shard-server=$(RUN)-paceline-shards:50051"] if streams else [])
 
 
 def test_all_that_is_mounted_exists_and_nothing_else_is_named(everything):
@@ -612,12 +640,12 @@ def test_all_that_is_mounted_exists_and_nothing_else_is_named(everything):
             if "configMap" in volume:
                 assert volume["configMap"]["name"] in configs
             if "secret" in volume:
-                secret = f"paceline-{volume['name']}"
-                assert secret in ("paceline-token", "paceline-tls")
+                secret = f"{run_of(everything)['run']}-paceline-{volume['name']}"
+                assert volume["name"] in ("token", "tls")
                 assert volume["secret"] == {"secretName": secret, "defaultMode": 0o440}
-                assert f"create secret generic {secret}" in PAGES
+                assert f"create secret generic demo-paceline-{volume['name']}" in PAGES
         assert ("token" in volumes) is (part != "sharder" or each["kind"] == "Deployment")
-    assert used == claims
+    assert used - {DATA} == claims, "the input data is of no run: k8s/data"
 
 
 @pytest.mark.parametrize("case", EVERYTHING, ids="+".join)
@@ -631,12 +659,15 @@ def test_every_process_that_others_call_or_that_calls_gets_the_keys(case, folder
         variables = {each["name"]: each.get("value") for each in only_container(spec)["env"]}
         mounts = {mount["name"]: mount["mountPath"] for mount in only_container(spec)["volumeMounts"]}
         assert variables[TLS] == mounts["tls"]
-        assert {volume["name"]: volume for volume in spec["volumes"]}["tls"]["secret"]["secretName"] == "paceline-tls"
+        assert {volume["name"]: volume for volume in spec["volumes"]}["tls"]["secret"][
+            "secretName"
+        ] == f"{run_of(found)['run']}-paceline-tls"
     assert workers["subdomain"] == names["metadata"]["name"]
     assert names["spec"]["clusterIP"] == "None"
     if not is_script(found):
         assert (
-            argument(only_container(workers), "peer-host") == "paceline-worker-$(JOB_COMPLETION_INDEX).paceline-worker"
+            argument(only_container(workers), "peer-host")
+            == "$(RUN)-paceline-worker-$(JOB_COMPLETION_INDEX).$(RUN)-paceline-worker"
         )
 
 
@@ -685,7 +716,8 @@ def test_claims_are_shared_between_nodes_only_where_that_is_asked_for(case, fold
     shared = "shared-volume" in (*case, *listed(case[0]))
 
     for claim in of_kind(rendered(case, folder), "PersistentVolumeClaim"):
-        mode = "ReadWriteMany" if shared and claim["metadata"]["name"] == SHARDS else "ReadWriteOnce"
+        is_shared = shared and claim["metadata"]["name"].endswith("-paceline-shards")
+        mode = "ReadWriteMany" if is_shared else "ReadWriteOnce"
         assert claim["spec"]["accessModes"] == [mode]
 
 
@@ -713,6 +745,7 @@ def test_workers_prefer_spot_nodes_and_the_others_avoid_them(case, folder):
 
 
 def test_nobody_may_do_anything_in_the_cluster_but_autostop_one_thing(everything):
+    run = run_of(everything)["run"]
     roles = [role["rules"] for role in of_kind(everything, "Role")]
     accounts = {part: spec.get("serviceAccountName") for part, _, spec in pods(everything)}
 
@@ -722,7 +755,7 @@ def test_nobody_may_do_anything_in_the_cluster_but_autostop_one_thing(everything
                 {
                     "apiGroups": ["apps"],
                     "resources": ["statefulsets/scale"],
-                    "resourceNames": ["paceline-server"],
+                    "resourceNames": [f"{run}-paceline-server"],
                     "verbs": ["get", "patch"],
                 }
             ]
@@ -730,11 +763,12 @@ def test_nobody_may_do_anything_in_the_cluster_but_autostop_one_thing(everything
         if "autostop" in accounts
         else []
     )
-    assert accounts.pop("autostop", "paceline-autostop") == "paceline-autostop"
+    autostop = f"{run}-paceline-autostop"
+    assert accounts.pop("autostop", autostop) == autostop
     assert not any(accounts.values())
     for binding in of_kind(everything, "RoleBinding"):
-        assert binding["roleRef"]["name"] == "paceline-autostop"
-        assert binding["subjects"] == [{"kind": "ServiceAccount", "name": "paceline-autostop"}]
+        assert binding["roleRef"]["name"] == autostop
+        assert binding["subjects"] == [{"kind": "ServiceAccount", "name": autostop}]
 
 
 def passes(policies, source, target, protocol, port):

@@ -12,26 +12,35 @@ from paceline.core.errors import ConfigError
 from paceline.core.settings.config import Config
 from paceline.k8s import deploy as deploying
 from paceline.k8s.cluster_status import RESULT
-from paceline.k8s.kubectl import SERVERS, Kubectl
+from paceline.k8s.kubectl import Kubectl
 from paceline.k8s.overlay import Overlay, read_overlay
 from paceline.k8s.script import MOST, is_script, put_script, script_of
 from tests.support.tree import ROOT
 
 RUN = {"run": "script", "task": "/script/train.py", "data": {"source": "script"}, "arguments": []}
 HERE = Path("k8s/overlays/script")
+LABELS = {"app.kubernetes.io/component": "worker"}
 
 
 def documents(run: dict[str, Any] | None = None) -> list[dict[str, Any]]:
     """A worker's Job with the ConfigMaps of its settings and its script."""
     volumes = [
-        {"name": "script", "configMap": {"name": "paceline-script-a", "optional": True}},
-        {"name": "config", "configMap": {"name": "paceline-config-b"}},
+        {"name": "script", "configMap": {"name": "script-paceline-script-a", "optional": True}},
+        {"name": "config", "configMap": {"name": "script-paceline-config-b"}},
     ]
     settings = yaml.safe_dump(RUN if run is None else run)
     return [
-        {"kind": "ConfigMap", "metadata": {"name": "paceline-script-a"}, "data": {"train.py": "pass\n"}},
-        {"kind": "ConfigMap", "metadata": {"name": "paceline-config-b"}, "data": {"run.yaml": settings, "mine.py": ""}},
-        {"kind": "Job", "metadata": {"name": "paceline-worker"}, "spec": {"template": {"spec": {"volumes": volumes}}}},
+        {"kind": "ConfigMap", "metadata": {"name": "script-paceline-script-a"}, "data": {"train.py": "pass\n"}},
+        {
+            "kind": "ConfigMap",
+            "metadata": {"name": "script-paceline-config-b"},
+            "data": {"run.yaml": settings, "mine.py": ""},
+        },
+        {
+            "kind": "Job",
+            "metadata": {"name": "script-paceline-worker", "labels": LABELS},
+            "spec": {"template": {"spec": {"volumes": volumes}}},
+        },
     ]
 
 
@@ -58,7 +67,7 @@ def test_a_script_goes_with_the_files_beside_it_that_it_imports(script: Path):
     assert "mine.py" in config["data"]
     mounted = [volume["configMap"]["name"] for volume in job["spec"]["template"]["spec"]["volumes"]]
     assert mounted == [own["metadata"]["name"], config["metadata"]["name"]]
-    assert script_of(job) == own["metadata"]["name"] != "paceline-script-a"
+    assert script_of(job) == own["metadata"]["name"] != "script-paceline-script-a"
     assert [is_script(each) for each in found] == [True, False, False]
 
 
@@ -79,7 +88,7 @@ def test_arguments_alone_leave_the_overlays_own_script():
 
     put_script(found, HERE, None, ["--lr", "0.1"])
 
-    assert script_of(found[-1]) == "paceline-script-a"
+    assert script_of(found[-1]) == "script-paceline-script-a"
     run = yaml.safe_load(found[1]["data"]["run.yaml"])
     assert (run["task"], run["arguments"]) == ("/script/train.py", ["--lr", "0.1"])
 
@@ -121,7 +130,7 @@ def test_the_overlay_takes_a_script_and_fits_it(script: Path, monkeypatch: pytes
 
     assert found.config.is_script
     assert found.config.arguments == ("--epochs", "3")
-    for job in ("paceline-worker", "paceline-evaluator"):
+    for job in ("worker", "evaluator"):
         one = found.find("Job", job)
         assert one is not None
         assert script_of(one) in [each["metadata"]["name"] for each in found.documents if is_script(each)]
@@ -132,8 +141,9 @@ class Cluster(Kubectl):
 
     def __init__(self, job: dict[str, Any], result: str | None) -> None:
         self.namespace = "here"
+        self.run_name = "script"
         notes = {} if result is None else {RESULT: result}
-        self._there = {SERVERS: {"metadata": {"annotations": notes}}, "job/paceline-worker": job}
+        self._there = {self.servers: {"metadata": {"annotations": notes}}, self.workers: job}
         self.applied: list[tuple[tuple[str, ...], str | None]] = []
 
     def find(self, what: str) -> dict[str, Any] | None:
@@ -156,7 +166,7 @@ def test_a_finished_run_does_not_go_on_with_a_changed_script(
     deploying._check_same_script(cluster, Overlay(copy.deepcopy(before), Config()))
     if refused:
         with pytest.raises(
-            ConfigError, match=r"finished run of another script.*another NAMESPACE.*make teardown purge"
+            ConfigError, match=r"is finished, with another script.*another name \(RUN=\.\.\.\).*make teardown purge"
         ):
             deploying._check_same_script(cluster, Overlay(now, Config()))
     else:
@@ -170,6 +180,6 @@ def test_a_script_is_applied_without_the_note_that_takes_a_quarter_of_it():
 
     (by_server, own), (plain, rest) = cluster.applied
     assert "--server-side" in by_server
-    assert yaml.safe_load(own or "")["metadata"]["name"] == "paceline-script-a"
+    assert yaml.safe_load(own or "")["metadata"]["name"] == "script-paceline-script-a"
     assert "--server-side" not in plain
     assert [each["kind"] for each in yaml.safe_load_all(rest or "")] == ["ConfigMap", "Job"]

@@ -11,12 +11,12 @@ def lost(servers: Sequence[int]) -> DataError:
         index = servers[0]
         return DataError(
             f"Server {index} has no snapshot, though the run has trained: its part of the model is lost. Bring back its folder "
-            f"(on Kubernetes: the volume of the claim checkpoints-paceline-server-{index}), or start the run over with empty "
-            "folders (on Kubernetes: make teardown purge)."
+            f"(on Kubernetes: the volume of the claim checkpoints-RUN-paceline-server-{index}), or start the run over with "
+            "empty folders (on Kubernetes: make teardown purge)."
         )
     names = ", ".join(map(str, servers))
     return DataError(
         f"Servers {names} have no snapshots, though the run has trained: their parts of the model are lost. Bring back their "
-        "folders (on Kubernetes: the volumes of the claims checkpoints-paceline-server-N), or start the run over with empty "
-        "folders (on Kubernetes: make teardown purge)."
+        "folders (on Kubernetes: the volumes of the claims checkpoints-RUN-paceline-server-N), or start the run over with "
+        "empty folders (on Kubernetes: make teardown purge)."
     )
