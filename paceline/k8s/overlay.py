@@ -45,8 +45,8 @@ class Overlay(NamedTuple):
 
 
 def read_overlay(kubectl: Kubectl, name: str, script: Path | None = None, arguments: Sequence[str] = ()) -> Overlay:
-    """The overlay of that name in k8s/overlays, or in a folder, with this script instead of its script; as the run of
-    `kubectl`, otherwise under its own name. ConfigError lists what in it does not fit."""
+    """The overlay of that name in k8s/overlays, or in a folder, with this script instead of its script; all its parts are
+    called by the run of `kubectl`, otherwise by that of run.yaml. ConfigError lists what in it does not fit."""
     if kubectl.run_name:
         check_name(kubectl.run_name, "RUN")
     folder = Path(name) if (Path(name) / "kustomization.yaml").is_file() else OVERLAYS / name
@@ -57,12 +57,13 @@ def read_overlay(kubectl: Kubectl, name: str, script: Path | None = None, argume
     if script is not None or arguments:
         put_script(documents, folder, script, arguments)
     overlay = Overlay(documents, config_of(documents, folder))
-    if kubectl.run_name and kubectl.run_name != overlay.run and not list(_mistakes(overlay)):
-        documents = rename(documents, overlay.run, kubectl.run_name)
-        overlay = Overlay(documents, config_of(documents, folder))
     if wrong := list(_mistakes(overlay)):
         raise ConfigError(f"The overlay {folder} can't be deployed: " + " ".join(wrong))
-    return overlay
+    before, run = _label(overlay.find("StatefulSet", "server")), kubectl.run_name or overlay.run
+    if run in (before, ""):
+        return overlay
+    documents = rename(documents, before, run)
+    return Overlay(documents, config_of(documents, folder))
 
 
 def config_of(documents: Sequence[dict[str, Any]], folder: Path | str) -> Config:
@@ -99,12 +100,12 @@ def _mistakes(overlay: Overlay) -> list[str]:
         wrong.append("run.yaml has no 'run: NAME', by which a second deploy knows that it resumes.")
     else:
         check_name(config.run, "run.yaml has run")
-        name, label = servers["metadata"]["name"], servers["metadata"].get("labels", {}).get(RUN)
-        if name != f"{config.run}-paceline-server" or label != config.run:
-            wrong.append(
-                f"run.yaml has run: {config.run}, but kustomization.yaml calls the servers {name} and labels them {label}: set "
-                f"namePrefix: {config.run}- and the label {RUN}: {config.run}, with includeSelectors: true."
-            )
+    name, label = servers["metadata"]["name"], _label(servers)
+    if name != f"{label}-paceline-server" or servers["spec"]["selector"]["matchLabels"].get(RUN) != label:
+        wrong.append(
+            f"kustomization.yaml calls the servers {name} and labels them {label or 'with no run'}: give it namePrefix: NAME- "
+            f"and the label {RUN}: NAME with includeSelectors: true, where NAME is `run` of run.yaml."
+        )
     if servers["spec"]["replicas"] != config.server_processes:
         wanted = "make them equal" if config.servers else "set 1, which is the chief"
         wrong.append(
@@ -129,6 +130,11 @@ def _mistakes(overlay: Overlay) -> list[str]:
                     f"the image {container['image']} has no fixed tag: set newTag under images in kustomization.yaml."
                 )
     return wrong
+
+
+def _label(part: dict[str, Any] | None) -> str:
+    """The run that its labels name."""
+    return str((part or {}).get("metadata", {}).get("labels", {}).get(RUN, ""))
 
 
 def _containers(document: dict[str, Any]) -> list[dict[str, Any]]:

@@ -341,12 +341,19 @@ def overlay(
     servers = {
         "kind": "StatefulSet",
         "metadata": {"name": "demo-paceline-server", "labels": labels},
-        "spec": {"replicas": replicas, **containers},
+        "spec": {"replicas": replicas, "selector": {"matchLabels": labels}, **containers},
     }
     job = {"parallelism": parallelism, "completions": completions, **containers}
     labels = labels | {"app.kubernetes.io/component": "worker"}
     workers = {"kind": "Job", "metadata": {"name": "demo-paceline-worker", "labels": labels}, "spec": job}
     return Overlay([servers, workers], load(None, {"run": "demo", "workers": 2, "servers": 2, **settings}))
+
+
+def unnamed() -> Overlay:
+    """As a folder that was copied before parts had their run's name."""
+    found = overlay()
+    found.documents[0]["metadata"]["name"] = "paceline-server"
+    return found
 
 
 def test_an_overlay_that_fits_its_settings_has_no_mistakes():
@@ -362,10 +369,10 @@ def test_an_overlay_that_fits_its_settings_has_no_mistakes():
         (overlay(image="x/y:latest"), "x/y:latest has no fixed tag"),
         (overlay(image="host:5000/y"), "host:5000/y has no fixed tag"),
         (overlay(run=None), "'run: NAME'"),
-        (overlay(run="other"), "calls the servers demo-paceline-server and labels them demo: set namePrefix: other-"),
+        (unnamed(), "calls the servers paceline-server and labels them demo: give it namePrefix: NAME-"),
         (overlay(data={"source": "server"}), "the component data-server"),
     ],
-    ids=["replicas", "parallelism", "completions", "latest", "no-tag", "no-run", "other-name", "no-data-server"],
+    ids=["replicas", "parallelism", "completions", "latest", "no-tag", "no-run", "no-prefix", "no-data-server"],
 )
 def test_an_overlay_that_does_not_fit_its_settings_is_refused(found: Overlay, told_of: str):
     assert any(told_of in mistake for mistake in _mistakes(found))

@@ -2,6 +2,7 @@
 
 import json
 import shutil
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -101,6 +102,18 @@ def test_under_another_name_no_object_of_an_overlay_is_the_same(name: str, monke
     assert f'"{name}-paceline' not in json.dumps(rest)
     assert f'"{RUN}": "{name}"' not in json.dumps(rest)
     assert own.config == other.config.model_copy(update={"run": name})
+
+
+@NEEDS_KUBECTL
+def test_the_name_in_run_yaml_names_the_parts_where_no_other_is_asked_for(tmp_path: Path):
+    shutil.copytree(ROOT / "k8s", tmp_path / "k8s")
+    folder = tmp_path / "k8s/overlays/demo"
+    (folder / "run.yaml").write_text((folder / "run.yaml").read_text().replace("run: demo", "run: mine"))
+
+    found = read_overlay(Kubectl("here"), str(folder))
+
+    assert found.run == "mine"
+    assert all(one["metadata"]["name"].startswith("mine-paceline-") for one in found.documents)
 
 
 @NEEDS_KUBECTL

@@ -52,7 +52,7 @@ def test_kubectl_renders_an_overlay_with_the_patch_and_deploy_takes_it(tmp_path:
     overlay = read_overlay(Kubectl("paceline"), str(folder))
 
     assert (overlay.config.workers, overlay.config.servers, overlay.config.policy.name) == (6, 3, "asp")
-    server, worker = overlay.find("StatefulSet", "paceline-server"), overlay.find("Job", "paceline-worker")
+    server, worker = overlay.find("StatefulSet", "server"), overlay.find("Job", "worker")
     assert server is not None
     assert worker is not None
     assert (server["spec"]["replicas"], worker["spec"]["completions"]) == (3, 6)
