@@ -126,7 +126,7 @@ def figure(experiment: int, kind: str, letter: str) -> Recipe:
                 for name in rows
             ),
         ],
-        minutes=6,
+        minutes=9,
         seeds=4,
         same_runs_as=OWNER,
         lacks=missing_spark,

@@ -139,7 +139,7 @@ RECIPE = Recipe(
             "Four links carry what one did; the rest is the time in which a worker computes or uses its own link.",
         ),
     ],
-    minutes=30,
+    minutes=25,
     seeds=3,
     lacks=missing,
 )

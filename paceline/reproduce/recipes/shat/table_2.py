@@ -125,7 +125,7 @@ RECIPE = Recipe(
             for model in MODELS
         ),
     ],
-    minutes=10,
+    minutes=4,
     side_by_side=True,
     full=Full(shat_on_cifar.TRAINS.format("ResNet-50 and VGG-16"), shat_on_cifar.NEEDS, run_full),
 )

@@ -291,7 +291,7 @@ RECIPE = Recipe(
             for net in NETS
         ),
     ],
-    minutes=10,
+    minutes=12,
     side_by_side=True,
     version=2,
 )

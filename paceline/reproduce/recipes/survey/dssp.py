@@ -178,6 +178,6 @@ RECIPE = Recipe(
             for environment in ("mixed", "transient")
         ),
     ],
-    minutes=11,
+    minutes=7,
     side_by_side=True,
 )

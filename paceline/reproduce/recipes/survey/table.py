@@ -72,7 +72,7 @@ RECIPE = Recipe(
         *(above(kind, "bayes", name, ABOVE_BAYES) for name in ROWS for kind in ("tree", "lr")),
         above("tree", "lr", row(2, EXECUTORS[-1]), TREE_ABOVE),
     ],
-    minutes=6,
+    minutes=18,
     seeds=4,
     lacks=missing_spark,
 )
