@@ -106,8 +106,9 @@ def run_all(cells: Sequence[Cell], kept: Kept, out: Path, jobs: int) -> None:
         return
     _prepare()
     for task, workers, seed in sorted({(cell.task, cell.workers, cell.seed) for cell in missing}):
-        problem(task, workers, seed, out / "shards")  # which the processes then have
-    with ProcessPoolExecutor(jobs, multiprocessing.get_context("fork"), _prepare) as pool:
+        problem(task, workers, seed, out / "shards")  # its shards, which all processes read
+    # not by fork: torch computes no gradient in a process whose parent has computed one
+    with ProcessPoolExecutor(jobs, multiprocessing.get_context("forkserver"), _prepare) as pool:
         answers = pool.map(partial(run_cell, folder=out / "shards"), missing, chunksize=4)
         for number, (cell, found) in enumerate(zip(missing, answers, strict=True), 1):
             kept.add(cell, found)

@@ -553,17 +553,18 @@ class OneCluster(Kubectl):
     """A kubectl that finds what a run with the component `tls` has."""
 
     def __init__(self, address: str, keys: Path, env: list[str]) -> None:
+        self.run_name = "mine"
         self._address = address
         self._keys = keys
         self._env = env
 
     def get(self, *what: str) -> dict[str, Any]:
-        if what == ("statefulset/paceline-server",):
+        if what == ("statefulset/mine-paceline-server",):
             containers = [{"env": [{"name": name} for name in self._env]}]
             return {"spec": {"template": {"spec": {"containers": containers}}}}
-        if what == ("secret/paceline-token",):
+        if what == ("secret/mine-paceline-token",):
             return {"data": {"token": base64.b64encode(b"right").decode()}}
-        assert what == ("secret/paceline-tls",)
+        assert what == ("secret/mine-paceline-tls",)
         return {"data": {file.name: base64.b64encode(file.read_bytes()).decode() for file in self._keys.iterdir()}}
 
     @contextmanager

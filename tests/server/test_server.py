@@ -143,7 +143,7 @@ def test_a_server_that_comes_back_with_an_empty_folder_refuses_to_go_on(begin: B
 
     assert refusal.exit_code == 65
     assert f"Server {index} has no snapshot, though the run has trained" in str(refusal)
-    assert f"checkpoints-paceline-server-{index}" in str(refusal)
+    assert f"checkpoints-RUN-paceline-server-{index}" in str(refusal)
     assert cluster.servers[1 - index].refusal is None
 
 
