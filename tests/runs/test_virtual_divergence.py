@@ -191,7 +191,8 @@ def run_schedule(seed: int, policy: str, trouble: tuple[str, ...], optimizer: Op
     """One run that diverges once or more; AssertionError that names it where a promise breaks."""
     rng = random.Random(f"{seed} {policy} {trouble}")
     kind = rng.choice(["diverge", "diverge", "too fast"])
-    settings = {"heartbeat": rng.choice([0.2, 0.5]), "schedule": {"lr_scale": "none"}}
+    # a restarted chief waits as long for a worker that never beats, and meanwhile it does not go back
+    settings = {"heartbeat": rng.choice([0.2, 0.5]), "schedule": {"lr_scale": "none"}, "start_timeout": 60}
     divergence = {"rollbacks": rng.choice([1, 2, 3]), "factor": 0.5}
     cluster = chaotic(
         seed, policy, (kind, *trouble), optimizer, rounds=40, clocks=1024, divergence=divergence, **settings
