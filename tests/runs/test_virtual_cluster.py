@@ -62,7 +62,8 @@ LEAVING = {"crash", "replace", "silence", "leave"}
 SEEDS, OTHER_SEEDS = 8, 2
 """Schedules for each kind of trouble and each policy, of the first and of the others; 770 in all."""
 
-LOCK_STEP_SEEDS = range(30)
+LOCK_STEP_SEEDS = (*range(30), 762714)
+"""In the last one a server died again while two new workers began."""
 
 
 @pytest.mark.parametrize("happenings", HAPPENINGS, ids="+".join)

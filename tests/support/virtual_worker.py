@@ -279,6 +279,7 @@ class Worker:
         try:
             while True:
                 standing = yield from self._resume(server)
+                clock = max(clock, self.answered[server.index])
                 missing = [self.retained[server.index].get(each) for each in range(standing.clock + 1, clock + 1)]
                 if not missing:
                     return standing.clock

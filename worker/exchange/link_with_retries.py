@@ -353,13 +353,15 @@ class Link:
         return answer
 
     def _bring_to(self, clock: int, turn: int) -> int:
-        """Sends again what the slice lacks up to this clock; returns the slice's own. Behind where that is not retained."""
+        """Sends again what the slice lacks up to this clock, and up to where the worker has gone on since; returns the slice's
+        own. Behind where that is not retained."""
         with self._catching_up:
             pauses = backoff()
             while True:
                 self._check_turn(turn)
                 try:
                     found = int(self.resume().clock)
+                    clock = max(clock, self.answered)  # see `start_after`, which sets this before it looks at `counted`
                     with self._keeping:
                         missing = self.retained.since(found, clock)
                     if missing is None:

@@ -46,7 +46,7 @@ class Script(Transport):
 
     def __init__(self) -> None:
         self.pushes: deque[Act] = deque()
-        self.standings: deque[Exception | pb.ResumeReply] = deque()
+        self.standings: deque[Exception | pb.ResumeReply | Callable[[], pb.ResumeReply]] = deque()
         self.pulls: deque[Act] = deque()
         self.firsts: deque[Exception | pb.InitialiseReply] = deque()
         self.sent: list[tuple[pb.PushHead, bytes]] = []
@@ -346,6 +346,23 @@ def test_a_worker_that_begins_notices_a_server_that_died_since_it_was_asked() ->
 
     with pytest.raises(Behind, match="Server 0 has come back with clock 0 of worker-0, not 2"):
         line.link.start_after(2)
+
+
+def test_a_worker_that_begins_while_a_server_is_asked_again_notices_that_it_has_died() -> None:
+    """Otherwise it would wait for weights that lack its own push, forever."""
+    line = Line(retain=1000)
+
+    def began() -> pb.ResumeReply:
+        line.link.start_after(2)
+        return standing(0, term=2)
+
+    line.server.standings += [standing(2), began]
+    line.link.attach(1)
+
+    with pytest.raises(
+        Behind, match="Server 0 has come back with clock 0 of worker-0, which has its answers up to clock 2"
+    ):
+        line.link.catch_up()
 
 
 def test_an_exchange_that_was_abandoned_touches_no_weights() -> None:
