@@ -128,7 +128,7 @@ teardown: $(VENV)/.cli ## delete all its parts but the volumes
 	$(BIN)/paceline k8s teardown $(OF_RUN) -n $(NAMESPACE)
 
 purge: $(VENV)/.cli ## delete its volumes and token too, but not what put-data has brought (DATA=yes: that, too)
-	$(BIN)/paceline k8s purge $(OF_RUN) $(if $(DATA),--data) -n $(NAMESPACE)
+	$(BIN)/paceline k8s purge $(OF_RUN) $(if $(filter yes,$(DATA)),--data) -n $(NAMESPACE)
 
 e2e: $(VENV)/.cli ## runs on a real cluster (KUBECONFIG=) that has the images; E2E_DIGITS=1 where it pulls that with torch
 	E2E_DIGITS=$(E2E_DIGITS) REGISTRY=$(REGISTRY) TAG=$(TAG) $(BIN)/python -m pytest e2e -x -s --timeout=900

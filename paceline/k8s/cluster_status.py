@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 from paceline.core.errors import PacelineError
 from paceline.core.run.best_model import result
 from paceline.k8s.findings import Finding, Seen, condition, findings
-from paceline.k8s.kubectl import COMPONENT, GRPC, PARTS, RUN, Kubectl
+from paceline.k8s.kubectl import COMPONENT, DATA, GRPC, Kubectl
 from paceline.rpc.auth import Credentials
 from paceline.v1.run_service_pb2 import StatusReply
 from paceline.variables import TLS
@@ -65,15 +65,17 @@ class State(NamedTuple):
 
 
 def look(kubectl: Kubectl) -> State:
-    """What the cluster has of the run now, and of the input data, which is of no run."""
+    """What the cluster has of the run now, and of the input data that it mounts, which is of no run."""
     found = kubectl.items("statefulsets,deployments,jobs,pods,persistentvolumeclaims")
-    if kubectl.run_name:
-        found += kubectl.items("persistentvolumeclaims", f"{PARTS},!{RUN}")
+    claims = {_claim(volume) for item in found if item["kind"] == "Pod" for volume in item["spec"].get("volumes", [])}
+    if kubectl.run_name and DATA in claims and (data := kubectl.find(f"persistentvolumeclaim/{DATA}")):
+        found.append(data)
     kinds: dict[str, list[dict[str, Any]]] = {}
     for item in found:
         kinds.setdefault(item["kind"], []).append(item)
     pods, jobs = kinds.get("Pod", []), kinds.get("Job", [])
-    events = [event for event in kubectl.items("events", selector="") if _is_recent(event)]
+    recent = [event for event in kubectl.items("events", selector="") if _is_recent(event)]
+    events = [event for event in recent if _may_concern(kubectl, event)]
     seen = Seen(pods, kinds.get("PersistentVolumeClaim", []), jobs, events)
     troubles = findings(seen, lambda pod, previous: kubectl.logs(pod, previous=previous) or kubectl.logs(pod))
     servers = next(iter(kinds.get("StatefulSet", [])), None)
@@ -139,6 +141,18 @@ def end_of(kubectl: Kubectl) -> str:
 def _is_recent(event: dict[str, Any]) -> bool:
     last = event.get("lastTimestamp") or event.get("eventTime") or event["metadata"]["creationTimestamp"]
     return (datetime.now(UTC) - datetime.fromisoformat(last)).total_seconds() < RECENT
+
+
+def _may_concern(kubectl: Kubectl, event: dict[str, Any]) -> bool:
+    """Whether it is about the run that is meant, or about no run's part."""
+    name = str(event["involvedObject"].get("name", "")).removeprefix("checkpoints-")
+    is_part = "-paceline-" in name
+    return not kubectl.run_name or not is_part or name.startswith(kubectl.part(""))
+
+
+def _claim(volume: dict[str, Any]) -> str:
+    """The claim that a pod's volume is; empty where it is something else."""
+    return str(volume.get("persistentVolumeClaim", {}).get("claimName", ""))
 
 
 def _is_rolled_out(one: dict[str, Any]) -> bool:

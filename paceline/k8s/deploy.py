@@ -13,7 +13,7 @@ import yaml
 from paceline.core.errors import ConfigError, PacelineError, ServersGone, UsageError
 from paceline.k8s.cluster_status import RESULT, State, look
 from paceline.k8s.findings import Finding, condition, told
-from paceline.k8s.kubectl import PARTS, RUN, Kubectl, NotThere
+from paceline.k8s.kubectl import DATA, PARTS, RUN, Kubectl, NotThere
 from paceline.k8s.overlay import Overlay, config_of, read_overlay
 from paceline.k8s.script import is_script, script_of
 from paceline.rpc.agreed_settings import agreed_settings
@@ -125,7 +125,7 @@ def wait_until(
             return
         patience.check(state, now)
         if now - start > seconds:
-            raise Trouble.of(state.troubles or [_slow(state, seconds)])
+            raise Trouble.of(state.troubles or [_slow(kubectl, state, seconds)])
         time.sleep(PAUSE)
 
 
@@ -179,26 +179,24 @@ def purge(kubectl: Kubectl, say: Say) -> None:
         raise UsageError(
             f"Parts of run {kubectl.run_name} still exist; delete them first: make teardown RUN={kubectl.run_name}."
         )
-    _delete_claims(kubectl, say, kubectl.selector)
     with suppress(NotThere):
         kubectl.run("delete", f"secret/{kubectl.part('token')}")
         say(f"deleted the token of run {kubectl.run_name}")
+    claims = (claim["metadata"]["name"] for claim in kubectl.items("persistentvolumeclaims"))
+    for claim in sorted(name for name in claims if name != DATA):
+        _delete(kubectl, say, f"persistentvolumeclaim/{claim}")
+        say(f"deleted volume {claim}")
 
 
 def purge_data(kubectl: Kubectl, say: Say) -> None:
     """Deletes the claim of the input data, which all runs of the namespace read. UsageError while pods of any run exist."""
-    if pods := kubectl.items("pods", PARTS):
-        runs = sorted({pod["metadata"]["labels"].get(RUN, "") for pod in pods} - {""})
+    if pods := kubectl.items("pods", f"{PARTS},{RUN}"):
+        runs = sorted({pod["metadata"]["labels"][RUN] for pod in pods})
         raise UsageError(
             f"Runs that may read the input data still exist ({', '.join(runs)}): make teardown RUN=... first."
         )
-    _delete_claims(kubectl, say, f"{PARTS},!{RUN}")
-
-
-def _delete_claims(kubectl: Kubectl, say: Say, selector: str) -> None:
-    for claim in sorted(claim["metadata"]["name"] for claim in kubectl.items("persistentvolumeclaims", selector)):
-        _delete(kubectl, say, f"persistentvolumeclaim/{claim}")
-        say(f"deleted volume {claim}")
+    _delete(kubectl, say, f"persistentvolumeclaim/{DATA}")
+    say(f"volume {DATA} is deleted")
 
 
 def _delete(kubectl: Kubectl, say: Say, *what: str) -> None:
@@ -262,15 +260,31 @@ def _check_same_settings(kubectl: Kubectl, overlay: Overlay) -> None:
     volumes = servers["spec"]["template"]["spec"]["volumes"]
     name = next(volume["configMap"]["name"] for volume in volumes if volume["name"] == "config")
     there = kubectl.find(f"configmap/{name}")
-    if there is None:
+    before = _settings_of(there, overlay) if there is not None else None
+    if before is None:
         return
-    before, now = agreed_settings(config_of([there], "the cluster's")), agreed_settings(overlay.config)
+    now = agreed_settings(overlay.config)
     if differing := sorted(set(before) ^ set(now)):
         raise ConfigError(
             f"Run {overlay.run} in namespace {kubectl.namespace} has other settings: {'; '.join(differing)} (before and now). "
             f"Set them back, choose another name (RUN=...), or start over: make teardown purge RUN={overlay.run}. "
             "`paceline set` changes the policy of a run."
         )
+
+
+def _settings_of(there: dict[str, Any], overlay: Overlay) -> list[str] | None:
+    """What the settings in the cluster agree on; None where this release can't read them. The user's own files are those of
+    the overlay: nothing that is in the cluster is run here."""
+    own = {}
+    for document in overlay.documents:
+        if document["kind"] == "ConfigMap" and "run.yaml" in document.get("data", {}):
+            own = document["data"]
+    try:
+        return agreed_settings(
+            config_of([{"kind": "ConfigMap", "data": own | {"run.yaml": there["data"]["run.yaml"]}}], "")
+        )
+    except (ConfigError, KeyError):
+        return None
 
 
 def _check_same_script(kubectl: Kubectl, overlay: Overlay) -> None:
@@ -321,10 +335,10 @@ def _can_apply(kubectl: Kubectl, document: dict[str, Any]) -> bool:
     return True
 
 
-def _slow(state: State, seconds: float) -> Finding:
+def _slow(kubectl: Kubectl, state: State, seconds: float) -> Finding:
     return Finding(
         "run",
         f"its parts did not all run within {seconds:.0f} s: {state.line()}.",
-        "See: paceline doctor RUN -n NAMESPACE.",
+        f"See: paceline doctor {kubectl.run_name} -n {kubectl.namespace}.",
         exit_code=75,
     )

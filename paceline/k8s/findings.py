@@ -109,7 +109,7 @@ def _claims(seen: Seen) -> Iterable[Finding]:
                     f"claim/{name}",
                     f"no volume can be had: {_short(event['message'])}.",
                     "Set a storage class that the cluster has (kubectl get storageclass), and an access mode that it offers; "
-                    "claims can't be changed: `make purge` deletes this one.",
+                    "claims can't be changed: `make purge` deletes those of a run, with DATA=yes that of the input data too.",
                 )
 
 

@@ -14,6 +14,8 @@ PARTS = "app.kubernetes.io/part-of=paceline"
 COMPONENT, RUN = "app.kubernetes.io/component", "app.kubernetes.io/instance"
 """Labels of a part: what it is, and the run that it is of."""
 GRPC = 50051
+DATA = "paceline-data"
+"""The claim of the input data, which all runs of a namespace read."""
 _GONE = (
     "connection refused",
     "no such host",

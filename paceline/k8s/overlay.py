@@ -60,7 +60,7 @@ def read_overlay(kubectl: Kubectl, name: str, script: Path | None = None, argume
     if wrong := list(_mistakes(overlay)):
         raise ConfigError(f"The overlay {folder} can't be deployed: " + " ".join(wrong))
     before, run = _label(overlay.find("StatefulSet", "server")), kubectl.run_name or overlay.run
-    if run in (before, ""):
+    if before == run == overlay.run:
         return overlay
     documents = rename(documents, before, run)
     return Overlay(documents, config_of(documents, folder))

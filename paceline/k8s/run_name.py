@@ -53,10 +53,12 @@ def the_run(kubectl: Kubectl, name: str = "", is_needed: bool = False) -> Kubect
 
 def rename(documents: list[Document], before: str, name: str) -> list[Document]:
     """The documents of an overlay as those of another run. `before`: the overlay's own name of its run."""
-    front, new = f"{before}-paceline-", f"{name}-paceline-"
+    front, new = f"{before}-", f"{name}-"
+    own = {one["metadata"]["name"] for one in documents if one["metadata"]["name"].startswith(front)}
 
     def renamed(value: str) -> str:
-        return new + value.removeprefix(front) if value.startswith(front) else value
+        is_own = value in own or value.startswith(f"{front}paceline-")  # Secrets are no documents
+        return new + value.removeprefix(front) if is_own else value
 
     found = []
     for document in documents:

@@ -14,12 +14,10 @@ from paceline.core.errors import DataError, DiskError, PacelineError, ServersGon
 from paceline.k8s.cluster_status import look
 from paceline.k8s.deploy import EVERY, Say, make_namespace
 from paceline.k8s.findings import told
-from paceline.k8s.kubectl import PARTS, RUN, Kubectl
+from paceline.k8s.kubectl import DATA, PARTS, RUN, Kubectl
 
 HELPER, LIFE = "paceline-files", 6 * 3600
 """Names of such pods begin with this; one that is left behind ends after this many seconds."""
-DATA = "paceline-data"
-"""The claim of the input data, which all runs of a namespace read."""
 _IMAGE = "localhost/paceline-server:0.1.0"
 
 

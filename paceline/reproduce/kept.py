@@ -51,13 +51,12 @@ class Kept:
             if gpus := visible_gpus(os.environ, DEVICES):
                 self.about["gpus"] = len(gpus)
             self._file.parent.mkdir(parents=True, exist_ok=True)
-            self._file.write_text(json.dumps(self.about) + "\n")
+            self._size = self._file.write_text(json.dumps(self.about) + "\n")
         line = {"row": key[0], "seed": key[1], "seconds": round(seconds, 3), "figures": figures}
         with self._file.open("a") as file:
-            file.write(json.dumps(line) + "\n")
+            self._size += file.write(json.dumps(line) + "\n")
             file.flush()
             os.fsync(file.fileno())
-            self._size = os.fstat(file.fileno()).st_size
         self._take(line)
 
     def _read(self) -> None:

@@ -645,7 +645,7 @@ def test_all_that_is_mounted_exists_and_nothing_else_is_named(everything):
                 assert volume["secret"] == {"secretName": secret, "defaultMode": 0o440}
                 assert f"create secret generic demo-paceline-{volume['name']}" in PAGES
         assert ("token" in volumes) is (part != "sharder" or each["kind"] == "Deployment")
-    assert used - {DATA} == claims, "the input data is of no run: k8s/data"
+    assert used - {DATA} == claims, "the input data is of no run"
 
 
 @pytest.mark.parametrize("case", EVERYTHING, ids="+".join)

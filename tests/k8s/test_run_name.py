@@ -9,9 +9,10 @@ import pytest
 
 from paceline.core.errors import ConfigError, UsageError
 from paceline.k8s import deploy as deploying
+from paceline.k8s.cluster_status import _may_concern
 from paceline.k8s.kubectl import Kubectl
 from paceline.k8s.overlay import Overlay, config_of, read_overlay
-from paceline.k8s.run_name import LONGEST, check_name, the_run
+from paceline.k8s.run_name import LONGEST, check_name, rename, the_run
 from tests.support.tree import ROOT
 
 RUN = "app.kubernetes.io/instance"
@@ -117,6 +118,44 @@ def test_the_name_in_run_yaml_names_the_parts_where_no_other_is_asked_for(tmp_pa
 
 
 @NEEDS_KUBECTL
+def test_a_name_that_is_asked_for_wins_over_that_in_run_yaml(tmp_path: Path):
+    shutil.copytree(ROOT / "k8s", tmp_path / "k8s")
+    folder = tmp_path / "k8s/overlays/demo"
+    (folder / "run.yaml").write_text((folder / "run.yaml").read_text().replace("run: demo", "run: mine"))
+
+    found = read_overlay(Kubectl("here", "demo"), str(folder))
+
+    assert found.run == "demo"
+    assert all(one["metadata"]["name"].startswith("demo-paceline-") for one in found.documents)
+
+
+def test_what_users_add_to_an_overlay_gets_the_name_too():
+    added = {"kind": "Service", "metadata": {"name": "demo-mine"}, "spec": {"told": ["demo-mine", "demo-other"]}}
+
+    (found,) = rename([added], "demo", "b")
+
+    assert found == {"kind": "Service", "metadata": {"name": "b-mine"}, "spec": {"told": ["b-mine", "demo-other"]}}
+
+
+@pytest.mark.parametrize(
+    ("run", "name", "concerns"),
+    [
+        ("demo", "demo-paceline-worker", True),
+        ("demo", "checkpoints-demo-paceline-server-0", True),
+        ("demo", "my-demo-paceline-worker", False),
+        ("demo", "b-paceline-worker", False),
+        ("demo", "paceline-data", True),
+        ("", "b-paceline-worker", True),
+    ],
+)
+def test_events_of_another_run_are_not_this_ones(run: str, name: str, concerns: bool):
+    namespace = Namespace()
+    namespace.run_name = run
+
+    assert _may_concern(namespace, {"involvedObject": {"name": name}}) is concerns
+
+
+@NEEDS_KUBECTL
 def test_a_wrong_name_is_told_before_the_overlay_is_changed(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.chdir(ROOT)
 
@@ -129,8 +168,8 @@ def test_purge_deletes_the_runs_own_volumes_and_token_and_no_input_data():
 
     deploying.purge(namespace.of_run("a"), said.append)
 
-    assert namespace.deleted == ["persistentvolumeclaim/a-paceline-models", "secret/a-paceline-token"]
-    assert said == ["deleted volume a-paceline-models", "deleted the token of run a"]
+    assert namespace.deleted == ["secret/a-paceline-token", "persistentvolumeclaim/a-paceline-models"]
+    assert said == ["deleted the token of run a", "deleted volume a-paceline-models"]
 
 
 def test_input_data_is_deleted_where_that_is_asked_for_and_no_run_reads_it():
