@@ -31,9 +31,8 @@ def run(kubectl: Kubectl, name: str, say: Say, script: Path | None = None, argum
     found = follow(kubectl, say)
     state = _let_end(kubectl, say)
     stop_servers(kubectl, found)
-    say(
-        f"the servers are scaled to zero; the model is on the volume {kubectl.part('models')}: make fetch-model RUN={kubectl.run_name}"
-    )
+    volume, fetch = kubectl.part("models"), f"make fetch-model RUN={kubectl.run_name}"
+    say(f"the servers are scaled to zero; the model is on the volume {volume}: {fetch}")
     say(found)
     return 0 if state is not None and state.finished("evaluator") else PacelineError.exit_code
 
