@@ -349,7 +349,7 @@ def test_a_worker_that_begins_notices_a_server_that_died_since_it_was_asked() ->
 
 
 def test_a_worker_that_begins_while_a_server_is_asked_again_notices_that_it_has_died() -> None:
-    """Otherwise it would wait for weights that lack its own push, forever."""
+    """Otherwise it would wait forever for weights without its own push."""
     line = Line(retain=1000)
 
     def began() -> pb.ResumeReply:
