@@ -14,7 +14,7 @@ from paceline.core.errors import ConfigError, PacelineError, ServersGone, UsageE
 from paceline.k8s.cluster_status import RESULT, State, look
 from paceline.k8s.findings import Finding, condition, told
 from paceline.k8s.kubectl import DATA, PARTS, RUN, Kubectl, NotThere
-from paceline.k8s.overlay import Overlay, config_of, read_overlay
+from paceline.k8s.overlay import Overlay, config_of, read_overlay, settings_files
 from paceline.k8s.script import is_script, script_of
 from paceline.rpc.agreed_settings import agreed_settings
 
@@ -275,14 +275,9 @@ def _check_same_settings(kubectl: Kubectl, overlay: Overlay) -> None:
 def _settings_of(there: dict[str, Any], overlay: Overlay) -> list[str] | None:
     """What the settings in the cluster agree on; None where this release can't read them. The user's own files are those of
     the overlay: nothing that is in the cluster is run here."""
-    own = {}
-    for document in overlay.documents:
-        if document["kind"] == "ConfigMap" and "run.yaml" in document.get("data", {}):
-            own = document["data"]
     try:
-        return agreed_settings(
-            config_of([{"kind": "ConfigMap", "data": own | {"run.yaml": there["data"]["run.yaml"]}}], "")
-        )
+        files = settings_files(overlay.documents) | {"run.yaml": there["data"]["run.yaml"]}
+        return agreed_settings(config_of([{"kind": "ConfigMap", "data": files}], ""))
     except (ConfigError, KeyError):
         return None
 

@@ -39,10 +39,6 @@ class Overlay(NamedTuple):
                 return found
         return None
 
-    @property
-    def text(self) -> str:
-        return yaml.safe_dump_all(self.documents, sort_keys=False)
-
 
 def read_overlay(kubectl: Kubectl, name: str, script: Path | None = None, arguments: Sequence[str] = ()) -> Overlay:
     """The overlay of that name in k8s/overlays, or in a folder, with this script instead of its script; all its parts are
@@ -68,19 +64,27 @@ def read_overlay(kubectl: Kubectl, name: str, script: Path | None = None, argume
 
 def config_of(documents: Sequence[dict[str, Any]], folder: Path | str) -> Config:
     """The settings in the overlay's ConfigMap."""
+    files = settings_files(documents)
+    if not files:
+        raise ConfigError(f"The overlay {folder} has no ConfigMap with a run.yaml. Copy one of k8s/overlays.")
+    with tempfile.TemporaryDirectory() as place:
+        for name, content in files.items():
+            if not _KEY.fullmatch(name) or name in (".", ".."):
+                raise ConfigError(
+                    f"The overlay {folder} has a ConfigMap with the key {name!r}; Kubernetes takes only "
+                    "letters, digits, '-', '_' and '.'. Rename the file."
+                )
+            if name == "run.yaml" or name.endswith(".py"):
+                (Path(place) / name).write_text(content)
+        return _read(Path(place) / "run.yaml")
+
+
+def settings_files(documents: Sequence[dict[str, Any]]) -> dict[str, str]:
+    """run.yaml and what lies next to it in its ConfigMap, as policies of users do; nothing where there is none."""
     for found in documents:
         if found["kind"] == "ConfigMap" and "run.yaml" in found.get("data", {}):
-            with tempfile.TemporaryDirectory() as place:
-                for name, content in found["data"].items():  # policies and the like of users lie next to run.yaml
-                    if not _KEY.fullmatch(name) or name in (".", ".."):
-                        raise ConfigError(
-                            f"The overlay {folder} has a ConfigMap with the key {name!r}; Kubernetes takes only "
-                            "letters, digits, '-', '_' and '.'. Rename the file."
-                        )
-                    if name == "run.yaml" or name.endswith(".py"):
-                        (Path(place) / name).write_text(content)
-                return _read(Path(place) / "run.yaml")
-    raise ConfigError(f"The overlay {folder} has no ConfigMap with a run.yaml. Copy one of k8s/overlays.")
+            return dict(found["data"])
+    return {}
 
 
 def _read(path: Path) -> Config:

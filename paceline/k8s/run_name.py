@@ -1,7 +1,6 @@
 """The name of a run in a namespace: every part has it in front and as a label."""
 
 import re
-from collections.abc import Callable
 from typing import Any
 
 import yaml
@@ -56,41 +55,25 @@ def rename(documents: list[Document], before: str, name: str) -> list[Document]:
     front, new = f"{before}-", f"{name}-"
     own = {one["metadata"]["name"] for one in documents if one["metadata"]["name"].startswith(front)}
 
-    def renamed(value: str) -> str:
-        is_own = value in own or value.startswith(f"{front}paceline-")  # Secrets are no documents
+    def renamed(value: Any) -> Any:
+        """With the names of parts, and the label of the run, wherever they stand; keys stay."""
+        if isinstance(value, dict):
+            return {key: name if (key, one) == (RUN, before) else renamed(one) for key, one in value.items()}
+        if isinstance(value, list):
+            return [renamed(one) for one in value]
+        # Secrets are no documents
+        is_own = isinstance(value, str) and (value in own or value.startswith(f"{front}paceline-"))
         return new + value.removeprefix(front) if is_own else value
 
-    found = []
-    for document in documents:
-        data = document.get("data") if document["kind"] == "ConfigMap" else None
-        document = _each(document, renamed)
-        if data is not None:
-            document["data"] = _with_name(data, name)
-        found.append(_labelled(document, before, name))
-    return found
+    return [renamed(one) | _files(one, name) for one in documents]
 
 
-def _with_name(data: dict[str, str], name: str) -> dict[str, str]:
-    """A ConfigMap's files, with the run's name in its settings."""
+def _files(document: Document, name: str) -> Document:
+    """The data of a ConfigMap as they are, but for the run's name in its settings; nothing of other objects."""
+    if document["kind"] != "ConfigMap":
+        return {}
+    data = document.get("data", {})
     run = yaml.safe_load(data["run.yaml"]) if "run.yaml" in data else None
-    return (
-        {**data, "run.yaml": yaml.safe_dump({**run, "run": name}, sort_keys=False)} if isinstance(run, dict) else data
-    )
-
-
-def _each(value: Any, change: Callable[[str], str]) -> Any:
-    """With all of its texts changed, but no keys."""
-    if isinstance(value, dict):
-        return {key: _each(one, change) for key, one in value.items()}
-    if isinstance(value, list):
-        return [_each(one, change) for one in value]
-    return change(value) if isinstance(value, str) else value
-
-
-def _labelled(value: Any, before: str, name: str) -> Any:
-    """With the label of the run, wherever it is given or asked for."""
-    if isinstance(value, dict):
-        return {
-            key: name if (key, one) == (RUN, before) else _labelled(one, before, name) for key, one in value.items()
-        }
-    return [_labelled(one, before, name) for one in value] if isinstance(value, list) else value
+    if isinstance(run, dict):
+        data = {**data, "run.yaml": yaml.safe_dump({**run, "run": name}, sort_keys=False)}
+    return {"data": data}

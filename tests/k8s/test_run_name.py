@@ -20,7 +20,7 @@ NEEDS_KUBECTL = pytest.mark.skipif(shutil.which("kubectl") is None, reason="ther
 
 
 class Namespace(Kubectl):
-    """Has parts of these runs, and of no run the input data."""
+    """Has parts of these runs."""
 
     def __init__(self, *runs: str, pods: int = 0) -> None:
         self.namespace = "team-a"
@@ -38,8 +38,6 @@ class Namespace(Kubectl):
         if kinds == "pods":
             return [{"metadata": {"labels": {RUN: run}}} for run in self._runs for _ in range(self._pods)]
         claims = [{"metadata": {"name": f"{run}-paceline-models", "labels": {RUN: run}}} for run in self._runs]
-        if labels.endswith(f"!{RUN}"):
-            return [{"metadata": {"name": "paceline-data", "labels": {}}}]
         return [
             one for one in claims if f"{RUN}=" not in labels or labels.endswith(f"={one['metadata']['labels'][RUN]}")
         ]
@@ -185,7 +183,8 @@ class Deployed(Kubectl):
     """Has the run demo with these settings and this many servers that have been ready."""
 
     def __init__(self, settings: str, ready: int = 2, replicas: int = 2) -> None:
-        self.namespace, self.run_name = "team-a", "demo"
+        self.namespace = "team-a"
+        self.run_name = "demo"
         volumes = [{"name": "config", "configMap": {"name": "demo-paceline-config-x"}}]
         servers = {
             "spec": {"replicas": replicas, "template": {"spec": {"volumes": volumes}}},
