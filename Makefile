@@ -25,9 +25,11 @@ ARGS      ?=
 OWN_SCRIPT = $(if $(SCRIPT),--script $(SCRIPT)) $(if $(ARGS),-- $(ARGS))
 OF_RUN     = $(if $(RUN),--run $(RUN))
 OUT       ?= models
+RELEASE   ?= release
 E2E_DIGITS ?=
 # Images (docs/run/images.md): the program that builds them, what they are called, what they stand on, and more flags for the build
 ENGINE ?=
+FOUND_ENGINE = $(or $(ENGINE),$(shell for found in docker podman buildah; do $$found info >/dev/null 2>&1 && echo $$found && break; done))
 REGISTRY ?= localhost
 TAG    ?= 0.1.0
 IMAGES ?= server worker-slim sharder worker
@@ -37,8 +39,8 @@ BUILD_FLAGS ?=
 comma  := ,
 
 .DEFAULT_GOAL := help
-.PHONY: help setup spark demo test mutants schedules chaos check docs-blocks bench experiments protos pages docs docs-serve docs-pictures lock images clean \
-  deploy run status logs dashboard scale put-data fetch-model doctor teardown purge e2e
+.PHONY: help setup spark demo test mutants schedules chaos check docs-blocks bench experiments protos pages docs docs-serve docs-pictures lock images release clean \
+  deploy run status logs dashboard scale key put-data fetch-model doctor teardown purge e2e
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -115,6 +117,9 @@ dashboard: ## Grafana of the overlay `monitoring` at http://localhost:3000, unti
 scale: $(VENV)/.cli ## another number of workers while it trains (WORKERS=)
 	$(BIN)/paceline k8s scale -w $(WORKERS) $(OF_RUN) -n $(NAMESPACE)
 
+key: $(VENV)/.cli ## write a key for workers outside the cluster (FILE=, ADDRESS=: of a node)
+	$(BIN)/paceline k8s key $(if $(FILE),--out $(FILE)) $(if $(ADDRESS),--address $(ADDRESS)) $(OF_RUN) -n $(NAMESPACE)
+
 put-data: $(VENV)/.cli ## copy a file or folder to the volume that its sharder reads (DATA=)
 	$(BIN)/paceline k8s put-data $(DATA) --image $(REGISTRY)/paceline-server:$(TAG) $(if $(SIZE),--size $(SIZE)) -n $(NAMESPACE)
 
@@ -177,20 +182,20 @@ IMAGE_LOCK = $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --g
 
 lock: setup ## the lock files anew, from pyproject.toml
 	$(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header \
-	  --extra sharder --extra dev --extra tensorboard -o requirements.lock pyproject.toml
+	  --extra sharder --extra object-store --extra dev --extra tensorboard -o requirements.lock pyproject.toml
 	echo pyspark | $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header \
 	  -o requirements-spark.lock -
 	printf 'mkdocstrings-python\nzensical\n' | $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes \
 	  --no-emit-index-url --no-header -c requirements.lock -o requirements-docs.lock -
 	$(IMAGE_LOCK) -o docker/server.lock pyproject.toml
-	$(IMAGE_LOCK) --extra sparse -o docker/worker-slim.lock pyproject.toml
-	$(IMAGE_LOCK) --extra sharder -o docker/sharder.lock pyproject.toml
-	echo "$(TORCH)" | $(IMAGE_LOCK) -o docker/worker.lock pyproject.toml -
+	$(IMAGE_LOCK) --extra object-store -o docker/object-store.lock pyproject.toml
+	$(IMAGE_LOCK) --extra sparse --extra object-store -o docker/worker-slim.lock pyproject.toml
+	$(IMAGE_LOCK) --extra sharder --extra object-store -o docker/sharder.lock pyproject.toml
+	echo "$(TORCH)" | $(IMAGE_LOCK) --extra object-store -o docker/worker.lock pyproject.toml -
 	echo setuptools | $(IMAGE_LOCK) -o docker/build.lock -
 
 images: ## container images, built by docker, podman or buildah (IMAGES= REGISTRY= TAG= BASE_IMAGE= TORCH_INDEX= PIP_CONF=)
-	@set -e; engine="$(ENGINE)"; \
-	for found in docker podman buildah; do test -n "$$engine" || ! $$found info >/dev/null 2>&1 || engine=$$found; done; \
+	@set -e; engine="$(FOUND_ENGINE)"; \
 	test -n "$$engine" || { echo "No docker, podman or buildah answers. Install one, or start Docker's daemon." >&2; exit 69; }; \
 	for image in $(IMAGES); do \
 	  echo "$$engine builds $(REGISTRY)/paceline-$$image:$(TAG)"; \
@@ -201,6 +206,9 @@ images: ## container images, built by docker, podman or buildah (IMAGES= REGISTR
 	    $(patsubst %,--secret=id=pip.conf$(comma)src=%,$(PIP_CONF)) $(BUILD_FLAGS) .; \
 	done; \
 	$$engine images | grep -E "REPOSITORY|$(REGISTRY)/paceline-.* $(TAG) "
+
+release: setup images ## packages, images by digest, manifests, a Helm chart and bills of materials, in RELEASE=release (REGISTRY= TAG=)
+	$(BIN)/python -m tools.release --engine "$(FOUND_ENGINE)" --registry $(REGISTRY) --tag $(TAG) --out $(RELEASE)
 
 clean: ## forget the virtual environment and the runs
 	rm -rf $(VENV) runs searches

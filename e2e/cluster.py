@@ -1,5 +1,6 @@
 """What several tests on a cluster share."""
 
+import json
 import os
 import subprocess
 import sys
@@ -15,9 +16,24 @@ from paceline.data.rcv1_like import write_lyrl2004
 from paceline.k8s.cluster_status import chief_of
 from paceline.k8s.kubectl import Kubectl
 from paceline.v1.run_service_pb2 import StatusReply
+from tools.authority import Authority
 
 REPOSITORY = Path(__file__).parents[1]
 REGISTRY, TAG = os.environ.get("REGISTRY", "localhost"), os.environ.get("TAG", "0.1.0")
+AGAIN = f"{TAG}-again"
+"""The same image of workers under another name, to which a run is changed."""
+ACCURACY = {"svm": 0.88, "digits": 0.90}
+SLOW_SVM: dict[str, Any] = {
+    "data": {"path": "/data/rcv1", "source": "server", "validation": 0.0},
+    "workers": 2,
+    "epochs": 60,
+    "optimizer": {"name": "sgd", "lr": 0.02, "momentum": 0.0, "weight_decay": 0.0},
+    "svm": {"stop": "own"},
+    "slow": {"all": "2x"},
+    "nominal_step": 0.02,
+    "checkpoint": {"every": "2s"},
+}
+"""Settings of a run that has pauses of 30 s in all, so that it still trains on a fast machine while a test looks at it."""
 
 
 def paceline(*arguments: str, seconds: float = 600) -> subprocess.CompletedProcess[str]:
@@ -47,14 +63,16 @@ def overlay(
     worker: str = "",
     last: Sequence[str] = (),
     own: Mapping[str, str] | None = None,
+    without: Sequence[str] = (),
 ) -> str:
     """A copy of one of k8s/overlays with other settings, and with more components before its own and after them (`last`),
-    as a user makes one; `worker`: another image for workers and evaluator; `own`: files next to run.yaml, in its ConfigMap."""
+    as a user makes one; `worker`: another image for workers and evaluator; `own`: files next to run.yaml, in its ConfigMap;
+    `without`: which of its components it does not get."""
     folder.mkdir(parents=True)
     old = REPOSITORY / "k8s/overlays" / of
     found = yaml.safe_load((old / "kustomization.yaml").read_text())
     for key in ("resources", "components"):
-        found[key] = [os.path.relpath(old / path, folder) for path in found[key]]
+        found[key] = [os.path.relpath(old / path, folder) for path in found[key] if Path(path).name not in without]
 
     def places(names: Sequence[str]) -> list[str]:
         return [os.path.relpath(REPOSITORY / "k8s/components" / name, folder) for name in names]
@@ -81,11 +99,11 @@ def pool(workers: int) -> dict[str, str]:
     return {"patch": yaml.safe_dump(job)}
 
 
-def has_image(name: str) -> bool:
+def has_image(name: str, tag: str = TAG) -> bool:
     """Whether a node has it already, as nodes say (of their 50 largest)."""
     nodes = Kubectl("default").items("nodes", selector="")
     there = [image for node in nodes for image in node["status"].get("images", [])]
-    return any(f"{REGISTRY}/{name}:{TAG}" in (image.get("names") or ()) for image in there)
+    return any(f"{REGISTRY}/{name}:{tag}" in (image.get("names") or ()) for image in there)
 
 
 SOURCE = """
@@ -118,7 +136,17 @@ def put_rows(rows: Dataset, folder: Path, namespace: str) -> None:
     assert paceline("k8s", "put-data", str(folder), "-n", namespace, "--image", image).returncode == 0
 
 
-def until(what: str, ready: Callable[[], Any], seconds: float = 120) -> Any:
+def make_keys(kubectl: Kubectl, folder: Path, *more: str) -> None:
+    """The run's Secret of keys: one certificate with the names of two servers, of all workers, and `more`."""
+    server, worker, shards = (kubectl.part(name) for name in ("server", "worker", "shards"))
+    servers = [f"{server}-{index}.{server}" for index in range(2)]
+    workers = f"*.{worker}.{kubectl.namespace}.svc"
+    Authority().write(folder, "localhost", "127.0.0.1", shards, *servers, workers, *more)
+    files = [f"--from-file={path}" for path in sorted(folder.iterdir())]
+    kubectl.run("create", "secret", "generic", kubectl.part("tls"), *files)
+
+
+def until(what: str, ready: Callable[[], Any], seconds: float = 240) -> Any:
     """What `ready` gives, once it gives something."""
     end = time.monotonic() + seconds
     while time.monotonic() < end:
@@ -131,3 +159,52 @@ def until(what: str, ready: Callable[[], Any], seconds: float = 120) -> Any:
 def status(kubectl: Kubectl) -> StatusReply | None:
     with chief_of(kubectl) as chief:
         return chief.status()
+
+
+def accuracy_of(text: str) -> float:
+    """Of the last line, which is the run's test accuracy."""
+    last = text.strip().splitlines()[-1]
+    assert last.startswith("test accuracy "), last
+    return float(last.split()[2].rstrip(","))
+
+
+def reaches(kubectl: Kubectl, labels: dict[str, str], targets: dict[str, str]) -> dict[str, bool]:
+    """Which of these addresses a new pod with such labels can connect to within 10 s, when policies know the pod."""
+    script = (
+        "import json, socket, sys, time\n"
+        "left, found, end = json.loads(sys.argv[1]), {}, time.monotonic() + 10\n"
+        "while left and time.monotonic() < end:\n"
+        "    time.sleep(1)\n"
+        "    for name, address in list(left.items()):\n"
+        "        host, port = address.rsplit(':', 1)\n"
+        "        try:\n"
+        "            socket.create_connection((host, int(port)), 2).close()\n"
+        "            found[name] = True\n"
+        "            del left[name]\n"
+        "        except OSError:\n"
+        "            found[name] = False\n"
+        "print(json.dumps(found))"
+    )
+    container = {
+        "name": "asks",
+        "image": f"{REGISTRY}/paceline-server:{TAG}",
+        "imagePullPolicy": "IfNotPresent",
+        "command": ["python", "-c", script, json.dumps(targets)],
+        "securityContext": {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}},
+    }
+    spec = {
+        "restartPolicy": "Never",
+        "containers": [container],
+        "automountServiceAccountToken": False,
+        "securityContext": {"runAsNonRoot": True, "runAsUser": 10001, "seccompProfile": {"type": "RuntimeDefault"}},
+    }
+    name = f"asks-{len(labels)}-{time.monotonic_ns() % 100000}"
+    pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name, "labels": labels}, "spec": spec}
+    kubectl.run("apply", "--filename=-", stdin=yaml.safe_dump(pod))
+    until(
+        "the asking pod's end",
+        lambda: (kubectl.find(f"pod/{name}") or {})["status"]["phase"] in ("Succeeded", "Failed"),
+    )
+    found: dict[str, bool] = json.loads(kubectl.run("logs", name))
+    kubectl.run("delete", f"pod/{name}", "--wait=false")
+    return found

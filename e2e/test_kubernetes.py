@@ -2,7 +2,6 @@
 (`make e2e` says how). Every namespace used begins with paceline-e2e and is deleted afterwards."""
 
 import json
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -12,14 +11,30 @@ import yaml
 from safetensors import safe_open
 from sklearn.datasets import dump_svmlight_file
 
-from e2e.cluster import REGISTRY, REPOSITORY, TAG, overlay, paceline, pool, put_rows, status, until
+from e2e.cluster import (
+    ACCURACY,
+    AGAIN,
+    REGISTRY,
+    REPOSITORY,
+    TAG,
+    accuracy_of,
+    has_image,
+    make_keys,
+    overlay,
+    paceline,
+    pool,
+    put_rows,
+    reaches,
+    status,
+    until,
+)
+from paceline.core.errors import ServersGone
 from paceline.data.dataset import Dataset
 from paceline.k8s.cluster_status import look
 from paceline.k8s.findings import condition
-from paceline.k8s.kubectl import COMPONENT, Kubectl
-from tools.authority import Authority
+from paceline.k8s.kubectl import COMPONENT, Kubectl, newest_jobs
+from paceline.v1.run_service_pb2 import StatusReply
 
-ACCURACY = {"svm": 0.88, "digits": 0.90}
 OWN_POLICY = """
 from paceline.core.sync.policies.everyone import Everyone
 
@@ -57,60 +72,11 @@ def kill(kubectl: Kubectl, pod: str) -> None:
     kubectl.run("delete", f"pod/{pod}", "--grace-period=0", "--force", "--wait=false")
 
 
-def accuracy_of(text: str) -> float:
-    """Of the last line, which is the run's test accuracy."""
-    last = text.strip().splitlines()[-1]
-    assert last.startswith("test accuracy "), last
-    return float(last.split()[2].rstrip(","))
-
-
 def left(kubectl: Kubectl) -> set[str]:
     """What is in the namespace, but for what Kubernetes itself puts there."""
     kinds = "statefulsets,jobs,deployments,pods,services,configmaps,networkpolicies,persistentvolumeclaims,secrets"
     found = {(item["kind"], item["metadata"]["name"]) for item in kubectl.items(kinds, selector="")}
     return {f"{kind}/{name}" for kind, name in found if name != "kube-root-ca.crt"}
-
-
-def reaches(kubectl: Kubectl, labels: dict[str, str], targets: dict[str, str]) -> dict[str, bool]:
-    """Which of these addresses a new pod with such labels can connect to within 10 s, when policies know the pod."""
-    script = (
-        "import json, socket, sys, time\n"
-        "left, found, end = json.loads(sys.argv[1]), {}, time.monotonic() + 10\n"
-        "while left and time.monotonic() < end:\n"
-        "    time.sleep(1)\n"
-        "    for name, address in list(left.items()):\n"
-        "        host, port = address.rsplit(':', 1)\n"
-        "        try:\n"
-        "            socket.create_connection((host, int(port)), 2).close()\n"
-        "            found[name] = True\n"
-        "            del left[name]\n"
-        "        except OSError:\n"
-        "            found[name] = False\n"
-        "print(json.dumps(found))"
-    )
-    container = {
-        "name": "asks",
-        "image": f"{REGISTRY}/paceline-server:{TAG}",
-        "imagePullPolicy": "IfNotPresent",
-        "command": ["python", "-c", script, json.dumps(targets)],
-        "securityContext": {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}},
-    }
-    spec = {
-        "restartPolicy": "Never",
-        "containers": [container],
-        "automountServiceAccountToken": False,
-        "securityContext": {"runAsNonRoot": True, "runAsUser": 10001, "seccompProfile": {"type": "RuntimeDefault"}},
-    }
-    name = f"asks-{len(labels)}-{time.monotonic_ns() % 100000}"
-    pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name, "labels": labels}, "spec": spec}
-    kubectl.run("apply", "--filename=-", stdin=yaml.safe_dump(pod))
-    until(
-        "the asking pod's end",
-        lambda: (kubectl.find(f"pod/{name}") or {})["status"]["phase"] in ("Succeeded", "Failed"),
-    )
-    found: dict[str, bool] = json.loads(kubectl.run("logs", name))
-    kubectl.run("delete", f"pod/{name}", "--wait=false")
-    return found
 
 
 def test_svm_trains_through_the_death_of_a_server_and_a_worker(namespace: str, tmp_path: Path, rows: Dataset):
@@ -173,13 +139,71 @@ def test_svm_trains_through_the_death_of_a_server_and_a_worker(namespace: str, t
     assert left(kubectl) == set()
 
 
-def keys(kubectl: Kubectl, folder: Path) -> list[str]:
-    """What makes a Secret of keys for one certificate with the names of two servers and four workers."""
-    server, worker, shards = (kubectl.part(name) for name in ("server", "worker", "shards"))
-    servers = [f"{server}-{index}.{server}" for index in range(2)]
-    workers = [f"{worker}-{index}.{worker}" for index in range(4)]
-    Authority().write(folder, "localhost", "127.0.0.1", shards, *servers, *workers)
-    return [f"--from-file={path}" for path in sorted(folder.iterdir())]
+def test_an_edited_overlay_is_applied_again_and_the_run_goes_on(namespace: str, tmp_path: Path, rows: Dataset):
+    """As docs/run/gitops.md says, by kubectl alone: an image, a setting, more epochs when the run is over."""
+    if not has_image("paceline-worker-slim", AGAIN):
+        pytest.skip(f"no node has the image paceline-worker-slim:{AGAIN}, the same as :{TAG}: .ci/e2e makes it")
+    kubectl = Kubectl(namespace, "svm-hogwild")
+    settings: dict[str, Any] = {
+        "workers": 2,
+        "data": {"path": "/data/rcv1", "validation": 0.0},
+        "epochs": 60,
+        "slow": {"all": "2x"},  # the run still trains when the new pods come
+        "nominal_step": 0.01,
+        "checkpoint": {"every": "2s"},
+        "svm": {"stop": "own"},
+    }
+    place = Path(overlay(tmp_path / "run", "svm-hogwild", settings, patches=[pool(2)]))
+    put_rows(rows, tmp_path / "data", namespace)
+    kubectl.run("create", "secret", "generic", kubectl.part("token"), "--from-literal=token=applied-by-hand")
+
+    def edit(file: str, old: str, new: str) -> None:
+        text = (place / file).read_text()
+        assert old in text
+        (place / file).write_text(text.replace(old, new))
+
+    def names() -> set[str]:
+        return {job["metadata"]["name"] for job in newest_jobs(kubectl.items("jobs")).values()}
+
+    def asked() -> StatusReply | None:
+        """None while the chief's pod starts."""
+        try:
+            return status(kubectl)
+        except ServersGone:
+            return None
+
+    def incarnations() -> set[int]:
+        found = asked()
+        return {worker.incarnation for worker in found.workers if worker.member} if found else set()
+
+    kubectl.run("apply", f"--kustomize={place}")
+    first, claims = names(), {one["metadata"]["uid"] for one in kubectl.items("persistentvolumeclaims")}
+    until("the first steps", lambda: (found := asked()) and found.version > 20)
+    edit("kustomization.yaml", f"paceline-worker-slim\n  newTag: {TAG}", f"paceline-worker-slim\n  newTag: {AGAIN}")
+    edit("run.yaml", "every: 2s", "every: 3s")
+    kubectl.run("apply", f"--kustomize={place}")
+    second = names()
+    assert first.isdisjoint(second)
+    until("the new workers", lambda: incarnations() == {2}, 240)
+    until("the end", lambda: (found := asked()) and found.phase == "finished", 400)
+    ended = status(kubectl)
+
+    edit("run.yaml", "epochs: 60", "epochs: 70")
+    kubectl.run(
+        "apply", "--server-side", "--field-manager=argocd-controller", "--force-conflicts", f"--kustomize={place}"
+    )
+    until("more epochs", lambda: (found := asked()) and found.epoch > 62, 240)
+    until("the end of all epochs", lambda: (found := asked()) and found.phase == "finished", 240)
+    until("the end of all Jobs", lambda: all(condition(job, "Complete") for job in kubectl.items("jobs")), 120)
+    last = status(kubectl)
+
+    assert ended is not None
+    assert last is not None
+    assert 60 <= ended.epoch < 62 < 70 <= last.epoch
+    assert last.scores[-1].metrics["test_accuracy"] >= ACCURACY["svm"]
+    assert len(kubectl.items("jobs")) == 9
+    assert claims <= {one["metadata"]["uid"] for one in kubectl.items("persistentvolumeclaims")}
+    assert accuracy_of(paceline("k8s", "status", "-n", namespace).stdout) >= ACCURACY["svm"]
 
 
 def test_async_svm_with_tls_and_a_policy_of_ones_own_is_finished_and_stopped_by_its_own_pod(
@@ -197,7 +221,7 @@ def test_async_svm_with_tls_and_a_policy_of_ones_own_is_finished_and_stopped_by_
     place = overlay(tmp_path / "run", "svm-hogwild-async", settings, "autostop", last=("tls",), own=own)
     put_rows(rows, tmp_path / "data", namespace)
     kubectl.run("create", "secret", "generic", kubectl.part("token"), "--from-literal=token=of-this-test")
-    kubectl.run("create", "secret", "generic", kubectl.part("tls"), *keys(kubectl, tmp_path / "keys"))
+    make_keys(kubectl, tmp_path / "keys")
 
     kubectl.run("apply", "--kustomize", place)
     until("the sharder", lambda: running(kubectl, "sharder"))

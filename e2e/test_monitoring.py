@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import yaml
 
-from e2e.cluster import REPOSITORY, overlay, paceline, pool, put_rows, until
+from e2e.cluster import REPOSITORY, SLOW_SVM, overlay, paceline, pool, put_rows, until
 from paceline.data.dataset import Dataset
 from paceline.k8s.kubectl import COMPONENT, Kubectl
 from tools.dashboard import ALERTS
@@ -70,17 +70,7 @@ def relabelling() -> Any:
 
 def test_panels_show_a_run_on_the_cluster_and_no_alert_fires(namespace: str, tmp_path: Path, rows: Dataset):
     kubectl = Kubectl(namespace, RUN)
-    settings: dict[str, Any] = {
-        "data": {"path": "/data/rcv1", "source": "server", "validation": 0.0},
-        "workers": 2,
-        "epochs": 60,
-        "optimizer": {"name": "sgd", "lr": 0.02, "momentum": 0.0, "weight_decay": 0.0},
-        "svm": {"stop": "own"},
-        "slow": {"all": "2x"},  # pauses of 30 s in all, so that every process is scraped on a fast machine, too
-        "nominal_step": 0.02,
-        "checkpoint": {"every": "2s"},
-    }
-    place = overlay(tmp_path / "run", RUN, settings, "data-server", "scrape-annotations", patches=[pool(2)])
+    place = overlay(tmp_path / "run", RUN, SLOW_SVM, "data-server", "scrape-annotations", patches=[pool(2)])
     put_rows(rows, tmp_path / "data", namespace)
 
     with beside(tmp_path / "prometheus", relabel=relabelling()) as prometheus, ExitStack() as forwards:

@@ -87,6 +87,11 @@ def show(console: "Console", text: str, style: str | None = None) -> None:
     console.print(whole, style=style, markup=False, highlight=False, soft_wrap=True)
 
 
+def can_redraw(console: "Console") -> bool:
+    """Whether what is shown there can be replaced; a dumb terminal (TERM=dumb) takes lines only."""
+    return console.is_terminal and not console.is_dumb_terminal
+
+
 def _width(stream: TextIO) -> int | None:
     """Columns of the terminal that it writes to; None where it is none."""
     try:

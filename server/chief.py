@@ -111,8 +111,10 @@ class Chief:
             return self.run.warnings.standing(kind)
 
     def settle(self) -> None:
-        """After any change of the run: saves it before any process learns of it (joins, views and phases are rare),
-        publishes a new view, logs a new phase. Hold the lock."""
+        """After any change of the run: lets it go on if it has more epochs than it had, saves it before any process learns of
+        it (joins, views and phases are rare), publishes a new view, logs a new phase. Hold the lock."""
+        if self.run.extend(self._driver.clocks, time.monotonic()):
+            self._say("the run was over, and goes on: it has more epochs now", epochs=self.run.config.epochs)
         view = self.membership.view
         mark = (view.number, self.run.phase, sum(self.membership.incarnations.values()))
         if mark != self._saved:

@@ -1,8 +1,10 @@
 """A server's Prometheus metrics; the caller passes the registry, so a whole cluster fits in one test process."""
 
+import shutil
 import time
 from collections.abc import Callable, Iterable
 from functools import partial
+from pathlib import Path
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
@@ -12,7 +14,7 @@ from paceline.core.settings.config import NAME
 
 _SECONDS = (0.001, 0.0025, 0.01, 0.025, 0.1, 0.5, 2.5, 20)
 """Coarse, so that a server with 64 workers stays below 250 series."""
-_ROUGH_SECONDS = (0.1, 0.5, 2.5, 20)
+_ROUGH_SECONDS = (0.1, 2.5, 20)
 """Buckets for times that no panel draws: only long ones matter."""
 _DATA_PLANE = {"PushPull", "PushPullSparse", "ExchangeSparse", "Push", "Pull"}
 _REASONS = ("old_policy", "old_version", "too_stale", "BadPush")
@@ -81,6 +83,7 @@ class ServerMetrics:
         self.recoveries = counter(
             "recoveries_total", "Starts from a snapshot, and times that all servers went back to one"
         )
+        self._disk_used = gauge("disk_used_ratio", "Share of the disk with the snapshots that is in use")
         self.damaged = counter("damaged_snapshots_total", "Damaged snapshots that this start has passed over")
         gauge("plain_text", "1 where tensors and tokens travel unencrypted").set(not is_encrypted)
 
@@ -111,6 +114,10 @@ class ServerMetrics:
             for kind in Kind:
                 gauge.labels(kind).set_function(partial(warned, kind))
 
+    def follow_disk(self, folder: Path) -> None:
+        """Sets the folder whose disk is measured at each scrape."""
+        self._disk_used.set_function(partial(_used, folder))
+
     def trains(self, policy: str) -> None:
         """Sets the policy that folds from now on."""
         if policy != self._policy:
@@ -136,3 +143,12 @@ class ServerMetrics:
 
 def _is_in(present: Callable[[], RunPhase], phase: RunPhase) -> float:
     return float(present() is phase)
+
+
+def _used(folder: Path) -> float:
+    """The share of its disk that is in use, as `df` has it; NaN where the disk does not say."""
+    try:
+        disk = shutil.disk_usage(folder)
+    except OSError:
+        return float("nan")
+    return disk.used / max(disk.used + disk.free, 1)

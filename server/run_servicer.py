@@ -3,12 +3,12 @@
 import time
 from typing import Any
 
-from paceline.core.errors import BadPush, ConfigError
+from paceline.core.errors import BadPush, ConfigError, TryAgain
 from paceline.core.run.phases import RunPhase
 from paceline.core.run.workers import WorkerReport
 from paceline.core.settings.config import NAME, Config
 from paceline.own_files import is_own
-from paceline.rpc.agreed_settings import joining_settings
+from paceline.rpc.agreed_settings import changed_settings, joining_settings
 from paceline.rpc.protocol_version import check_protocol
 from paceline.rpc.score_messages import score_value
 from paceline.rpc.view_messages import switch_message, view_message
@@ -173,13 +173,24 @@ class RunServicer(RunServiceServicer):
     def Evaluate(self, request: pb.EvaluateRequest, context: Any) -> pb.EvaluateReply:
         chief, run = self._chief, self._chief.run
         check_protocol(request.protocol, "the evaluator", CHIEF)
+        if request.epochs > self._config.epochs:
+            raise self._lacks_epochs("the evaluator")
         with chief.changed:
+            number = run.scoring.admit(request.number)
             run.ready(time.monotonic())
             chief.settle()
             run.warnings.begins_with(request.baseline)
             if request.HasField("score"):
                 chief.score(score_value(request.score))
-            chief.wait(lambda: run.due_score() is not None or run.phase is RunPhase.FINISHED or not context.is_active())
+            chief.wait(
+                lambda: (
+                    run.due_score() is not None
+                    or run.phase is RunPhase.FINISHED
+                    or run.scoring.evaluator != number
+                    or not context.is_active()
+                )
+            )
+            run.scoring.admit(number)
             due = run.due_score()
             epoch, final = due or (0, False)
             return pb.EvaluateReply(
@@ -190,6 +201,7 @@ class RunServicer(RunServiceServicer):
                 seconds=run.phases.seconds(time.monotonic()),
                 switch=switch_message(run.membership.view.switch, run.membership.view.number),
                 peers=run.workers.local_models,
+                number=number,
             )
 
     def Status(self, request: pb.StatusRequest, context: Any) -> pb.StatusReply:
@@ -217,6 +229,12 @@ class RunServicer(RunServiceServicer):
         members = self._chief.run.workers.members
         return [pb.Peer(worker=worker, incarnation=number, address=address) for worker, number, address in members]
 
+    def _lacks_epochs(self, who: str) -> TryAgain:
+        return TryAgain(
+            f"{who} has more epochs than the servers, which have {self._config.epochs}: it waits until they are started with "
+            "as many."
+        )
+
     def _check_join(self, request: pb.JoinRequest) -> None:
         if not NAME.fullmatch(request.worker):
             raise BadPush(f"{request.worker!r} is no name for a worker: small letters, digits and inner hyphens.")
@@ -225,7 +243,10 @@ class RunServicer(RunServiceServicer):
                 f"The run has {self._config.workers} workers but only {request.shards} shards: every worker needs one. "
                 f"Write more: paceline shard --set data.shards={self._config.workers} --fresh."
             )
-        differing = sorted(set(joining_settings(self._config)) ^ set(request.settings))
+        own_lines = joining_settings(self._config)
+        differing = sorted(set(own_lines) ^ set(request.settings))
+        if differing and not changed_settings(own_lines, request.settings):
+            raise self._lacks_epochs(request.worker)
         if differing:
             task = self._config.task
             own = f" SETTINGS count where {task} is found." if is_own(task) and not self._config.is_script else ""

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from grpc_reflection.v1alpha import reflection
 from prometheus_client import CollectorRegistry
 
-from paceline.core.errors import ConfigError, PacelineError, Stopped
+from paceline.core.errors import ConfigError, PacelineError, Stopped, TryAgain
 from paceline.core.run.phases import RunPhase
 from paceline.core.run.run import Run
 from paceline.core.settings.config import Config
@@ -75,6 +75,7 @@ class Server:
         self.driver = SliceDriver(config, index, self.folder.term, metrics)
         start = self._restore(say)
         metrics.damaged.inc(start.damaged)
+        metrics.follow_disk(told.folder)
         self._snapshots = Snapshots(self.driver, self.folder, config.checkpoint.every, metrics, say)
         # One thread for each worker's waiting reply, the same for its repeat, one for each server that follows, and some.
         threads = 2 * config.workers + config.servers + 16
@@ -218,7 +219,10 @@ def serve(config: Config, told: ToldServer) -> int:
         say("finished; the weights are on disk, idling")
         if server.chief is not None and (found := server.chief.run.scoring.result) is not None:
             say(found)
-    stop.wait()
+        while not stop.wait(1.0):
+            if server.phase is not RunPhase.FINISHED:  # the chief has been started with more epochs
+                server.close(grace=0.0)
+                raise TryAgain("The run, which was finished, goes on. This server starts again, with its weights.")
     finished = server.phase is RunPhase.FINISHED
     say("stopping", finished=finished)
     server.close(grace=5.0)

@@ -11,6 +11,7 @@ from typing import Any
 from paceline.core.errors import ConfigError, DataError, DiskError
 from paceline.core.slice.plan import SlicePlan
 from paceline.core.slice.state import SliceState
+from paceline.rpc.agreed_settings import changed_settings
 from paceline.server.checked_files import CheckedFiles, Owner
 from paceline.server.disk import Disk
 from paceline.server.snapshot_files import SnapshotFiles
@@ -115,7 +116,8 @@ class StateFolder:
         before: list[str] = found["settings"] if isinstance(found, dict) else list(settings)  # a list before format 1
         named = {line.partition("=")[0] for line in before}
         new = {line for line in defaults if line.partition("=")[0] not in named}
-        if self._snapshots.numbers() and (differing := sorted(set(before) ^ set(settings) - new)):
+        now = [line for line in settings if line not in new]
+        if self._snapshots.numbers() and (differing := changed_settings(before, now)):
             raise ConfigError(
                 f"{self._folder} holds a run with other settings: {'; '.join(differing)} (before and now). Set them back, or "
                 "start a new run with empty folders; paceline set changes the policy of a run."

@@ -2,7 +2,7 @@
 
 import hashlib
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -14,7 +14,8 @@ from paceline.core.settings.config import Config, Options
 from paceline.data.dataset import Array, Labelled, Rows, Selection, is_sparse
 from paceline.data.manifest import Manifest, Recipe, Rule
 from paceline.data.progress import Progress
-from paceline.data.shard_writer import Dealt, already_there, write_shards
+from paceline.data.shard_store import ShardStore
+from paceline.data.shard_writer import Dealt, already_there, checked_recipe, write_shards
 from paceline.data.splits import Split
 from paceline.sharder.arriving import stored
 from paceline.sharder.clustering import Clustering, Neighbourhoods
@@ -31,6 +32,15 @@ class Material(NamedTuple):
     by: Array | None
 
 
+def made_before(out: Path, store: ShardStore | None, recipe: Recipe, but: Collection[str] = ()) -> Manifest | None:
+    """The manifest of this recipe's shards in `store`, or in `out` if there is no store; None where nothing is. Errors as for
+    `already_there`."""
+    if store is None:
+        return already_there(out, recipe, but)
+    manifest = store.whole()
+    return None if manifest is None else checked_recipe(manifest, store.url, recipe, but)
+
+
 def provide(
     out: Path,
     fresh: bool,
@@ -41,31 +51,39 @@ def provide(
     name: str,
     rule: Rule | None,
     progress: Progress,
+    store: ShardStore | None = None,
 ) -> Manifest:
-    """The shards of this recipe: those that `out` holds already, or (also with `fresh`) newly dealt ones, written there.
-    `name`: of what the examples came from. Errors as for `already_there`, `deal` and `write_shards`."""
-    manifest = None if fresh else already_there(out, recipe)
-    where = f"are already there, in {out}"
-    if manifest is None:
-        source, parts, by = read()
-        dealt = deal_out(engine, strategy, source, parts.train, recipe, by, progress)
-        write = partial(engine.write, source)
-        data = source.dataset
-        manifest = write_shards(
-            out,
-            name,
-            recipe,
-            dealt,
-            parts.kept,
-            rule=rule,
-            progress=progress,
-            write=write,
-            classes=data.classes,
-            columns=data.columns,
-            as_read=data.as_read,
-        )
-        where = f"are in {out}"
-    progress.say(f"{len(manifest.shards)} shards of {manifest.train_examples:,} examples {where}.")
+    """The shards of this recipe: those that exist already, or (also with `fresh`) newly dealt ones, written to `out` and
+    sent to `store`. `name`: of what the examples came from. Errors as for `already_there`, `deal`, `write_shards` and
+    `ShardStore`."""
+    place = store.url if store else out
+    manifest = None if fresh else made_before(out, store, recipe)
+    if manifest is not None:
+        where = "are already there, in"
+    else:
+        where = "are in"
+        if store is not None and not fresh:
+            manifest = already_there(out, recipe)  # the store did not get them
+        if manifest is None:
+            source, parts, by = read()
+            dealt = deal_out(engine, strategy, source, parts.train, recipe, by, progress)
+            data = source.dataset
+            manifest = write_shards(
+                out,
+                name,
+                recipe,
+                dealt,
+                parts.kept,
+                rule=rule,
+                progress=progress,
+                write=partial(engine.write, source),
+                classes=data.classes,
+                columns=data.columns,
+                as_read=data.as_read,
+            )
+        if store is not None:
+            store.send(out, progress)
+    progress.say(f"{len(manifest.shards)} shards of {manifest.train_examples:,} examples {where} {place}.")
     return manifest
 
 

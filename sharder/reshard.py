@@ -14,10 +14,10 @@ from paceline.data.manifest import Manifest, Recipe, read_manifest
 from paceline.data.out_of_core import Growing, GrowingRows
 from paceline.data.progress import SILENT, Progress
 from paceline.data.sampler import locate, starts_of
-from paceline.data.shard_writer import already_there
+from paceline.data.shard_store import ShardStore
 from paceline.data.shards import Shards, open_shards, take
 from paceline.data.splits import Split
-from paceline.sharder.dealing import Material, described, digest_of, labels_by, other_task, provide
+from paceline.sharder.dealing import Material, described, digest_of, labels_by, made_before, other_task, provide
 from paceline.sharder.engine import Source, build_engine
 from paceline.sharder.engines.local import Local
 from paceline.sharder.strategy import build_strategy
@@ -37,7 +37,14 @@ def settings_of(old: Path) -> dict[str, Any]:
     return {"task": recipe.task, "workers": recipe.shards, "seed": recipe.seed, "data": data}
 
 
-def reshard(old: Path, config: Config, out: Path, fresh: bool = False, progress: Progress = SILENT) -> Manifest:
+def reshard(
+    old: Path,
+    config: Config,
+    out: Path,
+    fresh: bool = False,
+    progress: Progress = SILENT,
+    store: ShardStore | None = None,
+) -> Manifest:
     """Writes the shards that the config asks for to `out`, which may be `old` itself with `fresh`. The validation and test
     examples stay the same. Raises DataError if the old shards are damaged; other errors as for `make_shards`."""
     strategy, engine = build_strategy(config.data.strategy), build_engine(config.data.engine)
@@ -69,10 +76,10 @@ def reshard(old: Path, config: Config, out: Path, fresh: bool = False, progress:
 
     if other_task(strategy) is not None:
         if not fresh:
-            already_there(out, recipe, but=("by",))
+            made_before(out, store, recipe, but=("by",))
         recipe = recipe.model_copy(update={"by": digest_of(read().by, read().parts.train)})
     rule = shards.manifest.rule and shards.manifest.rule.for_workers(config.workers)
-    return provide(out, fresh, recipe, engine, strategy, read, shards.manifest.source, rule, progress)
+    return provide(out, fresh, recipe, engine, strategy, read, shards.manifest.source, rule, progress, store)
 
 
 def _parts(shards: Shards, progress: Progress) -> Split:

@@ -10,20 +10,22 @@ import numpy as np
 import typer
 from rich.console import Console
 
-from paceline.core.errors import ConfigError, Stopped, UsageError
+from paceline.core.errors import ConfigError, NoData, Stopped, UsageError
 from paceline.core.settings.config import Config, TableConfig
 from paceline.core.steps.optimizer import build_optimizer
 from paceline.data.dataset import Dataset, Selection
 from paceline.data.manifest import Manifest, Recipe, Rule
 from paceline.data.progress import SILENT, Progress
-from paceline.data.shard_writer import already_there
+from paceline.data.shard_store import ShardStore
 from paceline.data.splits import split
 from paceline.exits import exits
 from paceline.load_settings import load, parse_sets
-from paceline.sharder.dealing import Material, described, digest_of, labels_by, provide
+from paceline.sharder.dealing import Material, described, digest_of, labels_by, made_before, provide
 from paceline.sharder.engine import Source, build_engine
+from paceline.sharder.placing import placed
 from paceline.sharder.progress_bars import progress_of
 from paceline.sharder.reshard import reshard, settings_of
+from paceline.sharder.shard_options import Fresh, Literal, Out
 from paceline.sharder.strategy import build_strategy
 from paceline.tasks.task import load_config, load_task
 
@@ -35,12 +37,10 @@ app = typer.Typer(add_completion=False)
 
 @app.command()
 def shard(
-    out: Annotated[Path, typer.Option(help="Folder for the shards; created if missing.")],
+    out: Out = None,
     config: Annotated[Path | None, typer.Option(help="YAML file with the run's settings.")] = None,
-    fresh: Annotated[bool, typer.Option("--fresh", help="Replace existing shards.")] = False,
-    literal: Annotated[
-        bool, typer.Option("--literal", help="Deal exactly as the paper [Sharding] describes it.")
-    ] = False,
+    fresh: Fresh = False,
+    literal: Literal = False,
     old: Annotated[
         Path | None,
         typer.Option("--from", help="Deal the examples of these shards again, instead of reading data.path."),
@@ -58,15 +58,20 @@ def shard(
     )  # as process 1 of a container it would go unheard
     with exits("sharder"), progress_of(Console(), metrics_port) as progress:
         overrides = parse_sets([*(sets or []), *([LITERAL] if literal else [])])
-        if old is not None:
-            reshard(old, load(config, overrides, settings_of(old)), out, fresh, progress)
-            return
-        make_shards(load_config(config, overrides), out, fresh, progress)
+        found = load_config(config, overrides) if old is None else load(config, overrides, settings_of(old))
+        with placed(out, found, progress) as place:
+            if old is None:
+                make_shards(found, place.folder, fresh, progress, place.store)
+            else:
+                reshard(old, found, place.folder, fresh, progress, place.store)
 
 
-def make_shards(config: Config, out: Path, fresh: bool = False, progress: Progress = SILENT) -> Manifest:
-    """Writes the shards that the config asks for to `out`, or finds them there from an earlier run. DataError where the
-    data is bad or `out` holds other shards (unless `fresh`), DiskError where it can't be written."""
+def make_shards(
+    config: Config, out: Path, fresh: bool = False, progress: Progress = SILENT, store: ShardStore | None = None
+) -> Manifest:
+    """Writes the shards that the config asks for to `out` and sends them to `store`, or finds them there from an earlier run.
+    DataError where the data is bad or the place has other shards (unless `fresh`), DiskError where they can't be written;
+    errors of a store as for `ShardStore`."""
     strategy, engine = build_strategy(config.data.strategy), build_engine(config.data.engine)
     table = config.data.table
     task = load_task(config.task, config.model, config.svm.positive, table)
@@ -81,11 +86,15 @@ def make_shards(config: Config, out: Path, fresh: bool = False, progress: Progre
         seed=config.seed,
         examples="",
     )
-    there = not fresh and already_there(out, recipe, but=("examples", "by")) is not None
-    source = Source(
-        task.data(config.data.path),
-        partial(_open, config.task, config.model, config.svm.positive, table, config.data.path),
-    )
+    there = None if fresh else made_before(out, store, recipe, but=("examples", "by"))
+    try:
+        data = task.data(config.data.path)
+    except NoData:
+        if store is None or there is None:
+            raise
+        progress.say(f"The shards in {store.url} are taken as they are: no data.path was given to compare them with.")
+        return there
+    source = Source(data, partial(_open, config.task, config.model, config.svm.positive, table, config.data.path))
     train = source.dataset.train
     if config.updates == "dense":
         _check_alike(source.dataset)
@@ -95,7 +104,7 @@ def make_shards(config: Config, out: Path, fresh: bool = False, progress: Progre
     parts = cache(
         partial(split, source.dataset, config.data.validation, config.data.test, config.seed, config.data.fold)
     )
-    if not there:
+    if there is None:
         parts()  # reports what is wrong with them before all examples are read
     progress.stage("checking", sum(len(part) for _, part in source.dataset.sets()))
     digests = {
@@ -112,6 +121,7 @@ def make_shards(config: Config, out: Path, fresh: bool = False, progress: Progre
         Path(config.data.path).name,
         _rule(config),
         progress,
+        store,
     )
 
 

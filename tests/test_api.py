@@ -141,8 +141,8 @@ def test_a_finished_run_is_returned_without_training_it_again(trained: tuple[str
 
 def test_other_settings_for_the_same_folder_are_refused(trained: tuple[str, paceline.Result]) -> None:
     _, result = trained
-    with pytest.raises(ConfigError, match="epochs: 4 before, 5 now"):
-        paceline.train("digits", workers=2, servers=2, policy="ssp:3", epochs=5, folder=result.folder)
+    with pytest.raises(ConfigError, match="bound: 3 before, 4 now"):
+        paceline.train("digits", workers=2, servers=2, policy="ssp:4", epochs=4, folder=result.folder)
 
 
 def test_an_unknown_ending_is_refused(trained: tuple[str, paceline.Result], tmp_path: Path) -> None:

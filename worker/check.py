@@ -2,9 +2,10 @@
 starts."""
 
 from paceline.command_line import options_of
-from paceline.data.shards import open_shards
 from paceline.exits import exits, run_command
+from paceline.rpc.process import make_log
 from paceline.worker.command_line import ToldCheck, ToldScript
+from paceline.worker.startup.wait_for_shards import whole_shards
 
 
 @options_of(ToldCheck)
@@ -12,16 +13,17 @@ def main(told: ToldCheck) -> None:
     """Exits with 0 if a run can start; otherwise says why not, and exits with the code that the run would have."""
     with exits("check"):
         config = told.load()
+        shards = whole_shards(config, told.shards, make_log("check"))
         if config.updates == "sparse":
             from paceline.worker.checking.check_linear import check_linear
 
-            check_linear(config, open_shards(told.shards))
+            check_linear(config, shards)
             return
         from paceline.worker.checking.check_module import check
         from paceline.worker.training.model_and_gradient import use_threads
 
         use_threads(told.threads)
-        check(config, open_shards(told.shards), told.device)
+        check(config, shards, told.device)
         if config.loop is not None:
             from paceline.worker.checking.rehearsal import rehearse
 

@@ -27,7 +27,9 @@ class ToldCompute(Told):
 class ToldClient(ToldCompute, ToldProcess):
     """The arguments of every process that computes and talks to servers."""
 
-    shards: Path = Field(description="Folder that the sharder wrote; with --shard-server one for copies.")
+    shards: Path = Field(
+        description="Folder that the sharder wrote; with --shard-server or data.shards_at one for copies."
+    )
     servers: str = Field(description="host:port of every server in order, with commas; {} stands for 0, 1, ...")
     shard_server: str = Field("", description="host:port of `sharder serve`, for data.source=server.")
 

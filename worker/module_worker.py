@@ -62,6 +62,7 @@ class Worker(Member):
         self._peer = PeerServer(plan, config.part_bytes, credentials, listen[1], config.transport, self._peers, senders)
         address = f"[{listen[0]}]:{self._peer.port}" if ":" in listen[0] else f"{listen[0]}:{self._peer.port}"
         super().__init__(around, shards, plan, address)
+        self.replica.tell_device(around.say, around.registry)
 
     def epoch_lens(self) -> list[int]:
         return epoch_lens(self.config, self._shards.manifest)

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from paceline.core.errors import UsageError
 from paceline.exits import exits
 from paceline.terminal import say
 
@@ -78,6 +79,33 @@ def scale(
         deploying.scale(_run(namespace, run, is_needed=True), workers, say)
 
 
+@app.command()
+def key(
+    out: Annotated[Path | None, typer.Option(help="The file; default: RUN.key.", show_default=False)] = None,
+    address: Annotated[
+        str, typer.Option(metavar="HOST", help="How others reach a node; default: as the cluster says.")
+    ] = "",
+    run: Run = "",
+    namespace: Namespace = HERE,
+) -> None:
+    """Write a key with which machines outside the cluster take part in the run: `paceline join FILE` there."""
+    from paceline.hosts.key_files import write_secret
+    from paceline.k8s.outside import make_key
+
+    with _exits():
+        kubectl = _run(namespace, run, is_needed=True)
+        found = make_key(kubectl, address)
+        file = out or Path(f"{found.run}.key")
+        try:
+            write_secret(file, found.text().encode())
+        except OSError as error:
+            raise UsageError(
+                f"Can't write the key to {file}: {error.strerror}. Give another file with --out."
+            ) from error
+        say(f"{file} opens run {found.run} to machines that reach {', '.join(found.servers)}. Keep it like a password.")
+        say(f"On such a machine: paceline join {file.name} -w 1")
+
+
 @app.command("fetch-model")
 def fetch_model(
     out: Annotated[Path, typer.Option(help="Folder for the files.")] = Path("models"),
@@ -97,11 +125,13 @@ def put_data(
     size: Annotated[str, typer.Option(help="Size of the volume, if it does not exist yet.")] = "5Gi",
     image: Annotated[
         str | None,
-        typer.Option(help="An image with tar that the cluster can pull; default: localhost/paceline-server:0.1.0."),
+        typer.Option(
+            help="An image with tar and sha256sum that nodes can pull; default: localhost/paceline-server:0.1.0."
+        ),
     ] = None,
     namespace: Namespace = HERE,
 ) -> None:
-    """Copy data to the volume that the sharders of all runs in the namespace read at /data."""
+    """Copy data, but for files that it has, to the volume that the sharders of all runs in the namespace read at /data."""
     from paceline.k8s.volumes import put_data as put
 
     with _exits():

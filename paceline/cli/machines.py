@@ -134,13 +134,16 @@ class Machines:
             raise UsageError(f"{said[0]} needs --listen or --hosts; without them the run uses this machine only.")
 
 
-def served(what: str | None) -> Sequence[str]:
+def served(what: str | None, sets: Sequence[str]) -> Sequence[str]:
     """Settings of the data where other machines take part; none where a script brings it, as a run that goes on says in its
-    config.yaml, and a task is no script. ConfigError: the file can't be read."""
+    config.yaml, and a task is no script, and where shards are in an object store. `sets`: what else was set. ConfigError: the
+    file can't be read."""
     from paceline.load_settings import read_yaml
 
     data = read_yaml(Path(what)).get("data") if what is not None and what.endswith(".yaml") else None
-    return () if isinstance(data, Mapping) and data.get("source") == "script" else _SERVED
+    found = data if isinstance(data, Mapping) else {}
+    is_stored = bool(found.get("shards_at")) or any(each.startswith("data.shards_at=") for each in sets)
+    return () if is_stored or found.get("source") == "script" else _SERVED
 
 
 def refuse_machines(machines: "Listening | None", option: str) -> None:
@@ -153,7 +156,8 @@ def join(
     where: Annotated[
         str | None,
         typer.Argument(
-            metavar="[HOST:PORT]", help="Where the run listens, as it printed it; not needed in a Slurm job."
+            metavar="[HOST:PORT]",
+            help="Where the run listens, as it printed it, or the file of `paceline k8s key`; not needed in a Slurm job.",
         ),
     ] = None,
     key: Annotated[
@@ -179,18 +183,25 @@ def join(
     ] = None,
     name: Annotated[str | None, typer.Option(help="Name of this machine in the run; default: its host name.")] = None,
     patience: Annotated[
-        float,
-        typer.Option(metavar="SECONDS", help="How long this machine waits for the run's machine before it gives up."),
-    ] = 60.0,
+        float | None,
+        typer.Option(
+            metavar="SECONDS",
+            help="Longest that the run's machine may be away; default: 60 (docs/run/outside-workers.md: on Kubernetes).",
+        ),
+    ] = None,
 ) -> None:
-    """Lend this machine's workers to a run on another machine (`paceline run --listen`); ends with the run."""
+    """Lend this machine's workers to a run on another machine (`paceline run --listen`) or on Kubernetes; ends with the
+    run."""
     with exits():
+        from paceline.hosts.agent import PATIENCE
         from paceline.hosts.agent import join as go
         from paceline.hosts.hosts import lent
+        from paceline.hosts.join_cluster import join as join_cluster
         from paceline.hosts.key import JoinKey
         from paceline.hosts.offer import make_offer, read_key
         from paceline.hosts.reach_head import address_of
         from paceline.hosts.slurm import this_task, wait_for_run
+        from paceline.local.cluster_key import ClusterKey
 
         task = this_task(os.environ)
         if where is None and task is None:
@@ -200,11 +211,17 @@ def join(
             )
         offer, why = make_offer(workers, servers, device, address or "", name or "", task)
         _say(f"this machine lends {lent(offer.workers, offer.servers)} ({why}), device {offer.device}")
+        if where is not None and Path(where).is_file():
+            if key is not None:
+                raise UsageError(f"--key: the file {where} is the key itself; leave out --key.")
+            sys.exit(join_cluster(ClusterKey.read(Path(where)), offer, patience, _say))
         if where is None and task is not None:
             where, found = wait_for_run(task, _say)
         else:
             found = read_key(key, os.environ)
-        sys.exit(go(address_of(str(where)), JoinKey.read(found), offer, patience, _say))
+        sys.exit(
+            go(address_of(str(where)), JoinKey.read(found), offer, PATIENCE if patience is None else patience, _say)
+        )
 
 
 def _say(text: str) -> None:

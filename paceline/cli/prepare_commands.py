@@ -8,19 +8,18 @@ import typer
 from paceline.cli.arguments import WHAT, Data, Sets, Workers
 from paceline.cli.exits import console, exits
 from paceline.core.errors import UsageError
+from paceline.sharder.shard_options import Fresh, Literal, Out
 from paceline.terminal import say
 
 
 def shard(
-    out: Annotated[Path, typer.Option(help="Folder for the shards; created if missing.")],
     what: Annotated[str | None, WHAT] = None,
+    out: Out = None,
     workers: Workers = None,
     sets: Sets = None,
     data: Data = None,
-    fresh: Annotated[bool, typer.Option("--fresh", help="Replace existing shards.")] = False,
-    literal: Annotated[
-        bool, typer.Option("--literal", help="Deal exactly as the paper [Sharding] describes it.")
-    ] = False,
+    fresh: Fresh = False,
+    literal: Literal = False,
     old: Annotated[
         Path | None, typer.Option("--from", help="Deal the examples of these shards again, instead of a task's data.")
     ] = None,
@@ -28,6 +27,7 @@ def shard(
     """Cut a data set into one shard for each worker, a validation and a test part."""
     with exits():
         from paceline.local.read_config import anew, read_config
+        from paceline.sharder.placing import placed
         from paceline.sharder.progress_bars import progress_of
         from paceline.sharder.reshard import reshard, settings_of
         from paceline.sharder.sharding import LITERAL, make_shards
@@ -35,13 +35,18 @@ def shard(
         sets = [*(sets or []), *([LITERAL] if literal else [])]
         with progress_of(console()) as progress:
             if old is None:
-                make_shards(read_config(what, workers=workers, sets=sets, data=data), out, fresh, progress)
-                return
-            if what is not None:
+                config = read_config(what, workers=workers, sets=sets, data=data)
+            elif what is None:
+                config = anew(settings_of(old), workers, sets, data)
+            else:
                 raise UsageError(
                     f"--from {old} and {what}: the shards already name their task; leave one of the two out."
                 )
-            reshard(old, anew(settings_of(old), workers, sets, data), out, fresh, progress)
+            with placed(out, config, progress) as place:
+                if old is None:
+                    make_shards(config, place.folder, fresh, progress, place.store)
+                else:
+                    reshard(old, config, place.folder, fresh, progress, place.store)
 
 
 def shard_report(

@@ -4,7 +4,6 @@ import json
 from collections.abc import Mapping
 from contextlib import AbstractContextManager, ExitStack, nullcontext
 from dataclasses import asdict
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -28,7 +27,7 @@ from paceline.local.run_folder import RUNS, RunFolder, open_run
 from paceline.local.run_forkers import forking
 from paceline.terminal import show
 from paceline.watch.chief_status import standing
-from paceline.watch.live_table import Display, LiveTable, PlainLines
+from paceline.watch.live_table import display_on
 from paceline.watch.recoveries import Recovery
 
 if TYPE_CHECKING:
@@ -85,7 +84,7 @@ def finish(
     folder, config = open_run(config, fresh, runs, given)
     facts = folder.facts()
     if facts.get("finished"):
-        show(console, f"run {folder.name} is finished already; --fresh starts it over.")
+        show(console, f"run {folder.name} is finished already; --epochs N trains it further, --fresh starts it over.")
         return folder, Outcome(
             0,
             facts.get("accuracy"),
@@ -106,7 +105,7 @@ def finish(
     show(console, f"{resumed} run {folder.name} in {folder.path}: {config.task}, {config.policy.name}, {size}")
     for line in [] if config.is_script else told(config, build_policy(config.policy)):
         show(console, line)
-    with _others(config, folder, machines) as others, _display(console) as display:
+    with _others(config, folder, machines) as others, display_on(console) as display:
         return folder, run_local(
             config,
             folder.path,
@@ -192,7 +191,3 @@ def _loading(config: Config, folder: RunFolder) -> list[str]:
 
 def _model(folder: RunFolder) -> object:
     return folder.models / "last.safetensors"
-
-
-def _display(console: Console) -> Display:
-    return LiveTable(console) if console.is_terminal else PlainLines(partial(show, console))

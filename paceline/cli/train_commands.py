@@ -126,7 +126,7 @@ def run(
             what, runs = resumed(what, lambda line: say(line, sys.stderr))
             given = {**training.words(), "what": what, "preset": preset, "epochs": epochs, "data": data, "loop": loop}
             if machines.are_wanted:
-                given["sets"] = [*served(what), *given["sets"]]
+                given["sets"] = [*served(what, given["sets"]), *given["sets"]]
             config = read_forked(begun.workers, given) if begun and begun.reads else read_config(**given)
             others = machines.checked(config)
             refuse_too_many(config, going.yes)

@@ -48,6 +48,10 @@ class ServersGone(PacelineError):
     exit_code = 69
 
 
+class StoreGone(ServersGone):
+    """An object store did not answer."""
+
+
 class OutOfMemory(PacelineError):
     """Memory ran out, of the machine, the container or the GPU."""
 
@@ -92,6 +96,10 @@ class ConfigError(PacelineError):
     exit_code = 78
 
 
+class NoData(ConfigError):
+    """A task needs data, and none was named."""
+
+
 class OtherProtocol(ConfigError):
     """Two processes of one run have releases that can't work together."""
 
@@ -100,10 +108,11 @@ class PlanMismatch(ConfigError):
     """Two processes cut the model differently."""
 
 
-class Fenced(ConfigError):
-    """A newer process holds this worker's seat; this one must stop pushing."""
+class Fenced(PacelineError):
+    """A newer process of this name has taken over; this one must stop, and needs no new start."""
 
     status = "ABORTED"
+    exit_code = 0
 
 
 class Unauthenticated(ConfigError):

@@ -9,7 +9,8 @@ from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import Any, BinaryIO, TypeVar, cast
 
-from paceline.core.errors import ConfigError, DataError, PacelineError
+from paceline.core.errors import ConfigError, DataError, NoData, PacelineError
+from paceline.data import object_stores
 from paceline.data.out_of_core import PIECE_BYTES
 from paceline.extras import lacking
 
@@ -24,10 +25,11 @@ MAX_LINE = 256 << 20
 
 def at(path: str | Path) -> Path:
     """What the path names, with the methods of a Path: a local one as it is, a URL like 's3://bucket/key' or
-    'memory://name' through fsspec. ConfigError where no path was given or where the package for that kind of URL is
-    not installed, DataError where it can't be reached."""
+    'memory://name' through fsspec. ConfigError where no path was given, where the package for that kind of URL is not
+    installed or where an object store refuses its credentials, DataError where it has no such bucket, StoreGone where
+    it does not answer. That nothing has this name is no error."""
     if str(path) == BUNDLED:
-        raise ConfigError("This task needs your own data: set data.path (--data) to its file or folder.")
+        raise NoData("This task needs your own data: set data.path (--data) to its file or folder.")
     if "://" not in str(path):
         return Path(path)
     with reading(path):
@@ -35,6 +37,7 @@ def at(path: str | Path) -> Path:
 
         found = UPath(path)
         found.fs.protocol  # noqa: B018 - makes the connection's object, which needs the store's own package
+        object_stores.look(found, found.fs, found.path)
     return cast(Path, found)
 
 
@@ -128,7 +131,8 @@ def ending(path: Path) -> str:
 @contextmanager
 def reading(path: object, expected: str = "") -> Iterator[None]:
     """Turns any error that a library raises on a bad file into a DataError that names it; a missing package is
-    a ConfigError. `expected`: a sentence for people, what the file should be."""
+    a ConfigError, and an object store that can't be used has its own errors (`object_stores.told`). `expected`: a
+    sentence for people, what the file should be."""
     try:
         yield
     except PacelineError:
@@ -137,10 +141,11 @@ def reading(path: object, expected: str = "") -> Iterator[None]:
         if told := lacking(error, f"Reading {path}"):
             raise ConfigError(told) from error
         raise ConfigError(
-            f"Reading {path} needs a package that is not installed here: {error}. Install it. An object store "
-            "needs pip install 'paceline[sharder]' and fsspec's package for that store, like s3fs."
+            f"Reading {path} needs a package that is not installed here: {error}. Get it by pip install."
         ) from error
     except Exception as error:  # each library has its own kinds, and parsers of bad bytes raise nearly any
+        if refusal := object_stores.told(path, error):
+            raise refusal from error
         raise DataError(f"Can't read {path}: {_brief(error)}. {expected}".rstrip()) from error
 
 

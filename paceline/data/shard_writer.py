@@ -44,13 +44,17 @@ def already_there(folder: Path, recipe: Recipe, but: Collection[str] = ()) -> Ma
             _check_replaceable(folder)
             if not folder.exists() or not any(folder.iterdir()):
                 return None
-    manifest = open_shards(folder).manifest
+    return checked_recipe(open_shards(folder).manifest, folder, recipe, but)
+
+
+def checked_recipe(manifest: Manifest, place: object, recipe: Recipe, but: Collection[str] = ()) -> Manifest:
+    """The manifest of the shards in this place. DataError where another recipe made them, and what differs."""
     then, now = dict(manifest.recipe), dict(recipe)
     other = [key for key in now if key not in but and then[key] != now[key]]
     changed = [f"{key} was {_brief(then[key])} and is now {_brief(now[key])}" for key in other]
     if changed:
         raise DataError(
-            f"The shards in {folder} were made with other settings: {'; '.join(changed)}. Give another folder, or "
+            f"The shards in {place} were made with other settings: {'; '.join(changed)}. Give another folder, or "
             "replace them with `paceline shard --fresh`."
         )
     return manifest
@@ -187,13 +191,14 @@ def _check_replaceable(folder: Path) -> None:
     """Refuses to replace a folder that holds anything but shards."""
     if folder.exists() and not folder.is_dir():
         raise DataError(f"{folder} is a file; give the shards a folder.")
-    for found in sorted(folder.iterdir()) if folder.is_dir() else ():
-        if not (
-            found.name in (MANIFEST, NEIGHBOURHOODS, ARRIVED, "validation", "test") or found.name.startswith("shard-")
-        ):
-            raise DataError(
-                f"{folder} holds {found.name}, which is not a shard; give the shards a folder for themselves."
-            )
+    check_names(folder, [found.name for found in folder.iterdir()] if folder.is_dir() else [])
+
+
+def check_names(place: object, names: Collection[str]) -> None:
+    """DataError where one of the names in a folder is none that a sharder gives. `place`: the folder, for people."""
+    for name in sorted(names):
+        if not (name in (MANIFEST, NEIGHBOURHOODS, ARRIVED, "validation", "test") or name.startswith("shard-")):
+            raise DataError(f"{place} holds {name}, which is not a shard; give the shards a folder for themselves.")
 
 
 def _counts(labels: Array) -> dict[str, int]:

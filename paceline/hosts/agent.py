@@ -3,7 +3,7 @@
 import os
 import time
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -31,6 +31,8 @@ from paceline.v1.host_service_pb2_grpc import HostServiceStub
 
 EVERY = 0.25
 """Seconds between two reports."""
+PATIENCE = 60.0
+"""Longest that the head may be away (seconds)."""
 CALL = 5.0
 """Longest that a report may take (seconds)."""
 FETCH = 600.0
@@ -134,22 +136,42 @@ def _lend(
         write_secret(folder / "token", joined.token.encode() + b"\n")
         use_keys(write_keys(folder / "keys", joined.authority, joined.certificate, joined.key))
         config = Config.model_validate(read_yaml(folder / SETTINGS))
-        before = Path.cwd()
+        work = stack.enter_context(
+            working(folder, config, offer, joined.name, head.address, joined.address, say, signals)
+        )
+        return _Stay(calls, joined.host, work, patience, say, signals).last()
+
+
+@contextmanager
+def working(
+    folder: Path,
+    config: Config,
+    offer: Offer,
+    name: str,
+    head: str,
+    address: str,
+    say: Callable[[str], None],
+    signals: Signals,
+) -> Iterator[OwnWork]:
+    """What carries out a run's orders on this machine, in the folder of the run's script; ends its processes afterwards.
+    `folder`: with all that they need; `name`, `head`, `address`: of this machine in the run, and as in `Place`."""
+    before = Path.cwd()
+    with ExitStack() as stack:
         os.chdir(script_folder(config, folder))
         stack.callback(os.chdir, before)
         place = Place(
             folder=folder,
             config=config,
-            head=head.address,
-            address=joined.address,
-            name=joined.name,
+            head=head,
+            address=address,
+            name=name,
             device=offer.device,
             threads=threads_each(offer.workers, offer.cpus),
             forkers=stack.enter_context(forking(config)),
         )
         work = OwnWork(place, say)
         stack.callback(work.end, signals.hurry)
-        return _Stay(calls, joined.host, work, patience, say, signals).last()
+        yield work
 
 
 def seated(

@@ -35,7 +35,10 @@ def address_of(text: str) -> tuple[str, int]:
     """'HOST:PORT' as two. UsageError."""
     host, colon, port = text.rpartition(":")
     if not colon or not host.strip("[]") or not port.isdecimal() or not 0 < int(port) < 65536:
-        raise UsageError(f"Got {text!r}; expected HOST:PORT as the run printed it, like 192.168.1.5:7077.")
+        raise UsageError(
+            f"Got {text!r}; expected HOST:PORT as the run printed it, like 192.168.1.5:7077, or the file that "
+            "`paceline k8s key` wrote; there is no such file here."
+        )
     return host.strip("[]"), int(port)
 
 

@@ -8,14 +8,19 @@ from collections.abc import Callable, Sequence
 PATIENCE = 5.0
 """Longest that a server may take to accept a connection (seconds)."""
 _PAUSE = 1.0
+_TODO = (
+    "Does a firewall let these ports in? `--set ports=7100-7119` on the head says which ports they are "
+    "(docs/run/several-machines.md, Ports and firewalls)."
+)
 
 
 class ReachServers:
     """Tries until all have accepted a connection, in its own thread."""
 
-    def __init__(self, addresses: Sequence[str], now: Callable[[], float] = time.monotonic) -> None:
-        """`addresses`: host:port of each."""
+    def __init__(self, addresses: Sequence[str], todo: str = _TODO, now: Callable[[], float] = time.monotonic) -> None:
+        """`addresses`: host:port of each; `todo`: what helps where one can't be reached."""
         self._left = list(addresses)
+        self._todo = todo
         self._now = now
         self._since = now()
         self._why = ""
@@ -37,9 +42,8 @@ class ReachServers:
         if self.is_done or not self._why:
             return ""
         return (
-            f"the run's servers at {', '.join(self._left)} can't be reached from here ({self._why}), so no worker is started. "
-            "Does a firewall let these ports in? `--set ports=7100-7119` on the head says which ports they are "
-            "(docs/run/several-machines.md, Ports and firewalls)."
+            f"the run's servers at {', '.join(self._left)} can't be reached from here ({self._why}), so no worker trains. "
+            f"{self._todo}"
         )
 
     def _work(self) -> None:

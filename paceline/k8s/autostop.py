@@ -38,21 +38,24 @@ def main(
     with exits("autostop"):
         say = make_log("autostop")
         stop, _ = stop_on_signals()
-        remote, said = RemoteChief(chief, read_credentials(token_file, tls)), time.monotonic()
-        while (status := remote.status()) is None or status.phase != "finished":
+        remote, said, since = RemoteChief(chief, read_credentials(token_file, tls)), time.monotonic(), None
+        while since is None or time.monotonic() - since < FAREWELL:
+            status = remote.status()
             if status is None and time.monotonic() - said >= SAY_EVERY:
                 said = time.monotonic()
                 if scale(statefulset) == 0:
                     say("somebody has scaled the servers to zero")
                     return
                 say("waiting for the chief", address=chief)
+            if status is not None and status.phase != "finished":
+                since = None  # with more epochs a finished run goes on
+            elif status is not None and since is None:
+                since, result = time.monotonic(), result_of(status)
+                say("the run is finished; the servers are scaled to zero in a minute")
             if stop.wait(EVERY):
                 raise SystemExit(143)
-        say("the run is finished; the servers are scaled to zero in a minute")
-        if stop.wait(FAREWELL):
-            raise SystemExit(143)
         scale(statefulset, 0)
-        say(result_of(status))
+        say(result)
 
 
 def scale(statefulset: str, replicas: int | None = None, account: Path = ACCOUNT, api: str = API) -> int:

@@ -10,10 +10,11 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, NamedTuple
 
-from paceline.core.errors import PacelineError
+from paceline.core.errors import ConfigError, PacelineError
 from paceline.core.run.best_model import result
-from paceline.k8s.findings import Finding, Seen, condition, findings
-from paceline.k8s.kubectl import COMPONENT, DATA, GRPC, Kubectl
+from paceline.k8s.findings import Finding, Seen, condition, findings, owner_of
+from paceline.k8s.kubectl import COMPONENT, DATA, GRPC, Kubectl, newest_jobs
+from paceline.k8s.queue import reason, troubles_of_queues, waits_whole
 from paceline.rpc.auth import Credentials
 from paceline.v1.run_service_pb2 import StatusReply
 from paceline.variables import TLS
@@ -25,6 +26,8 @@ PATIENCE = 15.0
 """Seconds a call to the chief may take: pods of one node share its CPU cores."""
 RESULT = "paceline.dev/result"
 """Annotation of the StatefulSet that keeps a finished run's result when its servers are gone."""
+_TRACKED = "batch.kubernetes.io/job-tracking"
+"""The finalizer of a Job's pods."""
 ORDER = ("sharder", "server", "worker", "evaluator", "autostop")
 
 
@@ -39,10 +42,19 @@ class State(NamedTuple):
     """What streams shards, where there is such."""
     pods: list[dict[str, Any]]
     troubles: list[Finding]
+    queue: str = ""
+    """Where Kueue has let none of its pods begin: in which queue it waits, and why."""
 
     def finished(self, job: str) -> bool:
         """Whether the Job has completed."""
         return condition(self.jobs.get(job, {}), "Complete") is not None
+
+    @property
+    def waits(self) -> str:
+        """What keeps it back without being a trouble; empty where nothing does."""
+        held = [job["metadata"]["name"] for name, job in self.jobs.items() if _is_suspended(job)]
+        resumed = """--type=merge --patch='{"spec":{"suspend":false}}'"""
+        return self.queue or "; ".join(f"job/{name} is suspended (kubectl patch job {name} {resumed})" for name in held)
 
     @property
     def is_up(self) -> bool:
@@ -61,7 +73,7 @@ class State(NamedTuple):
         for component in sorted({_component(pod) for pod in self.pods}, key=_order):
             phases = Counter(_phase(pod) for pod in self.pods if _component(pod) == component)
             found.append(f"{component}: " + ", ".join(f"{count} {phase}" for phase, count in sorted(phases.items())))
-        return "; ".join(found) or "no pods yet"
+        return "; ".join([*(found or ["no pods yet"]), *filter(None, [self.waits])])
 
 
 def look(kubectl: Kubectl) -> State:
@@ -73,39 +85,73 @@ def look(kubectl: Kubectl) -> State:
     kinds: dict[str, list[dict[str, Any]]] = {}
     for item in found:
         kinds.setdefault(item["kind"], []).append(item)
-    pods, jobs = kinds.get("Pod", []), kinds.get("Job", [])
+    jobs = newest_jobs(kinds.get("Job", []))
+    pods = [pod for pod in kinds.get("Pod", []) if not _is_replaced(pod, jobs)]
     recent = [event for event in kubectl.items("events", selector="") if _is_recent(event)]
     events = [event for event in recent if _may_concern(kubectl, event)]
-    seen = Seen(pods, kinds.get("PersistentVolumeClaim", []), jobs, events)
+    seen = Seen(pods, kinds.get("PersistentVolumeClaim", []), list(jobs.values()), events)
     troubles = findings(seen, lambda pod, previous: kubectl.logs(pod, previous=previous) or kubectl.logs(pod))
     servers = next(iter(kinds.get("StatefulSet", [])), None)
+    troubles += [*troubles_of_queues(kubectl, pods), *_without_workers(kubectl, servers, jobs), *_held(kubectl, pods)]
+    troubles.sort(key=lambda one: not one.fatal)
+    queue = reason(kubectl, pods) if waits_whole(pods) else ""
     streams = [one for one in kinds.get("Deployment", []) if _component(one) == "sharder"]
-    return State(servers, {_component(job): job for job in jobs}, streams, pods, troubles)
+    return State(servers, jobs, streams, pods, troubles, queue)
+
+
+def _without_workers(
+    kubectl: Kubectl, servers: dict[str, Any] | None, jobs: dict[str, dict[str, Any]]
+) -> list[Finding]:
+    """Servers for which nobody works: their Job has been deleted, or cleaned up after it had failed."""
+    if servers is None or servers["spec"]["replicas"] == 0 or "worker" in jobs:
+        return []
+    todo = f"To make it again: make deploy OVERLAY=... RUN={kubectl.run_name}."
+    return [Finding(f"job/{kubectl.part('worker')}", "the run has no Job of workers.", todo, fatal=False)]
+
+
+def _held(kubectl: Kubectl, pods: list[dict[str, Any]]) -> list[Finding]:
+    """A namespace that waits for workers which have ended: their Job counts them only once it has made the next ones."""
+    failed = (pod["metadata"] for pod in pods if pod["status"].get("phase") == "Failed")
+    if not any("deletionTimestamp" in about and _TRACKED in about.get("finalizers", ()) for about in failed):
+        return []
+    with suppress(ConfigError):  # not everybody may look at namespaces
+        namespace = kubectl.find(f"namespace/{kubectl.namespace}")
+        if namespace is not None and "deletionTimestamp" in namespace["metadata"]:
+            what = "it is being deleted, and waits for pods that have ended, since their Jobs can't make the next ones."
+            todo = f"kubectl -n {kubectl.namespace} delete jobs --all"
+            return [Finding(f"namespace/{kubectl.namespace}", what, f"Let them go: {todo}")]
+    return []
 
 
 @contextmanager
 def chief_of(kubectl: Kubectl) -> Iterator[RemoteChief]:
     """The run's chief, through a forwarded port. ServersGone where server 0 can't be reached."""
-    token = _secret(kubectl, "token")["token"].decode().strip()
+    token = secret_of(kubectl, "token")["token"].decode().strip()
     with TemporaryDirectory() as folder, kubectl.forwarded(kubectl.chief_pod, GRPC) as address:
-        chief = RemoteChief(address, Credentials(token, _keys(kubectl, Path(folder))), PATIENCE)
+        chief = RemoteChief(address, Credentials(token, keys_of(kubectl, Path(folder))), PATIENCE)
         try:
             yield chief
         finally:
             chief.close()
 
 
-def _keys(kubectl: Kubectl, folder: Path) -> Path | None:
-    """The folder with the run's keys in it, where its servers have some."""
-    container = kubectl.get(kubectl.servers)["spec"]["template"]["spec"]["containers"][0]
-    if all(variable["name"] != TLS for variable in container["env"]):
+def has_tls(servers: dict[str, Any]) -> bool:
+    """Whether these servers speak TLS."""
+    container = servers["spec"]["template"]["spec"]["containers"][0]
+    return any(variable["name"] == TLS for variable in container.get("env", ()))
+
+
+def keys_of(kubectl: Kubectl, folder: Path) -> Path | None:
+    """The folder with the run's keys in it, where its servers have some; None otherwise."""
+    if not has_tls(kubectl.get(kubectl.servers)):
         return None
-    for name, content in _secret(kubectl, "tls").items():
+    for name, content in secret_of(kubectl, "tls").items():
         (folder / name).write_bytes(content)
     return folder
 
 
-def _secret(kubectl: Kubectl, name: str) -> dict[str, bytes]:
+def secret_of(kubectl: Kubectl, name: str) -> dict[str, bytes]:
+    """What the run's Secret of that name holds, by key."""
     found = kubectl.get(f"secret/{kubectl.part(name)}")["data"]
     return {key: base64.b64decode(value) for key, value in found.items()}
 
@@ -126,7 +172,8 @@ def kept_result(state: State) -> str:
 def end_of(kubectl: Kubectl) -> str:
     """The result in the last words of the evaluator, which outlives the servers; empty where there is none."""
     try:
-        lines = kubectl.run("logs", f"job/{kubectl.part('evaluator')}", "--tail=20").splitlines()
+        job = kubectl.job("evaluator")
+        lines = kubectl.run("logs", f"job/{job['metadata']['name']}", "--tail=20").splitlines() if job else []
     except PacelineError:
         return ""
     for line in reversed(lines):
@@ -150,6 +197,13 @@ def _may_concern(kubectl: Kubectl, event: dict[str, Any]) -> bool:
     return not kubectl.run_name or not is_part or name.startswith(kubectl.part(""))
 
 
+def _is_replaced(pod: dict[str, Any], jobs: dict[str, dict[str, Any]]) -> bool:
+    """Whether it has ended, and is of a Job that is not the newest one of its kind."""
+    newest = jobs.get(_component(pod))
+    has_ended = pod.get("status", {}).get("phase") in ("Succeeded", "Failed")
+    return has_ended and newest is not None and owner_of(pod) not in ("", newest["metadata"]["name"])
+
+
 def _claim(volume: dict[str, Any]) -> str:
     """The claim that a pod's volume is; empty where it is something else."""
     return str(volume.get("persistentVolumeClaim", {}).get("claimName", ""))
@@ -163,6 +217,10 @@ def _is_rolled_out(one: dict[str, Any]) -> bool:
         and status.get("readyReplicas", 0) >= wanted
         and status.get("updatedReplicas", 0) >= wanted
     )
+
+
+def _is_suspended(job: dict[str, Any]) -> bool:
+    return bool(job.get("spec", {}).get("suspend")) and condition(job, "Complete") is None
 
 
 def _running(job: dict[str, Any]) -> bool:

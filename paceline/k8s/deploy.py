@@ -13,17 +13,23 @@ import yaml
 from paceline.core.errors import ConfigError, PacelineError, ServersGone, UsageError
 from paceline.k8s.cluster_status import RESULT, State, look
 from paceline.k8s.findings import Finding, condition, told
-from paceline.k8s.kubectl import DATA, PARTS, RUN, Kubectl, NotThere
+from paceline.k8s.kubectl import DATA, PARTS, RUN, Kubectl, NotThere, settings_of
+from paceline.k8s.one_node import one_node_claims
 from paceline.k8s.overlay import Overlay, config_of, read_overlay, settings_files
+from paceline.k8s.queue import check_queue, drop_finished, most_workers, queue_of, release
 from paceline.k8s.script import is_script, script_of
-from paceline.rpc.agreed_settings import agreed_settings
+from paceline.rpc.agreed_settings import agreed_settings, changed_settings
 
 Say = Callable[[str], None]
 EVERY = 10.0
 """Longest time without a word (seconds)."""
 PAUSE = 2.0
+STARTING = 600.0
+"""Longest time until all parts of a run are up (seconds)."""
 DELETION = 180.0
 """Longest wait for something to be gone (seconds)."""
+IN_QUEUE = 15.0
+"""Time in which a queue with room for a run lets it begin (seconds)."""
 KINDS = (
     "statefulsets,jobs,deployments,services,configmaps,poddisruptionbudgets,networkpolicies,serviceaccounts,roles,"
     "rolebindings,pods"
@@ -56,12 +62,28 @@ class Patience:
 
     def check(self, state: State, now: float) -> None:
         """Trouble once something has lasted as long as it may; it tells of everything that waiting does not fix, since the
-        cause of what has lasted may be younger."""
-        fatal = {(one.part, one.todo): one for one in state.troubles if one.fatal and self._counts(one)}
-        self._since = {cause: self._since.get(cause, now) for cause in fatal}
-        lasting = [one for cause, one in fatal.items() if now - self._since[cause] >= one.lasting]
+        cause of what has lasted may be younger, or be none that counts, like the pod of a Job that has failed."""
+        fatal = {(one.part, one.todo): one for one in state.troubles if one.fatal}
+        counts = {cause: one for cause, one in fatal.items() if self._counts(one)}
+        self._since = {cause: self._since.get(cause, now) for cause in counts}
+        lasting = [one for cause, one in counts.items() if now - self._since[cause] >= one.lasting]
         if lasting:
             raise Trouble.of(list(fatal.values()), lasting[0])
+
+
+class Lasting:
+    """Whether something has been so for some time."""
+
+    def __init__(self, seconds: float, clock: Callable[[], float] = time.monotonic) -> None:
+        self._seconds = seconds
+        self._clock = clock
+        self._since: float | None = None
+
+    def has(self, is_so: bool) -> bool:
+        """`is_so`: whether it is now; whether it has been for as long."""
+        now = self._clock()
+        self._since = None if not is_so else now if self._since is None else self._since
+        return self._since is not None and now - self._since >= self._seconds
 
 
 def deploy(
@@ -70,31 +92,43 @@ def deploy(
     say: Say,
     script: Path | None = None,
     arguments: Sequence[str] = (),
-    seconds: float = 600,
+    seconds: float = STARTING,
 ) -> Overlay:
-    """Applies the overlay and waits until all its parts run; a run that exists already goes on, with changed settings
-    where they may change. The run's name is that of `kubectl`, otherwise the overlay's. `script`, `arguments`: in place of
-    the overlay's own. ConfigError and Trouble name the cause; `seconds`: longest wait."""
+    """Applies the overlay and waits until all its parts run, or wait in a queue; a run that exists already goes on, with
+    changed settings where they may change. The run's name is that of `kubectl`, otherwise the overlay's. `script`,
+    `arguments`: in place of the overlay's own. ConfigError and Trouble name the cause; `seconds`: longest wait."""
     overlay = read_overlay(kubectl, name, script, arguments)
     kubectl = kubectl.of_run(overlay.run)
     make_namespace(kubectl, say)
     _check_same_run(kubectl, overlay)
     _check_same_settings(kubectl, overlay)
+    check_queue(kubectl, [one for one in overlay.documents if "template" in one.get("spec", {})])
+    _warn_of_claims(kubectl, overlay, say)
     _make_token(kubectl, say)
     _keep_sizes(kubectl, overlay)
     _check_same_script(kubectl, overlay)
-    if kubectl.find(kubectl.servers) is not None:  # what joins must find the servers with the settings that it has
+    there = kubectl.find(kubectl.servers)
+    is_held = there is not None and _is_held(kubectl, there)
+    if there is not None and not is_held:  # what joins must find the servers with the settings that it has
         rest = [document for document in overlay.documents if document["kind"] != "Job"]
         _apply(kubectl, rest)
         wait_until(lambda state: state.serves, kubectl, say, seconds)
-    _drop_jobs(kubectl, overlay, say)
+    _drop_jobs(kubectl, overlay, say, is_held)
+    if there is not None and is_held:  # all its pods begin together again
+        drop_finished(kubectl, there)
     _apply(kubectl, overlay.documents)
     servers = f"{overlay.config.servers} servers" if overlay.config.servers else "no servers but the chief"
     say(f"run {overlay.run} is in namespace {kubectl.namespace}: {overlay.config.workers} workers, {servers}")
     if overlay.config.faults:
         say(f"faults: {'; '.join(overlay.config.faults)}; each pod's log says when it inflicts its own")
-    wait_until(lambda state: state.is_up, kubectl, say, seconds)
+    in_queue = Lasting(IN_QUEUE)
+    wait_until(lambda state: state.is_up or in_queue.has(bool(state.waits)), kubectl, say, seconds)
     return overlay
+
+
+def _is_held(kubectl: Kubectl, servers: dict[str, Any]) -> bool:
+    """Whether none of the run's pods begins before all of them exist, since they wait in a queue."""
+    return bool(queue_of(servers)) and (servers["spec"]["replicas"] == 0 or bool(look(kubectl).queue))
 
 
 def _apply(kubectl: Kubectl, documents: list[dict[str, Any]]) -> None:
@@ -113,8 +147,10 @@ def wait_until(
     seconds: float,
     clock: Callable[[], float] = time.monotonic,
 ) -> None:
-    """Until all is as it should be; says where it is whenever that changes, and every 10 s. Trouble where it will not be."""
-    start = said = clock()
+    """Until all is as it should be; says where it is whenever that changes, and every 10 s. Trouble where it will not be; the
+    time that the run waits in a queue does not count."""
+    start = said = last = clock()
+    waited = 0.0
     line, patience = "", Patience()
     while True:
         state, now = look(kubectl), clock()
@@ -124,7 +160,8 @@ def wait_until(
         if is_there(state):
             return
         patience.check(state, now)
-        if now - start > seconds:
+        waited, last = waited + (now - last if state.waits else 0.0), now
+        if now - start - waited > seconds:
             raise Trouble.of(state.troubles or [_slow(kubectl, state, seconds)])
         time.sleep(PAUSE)
 
@@ -136,15 +173,25 @@ def scale(kubectl: Kubectl, workers: int, say: Say) -> None:
         raise UsageError(
             f"--workers {workers}: a run needs at least one worker. To end the run: make teardown RUN={kubectl.run_name}."
         )
-    job = kubectl.get(kubectl.workers)
+    job = kubectl.job("worker")
+    if job is None:
+        raise NotThere(
+            f"Run {kubectl.run_name} has no Job of workers. To make it again: make deploy RUN={kubectl.run_name}."
+        )
+    if workers > (most := most_workers(job) or workers):
+        raise UsageError(
+            f"--workers {workers}: the run is in a queue with {most} workers, and Kueue deletes any above that. For more, "
+            "change workers in run.yaml and kustomization.yaml, and deploy it under another name."
+        )
     count = {"spec": {"parallelism": workers, "completions": workers}}
-    kubectl.run("patch", kubectl.workers, "--type=merge", f"--patch={json.dumps(count)}")
+    kubectl.run("patch", f"job/{job['metadata']['name']}", "--type=merge", f"--patch={json.dumps(count)}")
     say(f"workers: {job['spec']['parallelism']} before, {workers} now")
 
 
 def stop_servers(kubectl: Kubectl, result: str) -> None:
     """Scales the servers of a finished run to zero, those of shards too; what came of it stays on the StatefulSet."""
     kubectl.run("annotate", kubectl.servers, "--overwrite", f"{RESULT}={result}")
+    release(kubectl, kubectl.get(kubectl.servers))
     kubectl.run("scale", kubectl.servers, "--replicas=0")
     if kubectl.find(kubectl.shards) is not None:
         kubectl.run("scale", kubectl.shards, "--replicas=0")
@@ -257,14 +304,11 @@ def _check_same_settings(kubectl: Kubectl, overlay: Overlay) -> None:
     servers = kubectl.find(kubectl.servers)
     if servers is None or not (servers["spec"]["replicas"] == 0 or servers.get("status", {}).get("readyReplicas")):
         return
-    volumes = servers["spec"]["template"]["spec"]["volumes"]
-    name = next(volume["configMap"]["name"] for volume in volumes if volume["name"] == "config")
-    there = kubectl.find(f"configmap/{name}")
+    there = kubectl.find(f"configmap/{settings_of(servers)}")
     before = _settings_of(there, overlay) if there is not None else None
     if before is None:
         return
-    now = agreed_settings(overlay.config)
-    if differing := sorted(set(before) ^ set(now)):
+    if differing := changed_settings(before, agreed_settings(overlay.config)):
         raise ConfigError(
             f"Run {overlay.run} in namespace {kubectl.namespace} has other settings: {'; '.join(differing)} (before and now). "
             f"Set them back, choose another name (RUN=...), or start over: make teardown purge RUN={overlay.run}. "
@@ -284,7 +328,7 @@ def _settings_of(there: dict[str, Any], overlay: Overlay) -> list[str] | None:
 
 def _check_same_script(kubectl: Kubectl, overlay: Overlay) -> None:
     """A finished run does not begin again with a script that was changed since."""
-    servers, workers = kubectl.find(kubectl.servers), kubectl.find(kubectl.workers)
+    servers, workers = kubectl.find(kubectl.servers), kubectl.job("worker")
     if servers is None or workers is None or RESULT not in servers["metadata"].get("annotations", {}):
         return
     new = overlay.find("Job", "worker")
@@ -297,6 +341,14 @@ def _check_same_script(kubectl: Kubectl, overlay: Overlay) -> None:
         )
 
 
+def _warn_of_claims(kubectl: Kubectl, overlay: Overlay, say: Say) -> None:
+    """Says which claims may keep pods from starting; nothing where the user may not list nodes."""
+    with suppress(ConfigError):
+        claims, nodes = kubectl.items("persistentvolumeclaims", ""), kubectl.items("nodes", "")
+        for sentence in one_node_claims(overlay.documents, claims, nodes):
+            say(f"warning: {sentence}")
+
+
 def _keep_sizes(kubectl: Kubectl, overlay: Overlay) -> None:
     """Claims that exist keep their size, since it can't shrink, and seldom grow."""
     sizes = {one["metadata"]["name"]: one["spec"]["resources"] for one in kubectl.items("persistentvolumeclaims")}
@@ -305,19 +357,17 @@ def _keep_sizes(kubectl: Kubectl, overlay: Overlay) -> None:
             document["spec"]["resources"] = sizes[document["metadata"]["name"]]
 
 
-def _drop_jobs(kubectl: Kubectl, overlay: Overlay, say: Say) -> None:
-    """Deletes Jobs that can't be changed to what the overlay says, or have failed: they are made again."""
-    for document in overlay.documents:
-        if document["kind"] != "Job":
+def _drop_jobs(kubectl: Kubectl, overlay: Overlay, say: Say, all_of_them: bool = False) -> None:
+    """Deletes Jobs that are of an earlier overlay, can't be changed to what this one says, or have failed. `all_of_them`:
+    also those that fit."""
+    wanted = {one["metadata"]["name"]: one for one in overlay.documents if one["kind"] == "Job"}
+    for there in kubectl.items("jobs"):
+        name = there["metadata"]["name"]
+        is_fit = name in wanted and condition(there, "Failed") is None and _can_apply(kubectl, wanted[name])
+        if is_fit and not all_of_them:
             continue
-        name = f"job/{document['metadata']['name']}"
-        there = kubectl.find(name)
-        if there is None:
-            continue
-        if condition(there, "Failed") is None and _can_apply(kubectl, document):
-            continue
-        _delete(kubectl, say, name)
-        say(f"{name} has other settings or has failed: made again")
+        _delete(kubectl, say, f"job/{name}")
+        say(f"job/{name} " + ("waits in the queue again" if is_fit else "has other settings or has failed: made again"))
 
 
 def _can_apply(kubectl: Kubectl, document: dict[str, Any]) -> bool:

@@ -78,15 +78,20 @@ def told(found: Iterable[Finding]) -> list[str]:
 def _is_replaced(pod: Item, pods: Sequence[Item]) -> bool:
     """Whether a pod that failed has a successor: the same owner, the same index, made later."""
     return pod.get("status", {}).get("phase") == "Failed" and any(
-        _place(other) == _place(pod) and _made(other) > _made(pod) for other in pods if _place(pod)[0]
+        _place(other) == _place(pod) and _made(other) > _made(pod) for other in pods if owner_of(pod)
     )
+
+
+def owner_of(pod: Item) -> str:
+    """The name of what has made it, like its Job; empty where nothing has."""
+    owners = pod["metadata"].get("ownerReferences", [])
+    return str(owners[0]["name"]) if owners else ""
 
 
 def _place(pod: Item) -> tuple[str, str]:
     """The owner's name, and the index in it."""
-    owners = pod["metadata"].get("ownerReferences", [])
     index = pod["metadata"].get("annotations", {}).get("batch.kubernetes.io/job-completion-index", "")
-    return (owners[0]["name"] if owners else "", index)
+    return owner_of(pod), index
 
 
 def _made(item: Item) -> str:
@@ -119,7 +124,7 @@ def _refused(seen: Seen) -> Iterable[Finding]:
         if event["reason"] != "FailedCreate":
             continue
         owner = event["involvedObject"]
-        if any(_place(pod)[0] == owner["name"] and _made(pod) > str(event.get("lastTimestamp")) for pod in seen.pods):
+        if any(owner_of(pod) == owner["name"] and _made(pod) > str(event.get("lastTimestamp")) for pod in seen.pods):
             continue  # it could be made since
         part, message = f"{owner['kind'].lower()}/{owner['name']}", _short(event["message"])
         if "violates PodSecurity" in message:
@@ -128,6 +133,11 @@ def _refused(seen: Seen) -> Iterable[Finding]:
             )
         elif "exceeded quota" in message:
             yield Finding(part, f"the namespace's quota is spent: {message}.", "Ask for less, or for a larger quota.")
+        elif found := re.search(r"no PriorityClass with name (\S+)", message):
+            todo = (
+                "The cluster's administrator makes it (docs/run/queues.md); otherwise take the component priority out."
+            )
+            yield Finding(part, f"the cluster has no PriorityClass {found[1]}.", todo)
         else:
             yield Finding(part, f"its pods can't be made: {message}.", "See: kubectl describe.", fatal=False)
 
@@ -150,14 +160,38 @@ def _scheduling(seen: Seen) -> Iterable[Finding]:
                     "Its volume belongs to one node, which is away, full, or takes no pods: bring that node back, or make room "
                     "there. If the node is gone for good, so is what was on the volume: make teardown purge, then deploy again."
                 )
-            elif "nvidia.com/gpu" in message:
-                todo = "No node has a GPU left: add one, lower the number of workers, or leave the component gpu out."
             else:
-                todo = "No node has room: lower requests or the number of workers, or add a node."
+                todo = _no_room(message)
             grows = any(
                 event["reason"] == "TriggeredScaleUp" for event in _events(seen, "Pod", pod["metadata"]["name"])
             )
             yield Finding(_of(pod), f"no node takes it: {_short(message)}.", todo, not grows, lasting=90.0)
+
+
+def _no_room(message: str) -> str:
+    """What to do, by each reason for which nodes don't take a pod; what the scheduler could evict to make room is left out."""
+    reasons = message.partition(" preemption: ")[0]
+    found = [
+        f"Nodes with the taint {taint} take only pods that tolerate it: "
+        + (
+            "add the component gpu (workers) or gpu-nodes (all others)."
+            if taint.startswith("nvidia.com/gpu")
+            else "add a toleration in the overlay, or remove the taint: kubectl taint node NODE TAINT-."
+        )
+        for taint in re.findall(r"untolerated taint\(?s?\)? ?\{([^}:]+)", reasons)
+    ]
+    if "were unschedulable" in reasons:
+        found.append("A cordoned node takes no new pods: kubectl uncordon NODE.")
+    if "node affinity/selector" in reasons:
+        found.append("No node has the labels that nodeSelector or affinity ask for: kubectl get nodes --show-labels.")
+    if "Insufficient nvidia.com/gpu" in reasons:
+        found.append(
+            "No node has a GPU left: add one, lower the number of workers, or leave the component gpu out. If nodes have free "
+            "GPUs, do they offer nvidia.com/gpu (kubectl describe node)?"
+        )
+    if not found or re.search(r"Insufficient (?!nvidia\.com/gpu)", reasons):
+        found.append("No node has room: lower requests or the number of workers, or add a node.")
+    return " ".join(found)
 
 
 def _nodes(seen: Seen) -> Iterable[Finding]:

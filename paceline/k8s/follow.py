@@ -11,7 +11,7 @@ from rich.console import Console
 from paceline.core.errors import PacelineError, ServersGone
 from paceline.k8s.ask_chief import ask_chief
 from paceline.k8s.cluster_status import State, chief_of, end_of, kept_result, look, result_of
-from paceline.k8s.deploy import EVERY, Patience, Say, deploy, stop_servers
+from paceline.k8s.deploy import EVERY, STARTING, Patience, Say, deploy, stop_servers, wait_until
 from paceline.k8s.findings import told
 from paceline.k8s.kubectl import Kubectl
 from paceline.terminal import show as show_line
@@ -28,6 +28,8 @@ FAREWELL = 300.0
 def run(kubectl: Kubectl, name: str, say: Say, script: Path | None = None, arguments: Sequence[str] = ()) -> int:
     """Deploys, waits for the end and scales the servers to zero; the run's exit code. The last line is the test accuracy."""
     kubectl = kubectl.of_run(deploy(kubectl, name, say, script, arguments).run)
+    if look(kubectl).waits:
+        wait_until(lambda state: state.is_up, kubectl, say, STARTING)
     found = follow(kubectl, say)
     state = _let_end(kubectl, say)
     stop_servers(kubectl, found)
@@ -56,8 +58,8 @@ def follow(kubectl: Kubectl, say: Say, clock: Callable[[], float] = time.monoton
                 time.sleep(PAUSE)
         if clock() - said >= EVERY:
             said = clock()
-            say("the chief does not answer just now")
             state = watched.check()
+            say(state.line() if state is not None and state.waits else "the chief does not answer just now")
             if state is not None and (kept := kept_result(state)):
                 return kept
         time.sleep(PAUSE)
@@ -105,6 +107,8 @@ def show(kubectl: Kubectl, console: Console) -> int:
     show_line(console, state.line())
     for trouble in told(state.troubles):
         show_line(console, trouble)
+    if state.queue:
+        return 0
     if state.servers["spec"]["replicas"] == 0:
         show_line(console, "the run is finished; its servers are scaled to zero")
         show_line(console, kept_result(state) or end_of(kubectl) or "its result is not known")
@@ -128,7 +132,10 @@ def doctor(kubectl: Kubectl, say: Say) -> int:
     for trouble in told(state.troubles):
         say(trouble)
     if not state.troubles:
-        say("Kubernetes sees no trouble." + ("" if state.is_up else " Some parts are on their way still."))
+        say(
+            "Kubernetes sees no trouble."
+            + ("" if state.is_up or state.waits else " Some parts are on their way still.")
+        )
         return 0
     return state.troubles[0].exit_code
 

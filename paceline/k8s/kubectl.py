@@ -3,11 +3,13 @@
 import json
 import shutil
 import subprocess
-from collections.abc import Iterator
+import time
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
 from paceline.core.errors import ConfigError, ServersGone, UsageError
+from paceline.rpc.retries import backoff
 
 PARTS = "app.kubernetes.io/part-of=paceline"
 """Label selector of all that belongs to any run."""
@@ -16,6 +18,8 @@ COMPONENT, RUN = "app.kubernetes.io/component", "app.kubernetes.io/instance"
 GRPC = 50051
 DATA = "paceline-data"
 """The claim of the input data, which all runs of a namespace read."""
+LONGEST = 10.0
+"""Time after which an object is not asked for again, when no cluster answers (seconds)."""
 _GONE = (
     "connection refused",
     "no such host",
@@ -29,6 +33,18 @@ _GONE = (
     "unexpected eof",
     "too many requests",
 )
+
+
+def newest_jobs(jobs: Iterable[dict[str, Any]]) -> dict[str, dict[str, Any]]:
+    """By what they are, like worker: a changed overlay makes another Job, whose pods take over from those of the one before."""
+    ordered = sorted(jobs, key=lambda job: job["metadata"].get("creationTimestamp") or "")
+    return {job["metadata"]["labels"].get(COMPONENT, "other"): job for job in ordered}
+
+
+def settings_of(workload: dict[str, Any]) -> str:
+    """The name of the ConfigMap with the run's settings that its pods mount."""
+    volumes = workload["spec"]["template"]["spec"]["volumes"]
+    return str(next(volume["configMap"]["name"] for volume in volumes if volume["name"] == "config"))
 
 
 class NotThere(ConfigError):
@@ -60,10 +76,6 @@ class Kubectl:
     @property
     def servers(self) -> str:
         return f"statefulset/{self.part('server')}"
-
-    @property
-    def workers(self) -> str:
-        return f"job/{self.part('worker')}"
 
     @property
     def shards(self) -> str:
@@ -104,9 +116,19 @@ class Kubectl:
         raise ConfigError(f"kubectl {' '.join(arguments[:2])}: {said}")
 
     def get(self, *what: str) -> dict[str, Any]:
-        """One object, or a list, as JSON."""
-        found: dict[str, Any] = json.loads(self.run("get", *what, "--output=json", "--request-timeout=9s", seconds=20))
-        return found
+        """One object, or a list, as JSON; asked for again, for `LONGEST`, while a busy API server does not answer."""
+        began = time.monotonic()
+        for pause in backoff():
+            try:
+                said = self.run("get", *what, "--output=json", "--request-timeout=9s", seconds=20)
+            except ServersGone:
+                if time.monotonic() + pause > began + LONGEST:
+                    raise
+            else:
+                found: dict[str, Any] = json.loads(said)
+                return found
+            time.sleep(pause)
+        raise AssertionError("backoff never ends")
 
     def items(self, kinds: str, selector: str | None = None) -> list[dict[str, Any]]:
         """The objects of these kinds, as 'pods,jobs', with a label; default: those of the run, '': all."""
@@ -120,6 +142,10 @@ class Kubectl:
             return self.get(what)
         except NotThere:
             return None
+
+    def job(self, component: str) -> dict[str, Any] | None:
+        """The run's newest Job of a part, as 'worker'; None where there is none."""
+        return newest_jobs(self.items("jobs")).get(component)
 
     def logs(self, pod: str, lines: int = 40, previous: bool = False) -> str:
         """The pod's last lines; nothing where there are none (yet, or any more)."""

@@ -10,10 +10,13 @@ import yaml
 
 from paceline.core.errors import ConfigError
 from paceline.core.settings.config import Config
+from paceline.k8s.cluster_status import has_tls
 from paceline.k8s.kubectl import COMPONENT, RUN, Kubectl
+from paceline.k8s.outside import is_open
 from paceline.k8s.run_name import check_name, rename
-from paceline.k8s.script import put_script
+from paceline.k8s.script import name_by_content, put_script
 from paceline.load_settings import task_of
+from paceline.local.cluster_key import refusal
 from paceline.own_files import is_own
 from paceline.tasks.task import load_config
 
@@ -52,6 +55,7 @@ def read_overlay(kubectl: Kubectl, name: str, script: Path | None = None, argume
     documents = [found for found in yaml.safe_load_all(kubectl.run("kustomize", str(folder))) if found]
     if script is not None or arguments:
         put_script(documents, folder, script, arguments)
+    name_by_content(documents)
     overlay = Overlay(documents, config_of(documents, folder))
     if wrong := list(_mistakes(overlay)):
         raise ConfigError(f"The overlay {folder} can't be deployed: " + " ".join(wrong))
@@ -117,7 +121,13 @@ def _mistakes(overlay: Overlay) -> list[str]:
             f"paceline-server: {wanted}."
         )
     counts = {workers["spec"]["parallelism"], workers["spec"]["completions"]}
-    if counts != {config.workers}:
+    opened = any(is_open(each) for each in overlay.documents)
+    if opened and (why := refusal(config)):
+        wrong.append(f"The component outside does not go with this run. {why}")
+    if opened and not has_tls(servers):
+        wrong.append("The component outside needs the component tls, since others could read what is sent.")
+    has_room = opened and len(counts) == 1 and max(counts) < config.workers  # others take the rest of the seats
+    if counts != {config.workers} and not has_room:
         wrong.append(
             f"run.yaml has workers: {config.workers}, kustomization.yaml has parallelism and completions "
             f"{workers['spec']['parallelism']} and {workers['spec']['completions']} for paceline-worker: make them equal."
@@ -127,8 +137,14 @@ def _mistakes(overlay: Overlay) -> list[str]:
             f"run.yaml has data: {{source: {config.data.source}}}; with the component data-server, and only with it, it is "
             "server."
         )
+    at, claim = config.data.shards_at, overlay.find("PersistentVolumeClaim", "sharder")
+    if overlay.find("Job", "sharder") is not None and (at is None) != (claim is not None):
+        wrong.append(
+            f"run.yaml has data: {{shards_at: {at or 'null'}}}; with the component shards-in-bucket, and only with it, it is a "
+            "URL like s3://bucket/folder."
+        )
     for found in overlay.documents:
-        for container in _containers(found):
+        for container in containers(found):
             if ":" not in container["image"].rpartition("/")[2] or container["image"].endswith(":latest"):
                 wrong.append(
                     f"the image {container['image']} has no fixed tag: set newTag under images in kustomization.yaml."
@@ -141,6 +157,7 @@ def _label(part: dict[str, Any] | None) -> str:
     return str((part or {}).get("metadata", {}).get("labels", {}).get(RUN, ""))
 
 
-def _containers(document: dict[str, Any]) -> list[dict[str, Any]]:
+def containers(document: dict[str, Any]) -> list[dict[str, Any]]:
+    """Of the pods that the object makes, those that begin first in front; none where it makes no pods."""
     spec = document.get("spec", {}).get("template", {}).get("spec", {})
     return [*spec.get("initContainers", []), *spec.get("containers", [])]

@@ -8,8 +8,8 @@ import yaml
 from paceline.core.errors import ConfigError, UsageError
 from paceline.k8s.kubectl import PARTS, RUN, Kubectl
 
-LONGEST = 36
-"""Kubernetes puts a hash behind `<run>-paceline-server`, and all of it into a label of 63 characters."""
+LONGEST = 32
+"""A worker's pod is called `<run>-paceline-worker-<checksum of 10>-<rank>`, and a name of a host has 63 characters at most."""
 _LABEL = re.compile(r"[a-z]([-a-z0-9]*[a-z0-9])?")
 Document = dict[str, Any]
 

@@ -3,6 +3,7 @@
 import ast
 import hashlib
 import json
+import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,7 @@ FOLDER = Path("/script")
 MOST = 1 << 20
 """What a ConfigMap takes (bytes)."""
 _IMAGE = 'Make an image of it: docs/run/kubernetes.md, "More than a ConfigMap takes".'
+_CHECKSUM = re.compile(r"-[a-z0-9]{10}$")
 Document = dict[str, Any]
 
 
@@ -41,6 +43,16 @@ def put_script(documents: list[Document], folder: Path, script: Path | None, arg
     _replace(documents, config, CONFIG, {**config["data"], "run.yaml": yaml.safe_dump(run, sort_keys=False)})
 
 
+def name_by_content(documents: list[Document]) -> None:
+    """Lets the name of the overlay's script say what it holds, as `script_of` has it, and those of the Jobs that mount it."""
+    own = _find(documents, SCRIPT)
+    if own is None:
+        return
+    _replace(documents, own, SCRIPT, own["data"])
+    for job in (one for one in documents if one["kind"] == "Job" and script_of(one)):
+        job["metadata"]["name"] = _CHECKSUM.sub(f"-{_checksum(job)}", job["metadata"]["name"])
+
+
 def is_script(document: Document) -> bool:
     """Whether it is the ConfigMap of a script."""
     return document["kind"] == "ConfigMap" and SCRIPT in str(document["metadata"]["name"])
@@ -48,7 +60,7 @@ def is_script(document: Document) -> bool:
 
 def script_of(job: Document) -> str:
     """The name of the ConfigMap that a Job's script comes from, which changes with its content; '' for a task's Job."""
-    volumes = job["spec"]["template"]["spec"].get("volumes", [])
+    volumes = job.get("spec", {}).get("template", {}).get("spec", {}).get("volumes", [])
     names = [str(volume.get("configMap", {}).get("name", "")) for volume in volumes]
     return next((name for name in names if SCRIPT in name), "")
 
@@ -93,6 +105,11 @@ def _imported(tree: ast.Module) -> set[str]:
     return found
 
 
+def _checksum(found: Any) -> str:
+    """As long as kustomize's."""
+    return hashlib.sha256(json.dumps(found, sort_keys=True).encode()).hexdigest()[:10]
+
+
 def _find(documents: list[Document], name: str) -> Document | None:
     """The ConfigMap that is called so, with the run's name in front and a checksum behind."""
     return next((one for one in documents if one["kind"] == "ConfigMap" and name in one["metadata"]["name"]), None)
@@ -103,9 +120,7 @@ def _replace(documents: list[Document], old: Document, name: str, data: dict[str
     before = old["metadata"]["name"]
     old["data"] = data
     front = before.partition(name)[0]
-    old["metadata"]["name"] = (
-        f"{front}{name}-{hashlib.sha256(json.dumps(data, sort_keys=True).encode()).hexdigest()[:10]}"
-    )
+    old["metadata"]["name"] = f"{front}{name}-{_checksum(data)}"
     for document in documents:
         for volume in document.get("spec", {}).get("template", {}).get("spec", {}).get("volumes", []):
             if volume.get("configMap", {}).get("name") == before:

@@ -6,6 +6,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from tempfile import NamedTemporaryFile
 from typing import Any
 
 import yaml
@@ -15,6 +16,7 @@ from paceline.k8s.cluster_status import look
 from paceline.k8s.deploy import EVERY, Say, make_namespace
 from paceline.k8s.findings import told
 from paceline.k8s.kubectl import DATA, PARTS, RUN, Kubectl
+from paceline.k8s.lacking_files import incomplete, is_plain, lacking
 
 HELPER, LIFE = "paceline-files", 6 * 3600
 """Names of such pods begin with this; one that is left behind ends after this many seconds."""
@@ -22,24 +24,50 @@ _IMAGE = "localhost/paceline-server:0.1.0"
 
 
 def put_data(kubectl: Kubectl, source: Path, say: Say, size: str, image: str | None = None) -> None:
-    """Copies a file, or what is in a folder, to the claim that the sharder reads at /data; makes the claim if it does not
-    exist (`size`: as Kubernetes writes it)."""
+    """Copies a file, or what is in a folder, to the claim that the sharder reads at /data, but for files that an earlier call
+    has copied. Makes the claim if it does not exist (`size`: as Kubernetes writes it). DiskError where a copy fails
+    midway: the next call goes on."""
     if not source.exists():
         raise DataError(f"There is no {source} to copy. Give a file or a folder.")
+    folder = source if source.is_dir() else source.parent
+    paths = sorted(source.rglob("*")) if source.is_dir() else [source]
+    if not paths:
+        raise DataError(f"The folder {source} is empty. Give a file, or a folder with files.")
     make_namespace(kubectl, say)
     if kubectl.find(f"persistentvolumeclaim/{DATA}") is None:
         kubectl.run("apply", "--filename=-", stdin=yaml.safe_dump(_claim(size, _labels(kubectl))))
         say(f"made volume claim {DATA} of {size}")
-    folder = source if source.is_dir() else source.parent
-    names = sorted(path.name for path in source.iterdir()) if source.is_dir() else [source.name]
     with _files(kubectl, DATA, image or _IMAGE) as pod:
-        pack = ["tar", "--create", "--directory", str(folder), "--", *names]
+        _send(kubectl, pod, folder, paths, say)
+        listed = kubectl.run("exec", pod, "--", "ls", "-l", "/files").strip()
+    say(f"/data now holds:\n{listed}")
+
+
+def _send(kubectl: Kubectl, pod: str, folder: Path, paths: list[Path], say: Say) -> None:
+    """What the pod's volume lacks of these, which are in `folder`."""
+
+    def ask(script: str, text: str) -> str:
+        return kubectl.run("exec", "--stdin", pod, "--", "sh", "-c", f"cd /files && {script}", stdin=text, seconds=LIFE)
+
+    missing = lacking(folder, paths, ask, say)
+    files = [path for path in missing if is_plain(path)]
+    size = sum(path.stat().st_size for path in files)
+    say(f"copying {len(files)} of {sum(map(is_plain, paths))} files, {size:,} bytes")
+    if not missing:
+        return
+    with NamedTemporaryFile() as names:
+        names.write(b"".join(bytes(path.relative_to(folder)) + b"\0" for path in missing))
+        names.flush()
+        pack = ["tar", "--create", "--directory", str(folder), "--no-recursion", "--null", "--files-from", names.name]
         unpack = kubectl.command(
             "exec", "--stdin", pod, "--", "tar", "--extract", "--no-same-owner", "--directory", "/files"
         )
-        _piped(pack, unpack, say)
-        listed = kubectl.run("exec", pod, "--", "ls", "-l", "/files").strip()
-    say(f"/data now holds:\n{listed}")
+        try:
+            _piped(pack, unpack, say)
+        except DiskError as error:
+            raise DiskError(f"{error}. Call it again to go on with the files that are not whole.") from error
+    if cut := incomplete(folder, missing, ask):
+        raise DiskError(f"Not all arrived whole: {len(cut)} files are cut, like {cut[0]}. Call it again to go on.")
 
 
 def fetch_model(kubectl: Kubectl, target: Path, say: Say, image: str | None = None) -> list[Path]:
@@ -93,7 +121,8 @@ def _piped(first: list[str], second: list[str], say: Say) -> None:
                     say(f"{time.monotonic() - start:4.0f} s  copying")
         if pack.wait() or unpack.returncode:
             raise DiskError(
-                f"Copying failed. Is the volume full? {errors.strip() or f'{first[0]} ended with {pack.returncode}'}"
+                "Copying failed. Is the volume full, or the connection gone? "
+                f"{errors.strip() or f'{first[0]} ended with {pack.returncode}'}"
             )
 
 
@@ -135,7 +164,10 @@ def _pod(name: str, claim: str, image: str, labels: dict[str, str]) -> dict[str,
         "command": ["sleep", str(LIFE)],
         "securityContext": security,
         "volumeMounts": [{"name": "files", "mountPath": "/files"}],
-        "resources": {"requests": {"cpu": "10m", "memory": "32Mi"}, "limits": {"cpu": "500m", "memory": "256Mi"}},
+        "resources": {
+            "requests": {"cpu": "10m", "memory": "32Mi", "ephemeral-storage": "16Mi"},
+            "limits": {"cpu": "500m", "memory": "256Mi", "ephemeral-storage": "64Mi"},
+        },
     }
     return {
         "apiVersion": "v1",

@@ -23,6 +23,7 @@ from paceline.core.stored_format import check_format
 from paceline.data.whole_file import replacing
 from paceline.load_settings import differences, read_yaml, write_yaml
 from paceline.own_extensions import KEPT, by_name
+from paceline.rpc.agreed_settings import has_more_epochs
 from paceline.tasks.missing_data import refuse_missing_data
 
 if TYPE_CHECKING:
@@ -297,7 +298,11 @@ def open_run(
             with folder.locked():
                 shutil.rmtree(folder.path)
         if folder.config.exists():
-            _check_same(folder.checked(), config, given)
+            kept = folder.checked()
+            has_more = given is None and has_more_epochs(kept.settings(), config)
+            _check_same(folder, config, given, has_more)
+            if has_more:
+                _extend(folder, config)
         _fill(folder, config, given)
     except OSError as error:
         raise DiskError(
@@ -348,9 +353,12 @@ def _check_is_run(folder: RunFolder) -> None:
         raise ConfigError(f"{folder.path} exists, but is not the folder of a run; move it, or give --run another name.")
 
 
-def _check_same(folder: RunFolder, config: Config, given: Mapping[str, Any] | None) -> None:
+def _check_same(folder: RunFolder, config: Config, given: Mapping[str, Any] | None, has_more: bool) -> None:
+    """`has_more`: epochs may differ, and nothing else."""
     if given is None:
         before, now = folder.settings().model_dump(mode="json"), config.model_dump(mode="json")
+        if has_more:
+            del before["epochs"], now["epochs"]
     else:
         before, now = read_yaml(folder.given) if folder.given.exists() else {}, {**given, "run": folder.name}
     without = {"loggers": ()}  # who listens does not change the run
@@ -363,16 +371,27 @@ def _check_same(folder: RunFolder, config: Config, given: Mapping[str, Any] | No
         )
 
 
+def _extend(folder: RunFolder, config: Config) -> None:
+    """The run keeps its settings with more epochs, and is not finished any more."""
+    with folder.locked():
+        _keep(folder, config)
+        folder.write_facts(finished=False)
+
+
 def _fill(folder: RunFolder, config: Config, given: Mapping[str, Any] | None) -> None:
     folder.path.mkdir(parents=True, exist_ok=True)
     if given is not None and not folder.given.exists():
         folder.given.write_text(yaml.safe_dump({**given, "run": folder.name}, sort_keys=False))
     if not folder.config.exists():
-        temporary = folder.path / ".config.yaml"
-        write_yaml(config, temporary)
-        temporary.replace(folder.config)
+        _keep(folder, config)
     if not folder.token.exists():
         write_token(folder.token)
+
+
+def _keep(folder: RunFolder, config: Config) -> None:
+    temporary = folder.path / ".config.yaml"
+    write_yaml(config, temporary)
+    temporary.replace(folder.config)
 
 
 def write_token(path: Path) -> None:

@@ -15,7 +15,7 @@ from paceline.core.explain.cause import Finding, finding_of
 from paceline.core.run.best_model import result
 from paceline.core.run.warnings import RunWarning
 from paceline.local.run_folder import RunFolder
-from paceline.terminal import show
+from paceline.terminal import can_redraw, show
 from paceline.v1.run_service_pb2 import StatusReply
 from paceline.watch.chief_status import Chief, News, RemoteChief, Speed, pace, plain, standing, warnings
 from paceline.watch.evidence import Causes, look_of
@@ -82,7 +82,7 @@ def watch(
         causes = found.now(status) if found else []
         if as_json:
             _print(console, {"run": folder.name, **plain(status)})
-        elif console.is_terminal:
+        elif can_redraw(console):
             console.clear()
             _picture(folder, status, console, speed.note(status), causes)
         else:

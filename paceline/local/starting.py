@@ -7,6 +7,7 @@ from typing import Any
 from paceline.core.errors import ServersGone
 from paceline.core.settings.config import Config
 from paceline.data.as_read import how_read
+from paceline.data.shards import is_there
 from paceline.local.children import Child
 from paceline.local.cpu_cores import cores
 from paceline.local.free_ports import FreePorts
@@ -91,13 +92,16 @@ class Starting:
         return self._start("sharder", "sharder", ["--config", str(self._folder.config), "--out", str(shards)])
 
     def _await_shards(self, sharder: Child | None) -> None:
-        """Returns when the shards are whole; says how the data was read."""
+        """Returns when the shards are whole; says how the data was read, where they are here."""
         if sharder is not None and sharder.role == "sharder":
             self._processes.wait_for(lambda: sharder.poll() == 0)
         elif sharder is not None:
             ports = self._processes.wait_for(lambda: ports_of(self._folder.ports("sharder"), sharder.pid))
             assert ports is not None
             self._shard_server = kept_port(sharder, ports)
+        self._tell_how_read()
+
+    def _tell_how_read(self) -> None:
         self._own.note(as_read=(read := how_read(self._settings.shards)))
         for line in read:
             self._say(line)
@@ -106,9 +110,13 @@ class Starting:
         """One mini-batch through all that the task needs, in one process, before anything is trained."""
         settings = self._settings
         told = ToldCheck(config=self._folder.config, shards=settings.shards, device=settings.device, threads=cores())
-        self._stage("checking the task")
+        url = self._config.data.shards_at
+        fetches = url is not None and not is_there(settings.shards)
+        self._stage(f"fetching the shards from {url}, and checking the task" if fetches else "checking the task")
         check = self._start("check", "check", told.arguments())
         self._processes.wait_for(lambda: check.poll() == 0)
+        if fetches:
+            self._tell_how_read()
 
     # servers
     def _begin_servers(self) -> list[Child]:

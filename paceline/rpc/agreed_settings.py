@@ -1,6 +1,6 @@
 """What a worker and the servers must have set alike, files of users too, so that Join can compare it."""
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -44,6 +44,26 @@ def agreed_defaults(config: Config) -> set[str]:
     """Those among them that are as they come: what an earlier release does not name was so."""
     given = config.model_dump(mode="json", include=set(_SHARED), exclude_defaults=True)
     return set(agreed_settings(config)) - set(_lines(config, given))
+
+
+def changed_settings(before: Collection[str], now: Collection[str]) -> list[str]:
+    """The lines that differ, sorted; none where the run only has more epochs than before, and servers that keep its model, so
+    that it can go on."""
+    differing = sorted(set(before) ^ set(now))
+    old, new = _values(before), _values(now)
+    only_epochs = {line.partition("=")[0] for line in differing} == {"epochs"}
+    can_go_on = only_epochs and int(new["epochs"]) > int(old["epochs"]) and new.get("servers") != "0"
+    return [] if can_go_on else differing
+
+
+def has_more_epochs(before: Config, now: Config) -> bool:
+    """Whether this is the same run with more epochs, with which it can go on."""
+    is_same = not changed_settings(agreed_settings(before), agreed_settings(now))
+    return is_same and now.epochs > before.epochs and not now.is_script
+
+
+def _values(lines: Iterable[str]) -> dict[str, str]:
+    return dict(line.split("=", 1) for line in lines)
 
 
 def _lines(config: Config, values: dict[str, Any]) -> list[str]:

@@ -6,13 +6,22 @@ import time
 from collections.abc import Callable, Iterator
 from typing import TypeVar
 
-from paceline.core.errors import PoolFull, ServersGone, Stopped, TryAgain
+from paceline.core.errors import PacelineError, PoolFull, ServersGone, Stopped, StoreGone, TryAgain
 
 T = TypeVar("T")
+STORE_PATIENCE = 60.0
+"""How long an object store that does not answer is asked again (seconds); its package tries a few times each time."""
 
 
-def retried(attempt: Callable[[], T], deadline: float, what: str, stop: threading.Event, say: Callable[..., None]) -> T:
-    """Repeats an attempt that raises TryAgain (but not a full pool) until the deadline (time.monotonic seconds), with
+def retried(
+    attempt: Callable[[], T],
+    deadline: float,
+    what: str,
+    stop: threading.Event,
+    say: Callable[..., None],
+    again: type[PacelineError] = TryAgain,
+) -> T:
+    """Repeats an attempt that raises `again` (but not a full pool) until the deadline (time.monotonic seconds), with
     jittered backoff; says every 10 s what it waits for. ServersGone when the time is up, Stopped when told to stop."""
     said = time.monotonic()
     for pause in backoff():
@@ -20,7 +29,7 @@ def retried(attempt: Callable[[], T], deadline: float, what: str, stop: threadin
             return attempt()
         except PoolFull:
             raise
-        except TryAgain as error:
+        except again as error:
             now = time.monotonic()
             if now + pause > deadline:
                 raise ServersGone(f"{what} did not answer in time: {error}") from error
@@ -30,6 +39,19 @@ def retried(attempt: Callable[[], T], deadline: float, what: str, stop: threadin
         if stop.wait(pause):
             raise Stopped("The process got a signal to stop.")
     raise AssertionError("backoff never ends")
+
+
+class Patient:
+    """Repeats calls to an object store that does not answer. ServersGone when STORE_PATIENCE is over, Stopped when told to
+    stop."""
+
+    def __init__(self, stop: threading.Event, say: Callable[..., None]) -> None:
+        self._stop = stop
+        self._say = say
+
+    def __call__(self, attempt: Callable[[], T]) -> T:
+        deadline = time.monotonic() + STORE_PATIENCE
+        return retried(attempt, deadline, "the object store", self._stop, self._say, StoreGone)
 
 
 def backoff() -> Iterator[float]:

@@ -116,6 +116,15 @@ def read_keys(path: Path) -> Keys:
     return keys
 
 
+def is_named(path: Path, host: str) -> bool:
+    """Whether the certificate in a folder of good keys is made out to this name or IP."""
+    try:
+        _meet(path, host=host)
+    except ssl.SSLCertVerificationError:
+        return False
+    return True
+
+
 def _read(file: Path, mark: bytes) -> bytes:
     try:
         found = file.read_bytes()
@@ -176,14 +185,16 @@ def _try(path: Path) -> None:
         raise ConfigError(f"Can't use the keys in {path}: {error.reason}. Make them again.") from error
 
 
-def _meet(path: Path, flags: int = 0) -> dict[str, object]:
-    """What the client has seen of the server's certificate."""
+def _meet(path: Path, flags: int = 0, host: str = "") -> dict[str, object]:
+    """What the client has seen of the server's certificate. `host`: what the server is called by, where that is checked."""
     there, back = ssl.MemoryBIO(), ssl.MemoryBIO()
     contexts = _context(path, is_server=False), _context(path, is_server=True)
     for context in contexts:
         context.verify_flags |= ssl.VerifyFlags(flags)
         context.check_hostname = False
-    sides = contexts[0].wrap_bio(back, there), contexts[1].wrap_bio(there, back, server_side=True)
+    contexts[0].check_hostname = bool(host)
+    client = contexts[0].wrap_bio(back, there, server_hostname=host or None)
+    sides = client, contexts[1].wrap_bio(there, back, server_side=True)
     waiting = set(sides)
     while waiting:
         for side in sides:

@@ -866,8 +866,14 @@ class EvaluateRequest(_message.Message):
     SCORE_FIELD_NUMBER: _builtins.int
     BASELINE_FIELD_NUMBER: _builtins.int
     PROTOCOL_FIELD_NUMBER: _builtins.int
+    EPOCHS_FIELD_NUMBER: _builtins.int
+    NUMBER_FIELD_NUMBER: _builtins.int
     protocol: _builtins.int
     """Protocol that the caller speaks (paceline/rpc/protocol_version.py); another one is refused (FAILED_PRECONDITION)."""
+    epochs: _builtins.int
+    """Epochs in the caller's settings; UNAVAILABLE while the chief has fewer: it is to be started again. 0: not said."""
+    number: _builtins.int
+    """Number of this evaluator, from an earlier reply; 0 in its first call. ABORTED once a newer one has called."""
     @_builtins.property
     def score(self) -> Global___Score:
         """A score to report; absent when the evaluator only asks."""
@@ -884,10 +890,12 @@ class EvaluateRequest(_message.Message):
         score: Global___Score | None = ...,
         baseline: _abc.Mapping[_builtins.str, _builtins.float] | None = ...,
         protocol: _builtins.int = ...,
+        epochs: _builtins.int = ...,
+        number: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["score", b"score"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["baseline", b"baseline", "protocol", b"protocol", "score", b"score"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["baseline", b"baseline", "epochs", b"epochs", "number", b"number", "protocol", b"protocol", "score", b"score"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -994,6 +1002,7 @@ class EvaluateReply(_message.Message):
     SECONDS_FIELD_NUMBER: _builtins.int
     SWITCH_FIELD_NUMBER: _builtins.int
     PEERS_FIELD_NUMBER: _builtins.int
+    NUMBER_FIELD_NUMBER: _builtins.int
     due: _builtins.bool
     """Whether there is something to score."""
     epoch: _builtins.int
@@ -1004,6 +1013,8 @@ class EvaluateReply(_message.Message):
     """The run's phase, as in JoinReply."""
     seconds: _builtins.float
     """Training time so far (seconds)."""
+    number: _builtins.int
+    """Number of the evaluator that called."""
     @_builtins.property
     def switch(self) -> _switch_pb2.Switch:
         """The run's newest change of policy; absent where there was none."""
@@ -1022,10 +1033,11 @@ class EvaluateReply(_message.Message):
         seconds: _builtins.float = ...,
         switch: _switch_pb2.Switch | None = ...,
         peers: _abc.Iterable[_builtins.str] | None = ...,
+        number: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["switch", b"switch"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["due", b"due", "epoch", b"epoch", "final", b"final", "peers", b"peers", "phase", b"phase", "seconds", b"seconds", "switch", b"switch"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["due", b"due", "epoch", b"epoch", "final", b"final", "number", b"number", "peers", b"peers", "phase", b"phase", "seconds", b"seconds", "switch", b"switch"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

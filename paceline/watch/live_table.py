@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from io import StringIO
 from types import TracebackType
 from typing import NamedTuple, Protocol
@@ -15,7 +16,7 @@ from rich.text import Text
 from paceline.core.explain.cause import Finding
 from paceline.core.run.best_model import beside, measure_of, number, scores_of
 from paceline.core.run.straggler import Straggler, straggler
-from paceline.terminal import fitted, show
+from paceline.terminal import can_redraw, fitted, show
 from paceline.v1.run_service_pb2 import StatusReply, WorkerStatus
 from paceline.watch.chief_status import loss, policy_name
 from paceline.watch.evidence import said
@@ -163,6 +164,11 @@ def newest_score(status: StatusReply) -> str:
 def done(status: StatusReply, before: str) -> str:
     """How much is trained, as '18%' with `before` before it; empty while nobody knows how much there is."""
     return f"{before}{min(1.0, status.examples / status.budget):.0%}" if status.budget else ""
+
+
+def display_on(console: Console) -> Display:
+    """The table where it can be redrawn, otherwise lines."""
+    return LiveTable(console) if can_redraw(console) else PlainLines(partial(show, console))
 
 
 def picture(status: StatusReply, rate: float, width: int, causes: Sequence[Finding] = ()) -> RenderableType:

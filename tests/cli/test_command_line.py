@@ -165,6 +165,20 @@ def test_the_same_settings_resume_a_run_with_its_token(tmp_path: Path) -> None:
     assert second.read_token() == token
 
 
+def test_more_epochs_reopen_a_finished_run_but_not_one_that_is_going_on(tmp_path: Path) -> None:
+    folder, _ = open_run(Config(run="one", epochs=3), runs=tmp_path)
+    folder.write_facts(finished=True)
+
+    with folder.locked(), pytest.raises(ConfigError, match="Run 'one' is going on already"):
+        open_run(Config(run="one", epochs=5), runs=tmp_path)
+    assert folder.settings().epochs == 3
+    open_run(Config(run="one", epochs=5), runs=tmp_path)
+
+    assert (folder.settings().epochs, folder.facts()["finished"]) == (5, False)
+    with pytest.raises(ConfigError, match="epochs: 5 before, 3 now"):
+        open_run(Config(run="one", epochs=3), runs=tmp_path)
+
+
 def test_other_settings_are_refused_with_the_list_of_them(tmp_path: Path) -> None:
     open_run(Config(run="one", epochs=3), runs=tmp_path)
 

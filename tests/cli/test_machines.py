@@ -27,6 +27,9 @@ def test_an_option_on_how_to_listen_is_refused_where_nobody_listens(options: Mac
         options.checked(Config())
 
 
+SERVED = ("data.source=server",)
+
+
 def test_without_any_option_the_run_is_on_this_machine() -> None:
     assert Machines().checked(Config()) is None
 
@@ -52,8 +55,14 @@ def test_a_task_is_dealt_by_a_shard_server_and_a_script_brings_its_data_when_it_
     for name, source in (("script.yaml", "script"), ("task.yaml", "folder")):
         (tmp_path / name).write_text(f"task: train.py\ndata: {{source: {source}}}\n")
 
-    assert served(str(tmp_path / "script.yaml")) == ()
-    assert served(str(tmp_path / "task.yaml")) == served("digits") == served(None) == ("data.source=server",)
+    assert served(str(tmp_path / "script.yaml"), []) == ()
+    assert served(str(tmp_path / "task.yaml"), []) == served("digits", ["seed=1"]) == served(None, []) == SERVED
+
+
+def test_nobody_serves_shards_that_are_in_an_object_store(tmp_path: Path) -> None:
+    (tmp_path / "run.yaml").write_text("task: digits\ndata: {shards_at: s3://mine/shards}\n")
+
+    assert served(str(tmp_path / "run.yaml"), []) == served("digits", ["data.shards_at=s3://mine/shards"]) == ()
 
 
 @pytest.mark.parametrize(

@@ -97,11 +97,15 @@ def test_a_finished_run_is_not_run_again(first: subprocess.CompletedProcess[str]
     assert again.stdout.splitlines()[-1] == first.stdout.splitlines()[-1]
 
 
-def test_a_run_with_other_settings_is_refused(first: subprocess.CompletedProcess[str], place: Path) -> None:
-    other = paceline("run", *TASK, "--epochs", "4", cwd=place)
+def test_a_run_with_other_settings_or_fewer_epochs_is_refused(
+    first: subprocess.CompletedProcess[str], place: Path
+) -> None:
+    other = paceline("run", *TASK, "--epochs", "3", "--set", "optimizer.lr=0.5", cwd=place)
+    fewer = paceline("run", *TASK, "--epochs", "2", cwd=place)
 
-    assert other.returncode == 78
-    assert "epochs: 3 before, 4 now" in other.stderr
+    assert (other.returncode, fewer.returncode) == (78, 78)
+    assert "lr: 0.1 before, 0.5 now" in other.stderr
+    assert "epochs: 3 before, 2 now" in fewer.stderr
 
 
 def test_status_tells_the_accuracy_of_the_newest_run(first: subprocess.CompletedProcess[str], place: Path) -> None:

@@ -12,6 +12,7 @@ from pathlib import Path
 import fsspec
 import numpy as np
 import pytest
+from fsspec.registry import _registry
 from fsspec.spec import AbstractFileSystem
 
 from paceline.core.errors import ConfigError, DataError
@@ -65,11 +66,24 @@ def test_an_unknown_kind_of_url_is_refused():
         at("nowhere://a/b")
 
 
-def test_a_store_without_its_package_says_what_to_install(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setitem(sys.modules, "s3fs", None)
+@pytest.mark.parametrize(("scheme", "package"), [("s3", "s3fs"), ("gs", "gcsfs"), ("abfs", "adlfs")])
+def test_a_store_without_its_package_says_what_to_install(monkeypatch: pytest.MonkeyPatch, scheme: str, package: str):
+    monkeypatch.setitem(sys.modules, package, None)
+    monkeypatch.delitem(_registry, scheme, raising=False)  # where another test has used it
 
-    with pytest.raises(ConfigError, match=r"Reading s3://bucket/a.csv needs .*s3fs.*pip install 'paceline\[sharder\]'"):
-        at("s3://bucket/a.csv")
+    with pytest.raises(
+        ConfigError, match=rf"Reading {scheme}://b/a.csv needs {package}, .*: pip install 'paceline\[object-store\]'"
+    ):
+        at(f"{scheme}://b/a.csv")
+
+
+def test_a_url_whose_package_no_extra_brings_says_what_lacks(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setitem(sys.modules, "paramiko", None)
+
+    with pytest.raises(
+        ConfigError, match=r"Reading sftp://host/a needs a package that is not installed here: .*aramiko"
+    ):
+        at("sftp://host/a")
 
 
 def test_no_package_for_urls_at_all_says_what_to_install(monkeypatch: pytest.MonkeyPatch):
@@ -241,5 +255,5 @@ def test_a_parser_that_lacks_is_no_bad_line(tmp_path: Path):
 
     (tmp_path / "a").write_bytes(b"1\n")
 
-    with pytest.raises(ConfigError, match=r"No module named 'sklearn'.*pip install"):
+    with pytest.raises(ConfigError, match=r"No module named 'sklearn'. Get it by pip install"):
         list(parsed(tmp_path / "a", parse, ""))

@@ -11,11 +11,13 @@ from typing import Any
 import pytest
 import yaml
 
-from paceline.core.errors import ConfigError, DiskError, TryAgain, UsageError
+from paceline.core.errors import ConfigError, DiskError, ServersGone, TryAgain, UsageError
+from paceline.core.settings.config import Config
 from paceline.k8s import deploy as deploying
+from paceline.k8s import kubectl as kubectl_module
 from paceline.k8s import volumes
 from paceline.k8s.autostop import scale
-from paceline.k8s.cluster_status import State, end_of, kept_result, result_of
+from paceline.k8s.cluster_status import State, end_of, kept_result, look, result_of
 from paceline.k8s.deploy import Patience, Trouble
 from paceline.k8s.findings import Finding, Seen, findings, told
 from paceline.k8s.follow import _why
@@ -23,6 +25,7 @@ from paceline.k8s.kubectl import Kubectl, NotThere
 from paceline.k8s.overlay import Overlay, _mistakes, config_of
 from paceline.load_settings import load
 from paceline.v1.run_service_pb2 import Score, StatusReply
+from paceline.variables import TLS
 from tests.test_own_extensions import POLICY
 
 POD: dict[str, Any] = {
@@ -99,11 +102,22 @@ def test_an_image_that_can_not_be_had_is_named(reason: str):
     assert found.fatal
 
 
+ONE = "0/2 nodes are available: 1 node(s)"
+
+
 @pytest.mark.parametrize(
     ("message", "todo"),
     [
         ("0/1 nodes are available: 1 Insufficient memory.", "No node has room"),
-        ("0/1 nodes are available: 1 Insufficient nvidia.com/gpu.", "GPU"),
+        ("0/1 nodes are available: 1 Insufficient nvidia.com/gpu.", "No node has a GPU left"),
+        (
+            f"{ONE} had untolerated taint {{nvidia.com/gpu: present}}. preemption: 0/1 nodes are ...",
+            "gpu-nodes (all others)",
+        ),
+        (f"{ONE} had untolerated taint {{team: a}}, 1 Insufficient cpu.", "the taint team take only"),
+        (f"{ONE} had untolerated taint {{team: a}}, 1 Insufficient cpu.", "No node has room"),
+        (f"{ONE} were unschedulable.", "kubectl uncordon"),
+        (f"{ONE} didn't match Pod's node affinity/selector.", "labels that nodeSelector"),
         ("0/1 nodes are available: pod has unbound immediate PersistentVolumeClaims (persistentvolumeclaim)", "claim"),
         ('persistentvolumeclaim "paceline-data" not found', "make put-data"),
         ("0/2 nodes are available: 1 node(s) were unschedulable, 1 node(s) had volume node affinity conflict.", "away"),
@@ -117,6 +131,17 @@ def test_a_pod_without_room_says_what_is_lacking(message: str, todo: str):
 
     assert message.rstrip(".") in found.what
     assert todo in found.todo
+
+
+@pytest.mark.parametrize(
+    "message", [f"{ONE} had untolerated taint {{nvidia.com/gpu: present}}", f"{ONE} were unschedulable"]
+)
+def test_a_taint_or_a_cordon_is_not_called_a_lack_of_room(message: str):
+    condition = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": message}
+
+    found = only(Seen([pod(phase="Pending", conditions=[condition])]))
+
+    assert "No node has" not in found.todo
 
 
 def test_a_claim_without_a_volume_is_the_first_trouble():
@@ -283,6 +308,15 @@ def test_what_ended_the_pod_of_a_failed_job_is_told_with_it():
     assert raised.value.exit_code == 78
 
 
+def test_a_job_that_has_failed_is_told_with_what_has_ended_its_pod():
+    cause = Finding("pod/x", "ended with exit code 78: sharder: ConfigError: No credentials", "")
+    job = Finding("job/x", "the Job failed.", "Remove the cause.", exit_code=78, lasting=0.0)
+
+    with pytest.raises(Trouble, match=r"No credentials\njob/x: the Job failed\.") as raised:
+        Patience(lambda one: one.part.startswith("job/")).check(State(None, {}, [], [], [cause, job]), 0.0)
+    assert raised.value.exit_code == 78
+
+
 def test_other_trouble_may_last_half_a_minute():
     trouble, patience = Finding("pod/x", "no node takes it.", "Add one."), Patience()
     there, well = State(None, {}, [], [], [trouble]), State(None, {}, [], [], [])
@@ -356,8 +390,37 @@ def unnamed() -> Overlay:
     return found
 
 
-def test_an_overlay_that_fits_its_settings_has_no_mistakes():
-    assert _mistakes(overlay()) == []
+def sharded(*kinds: str, **data: Any) -> Overlay:
+    """With these objects of the sharder."""
+    found = overlay(data=data)
+    labels = {"app.kubernetes.io/component": "sharder"}
+    found.documents.extend({"kind": kind, "metadata": {"labels": labels}} for kind in kinds)
+    return found
+
+
+@pytest.mark.parametrize(
+    "found",
+    [overlay(), sharded("Job", "PersistentVolumeClaim"), sharded("Job", shards_at="s3://mine/shards")],
+    ids=["plain", "volume", "bucket"],
+)
+def test_an_overlay_that_fits_its_settings_has_no_mistakes(found: Overlay):
+    assert _mistakes(found) == []
+
+
+def opened(*, has_tls: bool = True, **settings: Any) -> Overlay:
+    """With the component outside."""
+    found = overlay(**{"data": {"source": "server"}, **settings})
+    servers = found.documents[0]
+    servers["spec"]["template"]["spec"]["containers"][0]["env"] = [{"name": TLS}] if has_tls else []
+    service = {"kind": "Service", "metadata": {"name": "demo-paceline-outside-server-0"}, "spec": {}}
+    labels = {"app.kubernetes.io/component": "sharder"}
+    shards = {"kind": "Deployment", "metadata": {"name": "demo-paceline-shards", "labels": labels}, "spec": {}}
+    return Overlay([*found.documents, service, shards], found.config)
+
+
+def test_workers_from_outside_the_cluster_may_take_the_seats_that_pods_leave():
+    assert _mistakes(opened(workers=3)) == []
+    assert any("workers: 3" in mistake for mistake in _mistakes(overlay(workers=3)))
 
 
 @pytest.mark.parametrize(
@@ -371,8 +434,27 @@ def test_an_overlay_that_fits_its_settings_has_no_mistakes():
         (overlay(run=None), "'run: NAME'"),
         (unnamed(), "calls the servers paceline-server and labels them demo: give it namePrefix: NAME-"),
         (overlay(data={"source": "server"}), "the component data-server"),
+        (sharded("Job"), "{shards_at: null}; with the component shards-in-bucket"),
+        (sharded("Job", "PersistentVolumeClaim", shards_at="s3://a/b"), "{shards_at: s3://a/b}; with the component"),
+        (opened(parallelism=3, completions=3), "parallelism and completions 3 and 3"),
+        (opened(has_tls=False), "The component outside needs the component tls"),
+        (opened(policy="ensemble"), "The component outside does not go with this run. Under the policy ensemble"),
     ],
-    ids=["replicas", "parallelism", "completions", "latest", "no-tag", "no-run", "no-prefix", "no-data-server"],
+    ids=[
+        "replicas",
+        "parallelism",
+        "completions",
+        "latest",
+        "no-tag",
+        "no-run",
+        "no-prefix",
+        "no-data-server",
+        "no-url",
+        "no-bucket",
+        "more-pods-than-seats",
+        "open-without-tls",
+        "open-without-a-way",
+    ],
 )
 def test_an_overlay_that_does_not_fit_its_settings_is_refused(found: Overlay, told_of: str):
     assert any(told_of in mistake for mistake in _mistakes(found))
@@ -467,6 +549,23 @@ def test_what_kubectl_says_becomes_an_error(program: Path, says: str, error: typ
         Kubectl("here", program=str(program)).run("get", "job/x")
 
 
+def test_an_object_is_asked_for_again_while_the_api_server_does_not_answer(tmp_path: Path, program: Path):
+    late = "net/http: TLS handshake timeout"
+    program.write_text(
+        f'#!/bin/sh\ncd "{tmp_path}"\n[ -e asked ] && echo \'{{"kind": "Job"}}\' && exit\n'
+        f'touch asked; echo "Unable to connect to the server: {late}" >&2; exit 1\n'
+    )
+    assert Kubectl("here", program=str(program)).get("job/x") == {"kind": "Job"}
+
+
+def test_a_cluster_that_never_answers_is_given_up(program: Path, monkeypatch: pytest.MonkeyPatch):
+    (program.parent / "says").write_text("Unable to connect to the server: dial tcp: i/o timeout")
+    monkeypatch.setattr(kubectl_module, "LONGEST", 0.3)
+
+    with pytest.raises(ServersGone, match="can't reach a cluster: Unable to connect"):
+        Kubectl("here", program=str(program)).get("job/x")
+
+
 def test_without_kubectl_there_is_a_sentence():
     with pytest.raises(UsageError, match="no-such-kubectl is not installed here"):
         Kubectl("here", program="no-such-kubectl")
@@ -498,10 +597,14 @@ def test_a_finished_regression_has_its_loss_as_result_also_when_its_servers_are_
 
     class Logs(Cluster):
         def run(self, *arguments: str, stdin: str | None = None, seconds: float = 0) -> str:
+            assert arguments[:2] == ("logs", "job/new")
             return json.dumps(line) + "\nnot JSON\n"
 
     assert result_of(StatusReply(phase="finished", scores=[score])) == "test loss 0.2500, r2 0.5000"
-    assert end_of(Logs()) == "test loss 0.2500, r2 0.5000"
+    labels = {"app.kubernetes.io/component": "evaluator"}
+    made = [("new", "2026-11-26T09:00:00Z"), ("old", "2026-11-26T08:00:00Z")]
+    jobs = [{"name": name, "labels": labels, "creationTimestamp": at} for name, at in made]
+    assert end_of(Logs(*jobs)) == "test loss 0.2500, r2 0.5000"
 
 
 def test_a_result_outlives_the_servers():
@@ -606,3 +709,52 @@ def test_claims_that_are_there_keep_their_size():
     deploying._keep_sizes(Larger(), found)
 
     assert claim["spec"] == {"resources": "50Gi"}
+
+
+def job_of(component: str, name: str, made: str, **status: Any) -> dict[str, Any]:
+    labels = {"app.kubernetes.io/component": component}
+    return {"kind": "Job", "metadata": {"name": name, "labels": labels, "creationTimestamp": made}, "status": status}
+
+
+OLD, NEW = "2026-11-26T08:00:00Z", "2026-11-26T09:00:00Z"
+
+
+def test_a_job_that_another_one_has_replaced_and_its_pods_that_have_ended_are_no_trouble():
+    failed = {"type": "Failed", "status": "True", "reason": "PodFailurePolicy", "message": "exit code 78"}
+    pods = [
+        owned_by("worker", "w-old", "Failed"),
+        owned_by("worker", "w-old", "Running"),
+        owned_by("worker", "w-new", "Failed"),
+    ]
+
+    class Busy(Cluster):
+        def items(self, kinds: str, selector: str | None = None) -> list[dict[str, Any]]:
+            jobs = [job_of("worker", "w-new", NEW), job_of("worker", "w-old", OLD, conditions=[failed])]
+            return [] if kinds == "events" else [*jobs, *pods]
+
+    state = look(Busy())
+
+    assert state.jobs["worker"]["metadata"]["name"] == "w-new"
+    assert state.pods == pods[1:]
+    assert [one.part for one in state.troubles if one.part.startswith("job/")] == []
+
+
+def owned_by(component: str, job: str, phase: str) -> dict[str, Any]:
+    labels = {"app.kubernetes.io/component": component}
+    metadata = {"name": f"{job}-{phase}", "labels": labels, "ownerReferences": [{"kind": "Job", "name": job}]}
+    return {"kind": "Pod", "metadata": metadata, "spec": {"containers": []}, "status": {"phase": phase}}
+
+
+def test_a_deploy_drops_the_jobs_of_the_overlay_before():
+    class Applied(Cluster):
+        def items(self, kinds: str, selector: str | None = None) -> list[dict[str, Any]]:
+            return [job_of("worker", "w-old", OLD), job_of("worker", "w-new", NEW)]
+
+        def run(self, *arguments: str, stdin: str | None = None, seconds: float = 0) -> str:
+            calls.append(arguments)
+            return ""
+
+    calls: list[tuple[str, ...]] = []
+    deploying._drop_jobs(Applied(), Overlay([job_of("worker", "w-new", "")], Config()), lambda text: None)
+
+    assert [call[1] for call in calls if call[0] == "delete"] == ["job/w-old"]

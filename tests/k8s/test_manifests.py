@@ -16,6 +16,10 @@ from kubernetes_validate import utils
 from paceline.core import registry
 from paceline.core.peers import peer_policy
 from paceline.core.settings.config import Config
+from paceline.k8s.kubectl import Kubectl
+from paceline.k8s.queue import check_queue
+from paceline.k8s.run_name import rename
+from paceline.k8s.script import script_of
 from paceline.load_settings import load, task_of
 from paceline.planning.sizes import plan_report, task_shapes
 from paceline.tasks.task import load_task
@@ -26,27 +30,48 @@ from tools.rendered_manifests import FILE, is_fresh, objects, render
 
 pytestmark = pytest.mark.skipif(shutil.which("kubectl") is None, reason="there is no kubectl here to render with")
 
-K8S, PAGE = ROOT / "k8s", ROOT / "docs/run/kubernetes.md"
+K8S, PAGE, STORES = ROOT / "k8s", ROOT / "docs/run/kubernetes.md", ROOT / "docs/run/object-stores.md"
 PAGES = PAGE.read_text() + (ROOT / "docs/run/kubernetes-security.md").read_text()
 OVERLAYS = sorted(path.parent.name for path in K8S.glob("overlays/*/run.yaml"))
 COMPONENTS = (
     "data-server",
     "data",
+    "object-store",
+    "shards-in-bucket",
     "shared-volume",
     "gpu",
     "spot",
     "autostop",
+    "gpu-nodes",
     "network-policy",
     "peers",
+    "outside",
     "tls",
     "script-data",
+    "script-object-store",
     "script",
+    "cleanup",
+    "priority",
+    "kueue",
+    "job-names",
 )
-OF_SHARDS = ("data-server", "data", "shared-volume")
+SAME_FOR_ALL = ("cleanup", "priority", "kueue")
+"""What is the same in every overlay, so one is enough to try them alone."""
+QUEUE = {
+    "name": "paceline-queue",
+    "literals": ["name=team-a", "pods=6"],
+    "options": {"annotations": {"config.kubernetes.io/local-config": "true"}},
+}
+"""What an overlay with the component kueue has besides."""
+OF_SHARDS = ("data-server", "data", "object-store", "shards-in-bucket", "shared-volume")
 """Not with a script, which brings its data."""
+IN_BUCKET, NOT_IN_BUCKET = "shards-in-bucket", ("data-server", "object-store", "shared-volume")
+"""What keeps shards in an object store, and what it replaces."""
+OF_SCRIPTS = ("script", "script-data", "script-object-store")
 OLDEST, NEWEST = re.search(r"Kubernetes (1\.\d+) to (1\.\d+)", PAGE.read_text()).groups()
 NAME, PART = "app.kubernetes.io/name", "app.kubernetes.io/component"
-INSTANCE, DATA = "app.kubernetes.io/instance", "paceline-data"
+INSTANCE, DATA, STORE_SECRET = "app.kubernetes.io/instance", "paceline-data", "paceline-object-store"
+POD_INDEX = "apps.kubernetes.io/pod-index"
 MIB, GIB = 1 << 20, 1 << 30
 read_schema = cache(utils.schema_contents)  # megabytes of JSON, which the library reads again for each object
 PARTS = ("server", "worker", "evaluator", "sharder", "autostop")
@@ -67,13 +92,21 @@ def cases():
         yield (overlay,)
         own = listed(overlay)
         if "peers" not in own or overlay == "digits-peers":
-            without = (*own, "peers", *(OF_SHARDS if "script" in own else ("script", "script-data")))
+            without = (*own, "peers", *(OF_SHARDS if "script" in own else OF_SCRIPTS))
             more = [component for component in COMPONENTS if component not in without]
-            yield from [*((overlay, component) for component in more), (overlay, *more)]
+            alone = [
+                component for component in more if overlay == "demo" or component not in (*SAME_FOR_ALL, IN_BUCKET)
+            ]
+            yield from [(overlay, component) for component in alone]
+            yield (overlay, *(component for component in more if component != IN_BUCKET))
+            if overlay == "demo":
+                yield (overlay, *(component for component in more if component not in NOT_IN_BUCKET))
 
 
 CASES = list(cases())
 EVERYTHING = [case for case in CASES if len(case) > 2]
+CLOSED = [tuple(name for name in case if name != "outside") for case in EVERYTHING]
+"""The same without what lets others in."""
 
 
 @cache
@@ -86,6 +119,8 @@ def rendered(case, folder):
     names = [name for name in COMPONENTS if name in more or name in listed(overlay)]
     if names:
         kustomization["components"] = [f"../../components/{name}" for name in names]
+        if "kueue" in names:
+            kustomization["configMapGenerator"].append(QUEUE)
         path.write_text(yaml.safe_dump(kustomization))
     return objects(render(path.parent))
 
@@ -137,8 +172,9 @@ def parts_of(found):
 
 
 def named(found, kind, name):
-    """The run's part of this kind; its name is in front of all names."""
-    return next(each for each in of_kind(found, kind) if each["metadata"]["name"] == f"{run_of(found)['run']}-{name}")
+    """The run's part of this kind; its name is in front of all names, and a checksum behind that of a Job."""
+    whole = re.compile(f"{run_of(found)['run']}-{name}" + ("-[a-z0-9]{10}" if kind == "Job" else ""))
+    return next(each for each in of_kind(found, kind) if whole.fullmatch(each["metadata"]["name"]))
 
 
 def pods(found):
@@ -191,6 +227,48 @@ def test_the_api_of_the_oldest_and_the_newest_version_takes_every_object(everyth
     monkeypatch.setattr(utils, "schema_contents", read_schema)
 
     assert not [found for each in everything if (found := complaint(json.dumps(each, sort_keys=True), version))]
+
+
+class Queues(Kubectl):
+    """A namespace that has every queue."""
+
+    def get(self, *what):
+        return {}
+
+
+def test_all_pods_of_a_run_wait_in_the_queue_of_the_overlay_as_one_group(folder):
+    found = rendered(("demo", "kueue"), folder)
+    templates = [each["spec"]["template"] for each in of_kind(found, "StatefulSet", "Job", "Deployment")]
+
+    assert sum(each["spec"].get("replicas", each["spec"].get("completions", 1)) for _, each, _ in pods(found)) == 6
+    for each in templates:
+        about = {key: value for key, value in each["metadata"]["labels"].items() if "kueue" in key}
+        assert about == {
+            "kueue.x-k8s.io/queue-name": "team-a",
+            "kueue.x-k8s.io/pod-group-name": "demo-paceline-run",
+            "kueue.x-k8s.io/managed": "true",
+        }
+        assert each["metadata"]["annotations"]["kueue.x-k8s.io/pod-group-total-count"] == "6"
+        assert each["spec"]["schedulingGates"] == [{"name": "kueue.x-k8s.io/admission"}]
+    check_queue(Queues("here"), of_kind(found, "StatefulSet", "Job", "Deployment"))
+    assert {each["kind"] for each in found} == {each["kind"] for each in rendered(("demo",), folder)}
+    groups = {
+        each["spec"]["template"]["metadata"]["labels"]["kueue.x-k8s.io/pod-group-name"]
+        for _, each, _ in pods(rename(found, "demo", "mine"))
+    }
+    assert groups == {"mine-paceline-run"}
+
+
+def test_workers_go_before_what_the_run_stands_still_without(folder):
+    first = {part: spec.get("priorityClassName") for part, _, spec in pods(rendered(("demo", "priority"), folder))}
+
+    assert first == {"worker": None} | dict.fromkeys(("server", "sharder", "evaluator"), "paceline-servers")
+
+
+def test_jobs_are_kept_unless_they_shall_be_cleaned_up(folder):
+    for case, kept in ((("demo",), None), (("demo", "cleanup"), 86400)):
+        jobs = of_kind(rendered(case, folder), "Job")
+        assert {each["spec"].get("ttlSecondsAfterFinished") for each in jobs} == {kept}
 
 
 @pytest.mark.parametrize("version", [OLDEST, NEWEST])
@@ -278,7 +356,7 @@ def test_pods_get_no_variables_that_look_like_settings(everything):
 def test_every_container_asks_for_no_more_than_its_limits(everything):
     for _, _, spec in pods(everything):
         requests, limits = (only_container(spec)["resources"][key] for key in ("requests", "limits"))
-        assert {"cpu", "memory"} <= set(requests) == set(limits)
+        assert {"cpu", "memory", "ephemeral-storage"} <= set(requests) == set(limits)
         assert all(quantity(requests[key]) <= quantity(limits[key]) for key in requests)
 
 
@@ -288,6 +366,10 @@ def test_every_writable_folder_has_a_limit(everything):
         volumes = {each["name"]: each for each in spec["volumes"]}
         assert {"/cache", "/tmp"} <= set(mounts)
         assert all(quantity(each["emptyDir"]["sizeLimit"]) for each in volumes.values() if "emptyDir" in each)
+        folders = [each["emptyDir"] for each in volumes.values() if "emptyDir" in each]
+        on_disk = sum(quantity(each["sizeLimit"]) for each in folders if each.get("medium") != "Memory")
+        room = quantity(only_container(spec)["resources"]["limits"]["ephemeral-storage"])
+        assert room == on_disk + 128 * MIB, "what may lie in its folders, and logs"
         if part == "worker":
             assert volumes[mounts["/dev/shm"]["name"]]["emptyDir"]["medium"] == "Memory"
             shared = quantity(volumes["shm"]["emptyDir"]["sizeLimit"])
@@ -312,7 +394,8 @@ def test_selectors_find_the_pods_that_they_mean(everything):
     labels = pod_labels(everything)
     for each in of_kind(everything, "Service", "PodDisruptionBudget", "StatefulSet", "Deployment"):
         selector = each["spec"]["selector"]
-        selector = {"matchLabels": selector} if each["kind"] == "Service" else selector
+        if each["kind"] == "Service":  # the StatefulSet gives each pod its number
+            selector = {"matchLabels": {key: value for key, value in selector.items() if key != POD_INDEX}}
         found = [one for one in labels if selected(selector, one)]
         assert [one[PART] for one in found] == [each["metadata"]["labels"][PART]], each["metadata"]["name"]
     for part, _, spec in pods(everything):
@@ -384,10 +467,12 @@ def test_servers_keep_their_checkpoints_whatever_happens_to_them(everything):
     assert {"name": "checkpoints", "mountPath": "/checkpoints"} in container_of(everything, "server")["volumeMounts"]
 
 
-def test_a_drain_takes_one_server_at_a_time_and_none_hinders_it(everything):
-    budget = named(everything, "PodDisruptionBudget", "paceline-server")["spec"]
+def test_a_drain_may_stop_all_servers_at_once_and_waits_for_nobody(everything):
+    (budget,) = of_kind(everything, "PodDisruptionBudget")
+    servers = named(everything, "StatefulSet", "paceline-server")["spec"]
 
-    assert (budget["maxUnavailable"], budget["unhealthyPodEvictionPolicy"]) == (1, "AlwaysAllow")
+    assert budget["spec"]["maxUnavailable"] == "100%"
+    assert budget["spec"]["selector"] == servers["selector"]
 
 
 def test_probes_ask_the_health_port_alone_and_leave_time_to_restore(everything):
@@ -639,7 +724,9 @@ def test_all_that_is_mounted_exists_and_nothing_else_is_named(everything):
             used |= {volume.get("persistentVolumeClaim", {}).get("claimName")} - {None}
             if "configMap" in volume:
                 assert volume["configMap"]["name"] in configs
-            if "secret" in volume:
+            if volume["name"] == "object-store":
+                assert volume["secret"]["secretName"] == STORE_SECRET, "as the input data it is of no run"
+            elif "secret" in volume:
                 secret = f"{run_of(everything)['run']}-paceline-{volume['name']}"
                 assert volume["name"] in ("token", "tls")
                 assert volume["secret"] == {"secretName": secret, "defaultMode": 0o440}
@@ -667,21 +754,23 @@ def test_every_process_that_others_call_or_that_calls_gets_the_keys(case, folder
     if not is_script(found):
         assert (
             argument(only_container(workers), "peer-host")
-            == "$(RUN)-paceline-worker-$(JOB_COMPLETION_INDEX).$(RUN)-paceline-worker"
+            == "$(JOB)-$(JOB_COMPLETION_INDEX).$(RUN)-paceline-worker.$(NAMESPACE).svc"
         )
 
 
 def test_readers_mount_shards_and_data_read_only(everything):
-    alone = bool(of_kind(everything, "Deployment"))
+    alone = bool(of_kind(everything, "Deployment"))  # one pod has the claim
+    nobody = not [each for each in of_kind(everything, "PersistentVolumeClaim") if "shards" in each["metadata"]["name"]]
     for part, _, spec in pods(everything):
         mounts = {mount["mountPath"]: mount for mount in only_container(spec)["volumeMounts"]}
         holder = next((volume for volume in spec["volumes"] if volume["name"] == "shards"), {})
         assert ("persistentVolumeClaim" in holder) is (
-            part == "sharder" or (part in ("worker", "evaluator") and not alone and not is_script(everything))
+            not nobody and (part == "sharder" or (part in ("worker", "evaluator") and not alone))
         )
         if part in ("worker", "evaluator"):
             place = "/script" if is_script(everything) else "/shards"
-            assert mounts[place].get("readOnly", False) is not alone
+            copies = alone or (nobody and not is_script(everything))
+            assert mounts[place].get("readOnly", False) is not copies
         assert all(
             mounts[path].get("readOnly")
             for path in ("/data", "/etc/paceline", "/run/secrets/paceline", "/script")
@@ -723,13 +812,19 @@ def test_claims_are_shared_between_nodes_only_where_that_is_asked_for(case, fold
 
 @pytest.mark.parametrize("case", CASES, ids="+".join)
 def test_only_workers_ask_for_gpus_and_only_where_they_are_told_to(case, folder):
-    wanted = "gpu" in (*case, *listed(case[0]))
+    there = (*case, *listed(case[0]))
+    wanted = "gpu" in there
 
     for part, _, spec in pods(rendered(case, folder)):
         gpus = only_container(spec)["resources"]["limits"].get("nvidia.com/gpu")
         assert gpus == ("1" if wanted and part == "worker" else None)
         tolerated = "nvidia.com/gpu" in [each["key"] for each in spec.get("tolerations", [])]
-        assert tolerated is (wanted and part == "worker")
+        assert tolerated is (wanted if part == "worker" else "gpu-nodes" in there)
+        container = only_container(spec)
+        device = {each["name"]: each.get("value", "") for each in container.get("env", ())}.get("DEVICE")
+        assert device == (("cuda" if wanted else "auto") if part == "worker" else None)
+        said = str(container.get("args")) + str(container.get("env"))
+        assert ("$(DEVICE)" in said) is (part == "worker")
 
 
 @pytest.mark.parametrize("case", [case for case in CASES if "spot" in case], ids="+".join)
@@ -804,7 +899,7 @@ def passes(policies, source, target, protocol, port):
     return allowed("Egress", "to", source, target) and allowed("Ingress", "from", target, source)
 
 
-@pytest.mark.parametrize("case", EVERYTHING, ids="+".join)
+@pytest.mark.parametrize("case", CLOSED, ids="+".join)
 def test_policies_let_through_what_the_parts_need_and_nothing_else(case, folder):
     found = rendered(case, folder)
     policies = of_kind(found, "NetworkPolicy")
@@ -826,6 +921,9 @@ def test_policies_let_through_what_the_parts_need_and_nothing_else(case, folder)
     needed |= {(source, part, 9464) for source, part in product(("prometheus", "prometheus-here"), parts)}
     needed |= {(part, "dns", 53) for part in parts}
     needed |= {("autostop", who, port) for who, port in product(strangers, (443, 6443))}
+    readers = {"sharder"} & set(parts) or {"worker", "evaluator"}
+    readers |= {"worker", "evaluator"} if IN_BUCKET in case else set()
+    needed |= {(reader, who, 443) for reader, who in product(readers, strangers)}
     everybody = places | strangers
 
     reached = {
@@ -840,9 +938,153 @@ def test_policies_let_through_what_the_parts_need_and_nothing_else(case, folder)
     assert all(passes(policies, places[part], strangers["dns"], "UDP", 53) for part in parts)
 
 
+def test_who_comes_from_outside_reaches_servers_and_shards_at_one_port_each(folder):
+    found = rendered(("demo", "outside"), folder)
+    policies = of_kind(found, "NetworkPolicy")
+    open_ports = {
+        (labels[PART], port)
+        for labels, port in product(pod_labels(found), (9464, 50051, 50052, 50053, 50054))
+        if passes(policies, None, ("run", labels), "TCP", port)
+    }
+
+    assert open_ports == {("server", 50051), ("sharder", 50051)}
+
+
+@pytest.mark.parametrize("case", CASES, ids="+".join)
+def test_each_server_has_a_port_on_the_nodes_only_where_that_is_asked_for(case, folder):
+    found = rendered(case, folder)
+    outside = {
+        each["metadata"]["name"].partition("-paceline-outside-")[2]: each["spec"]
+        for each in of_kind(found, "Service")
+        if each["spec"].get("type") == "NodePort"
+    }
+
+    there = {"server-0", "server-1"} | (set() if is_script(found) else {"shards"}) if "outside" in case else set()
+    assert set(outside) == there
+    for name in there - {"shards"}:
+        assert outside[name]["selector"][POD_INDEX] == name.removeprefix("server-")
+
+
+@pytest.mark.parametrize("case", CASES, ids="+".join)
+def test_only_who_reads_the_data_gets_the_keys_of_an_object_store(case, folder):
+    readers = {"sharder": "object-store", "worker": "script-object-store", "evaluator": "script-object-store"}
+    for part, _, spec in pods(rendered(case, folder)):
+        there = readers.get(part) in case or (part in readers and IN_BUCKET in case)
+        container = only_container(spec)
+        secret = {"secretRef": {"name": STORE_SECRET, "optional": True}}
+        assert container.get("envFrom", []) == ([secret] if there else [])
+        files = {volume["name"]: volume.get("secret") for volume in spec["volumes"]}.get("object-store")
+        assert (files is not None and files["optional"]) is there
+        assert ("/run/secrets/object-store" in [each["mountPath"] for each in container["volumeMounts"]]) is there
+
+
+def with_patches_of_the_page(folder, *words):
+    """demo with object-store and those blocks of its page that have one of these words."""
+    place = folder / "k8s/overlays/demo"
+    shutil.copytree(K8S, folder / "k8s")
+    kustomization = yaml.safe_load((place / "kustomization.yaml").read_text())
+    kustomization["components"].insert(0, "../../components/object-store")
+    blocks = re.findall(r"```yaml\n(- target.*?)```", STORES.read_text(), re.DOTALL)
+    kustomization["patches"] = [
+        patch for block in blocks if any(word in block for word in words) for patch in yaml.safe_load(block)
+    ]
+    assert kustomization["patches"]
+    (place / "kustomization.yaml").write_text(yaml.safe_dump(kustomization))
+    return objects(render(place))
+
+
+def test_a_store_in_the_cluster_is_reached_as_its_page_says_and_nothing_else_is(tmp_path):
+    found = with_patches_of_the_page(tmp_path, "minio")
+    policies = of_kind(found, "NetworkPolicy")
+    sharder = next(("run", labels) for labels in pod_labels(found) if labels[PART] == "sharder")
+    store = ("minio", {"app": "minio"})
+
+    assert passes(policies, sharder, store, "TCP", 9000)
+    assert passes(policies, sharder, ("kube-system", {"k8s-app": "kube-dns"}), "UDP", 53)
+    assert not passes(policies, sharder, store, "TCP", 443)
+    assert not passes(policies, sharder, ("minio", {}), "TCP", 9000)
+    assert not passes(policies, sharder, None, "TCP", 443)
+
+
+def test_a_service_account_is_the_sharders_alone_as_the_page_says(tmp_path):
+    found = with_patches_of_the_page(tmp_path, "serviceAccountName", "169.254.169.254")
+
+    accounts = {part: spec.get("serviceAccountName") for part, _, spec in pods(found)}
+    assert accounts == {"server": None, "worker": None, "evaluator": None, "sharder": "data-reader"}
+    labels = next(labels for labels in pod_labels(found) if labels[PART] == "sharder")
+    assert labels["azure.workload.identity/use"] == "true"
+    policy = named(found, "NetworkPolicy", "paceline-object-store")
+    assert policy["spec"]["egress"][-1]["to"][0] == {"ipBlock": {"cidr": "169.254.169.254/32"}}
+    assert not [wrong for each in found if (wrong := complaint(json.dumps(each, sort_keys=True), NEWEST))]
+
+
 @pytest.mark.parametrize("case", EVERYTHING, ids="+".join)
 def test_every_policy_selects_somebody(case, folder):
     found = rendered(case, folder)
 
     for policy in of_kind(found, "NetworkPolicy"):
         assert any(selected(policy["spec"]["podSelector"], labels) for labels in pod_labels(found))
+
+
+def edited_settings(place):
+    run = place / "run.yaml"
+    run.write_text(run.read_text().replace("epochs: 20", "epochs: 30"))
+
+
+def edited_image(place):
+    path = place / "kustomization.yaml"
+    path.write_text(path.read_text().replace('newTag: "0.1.0"', 'newTag: "0.2.0"'))
+
+
+def edited_limit(place):
+    path = place / "kustomization.yaml"
+    path.write_text(path.read_text().replace("patches:\n", PATCH, 1))
+
+
+def own_policy(place):
+    (place / "mine.py").write_text("# a policy\n")
+    path = place / "kustomization.yaml"
+    path.write_text(path.read_text().replace("files: [run.yaml]", "files: [run.yaml, mine.py]"))
+
+
+PATCH = """patches:
+- patch: |-
+    apiVersion: batch/v1
+    kind: Job
+    metadata: {name: paceline-evaluator}
+    spec: {template: {spec: {containers: [{name: evaluator, resources: {limits: {memory: 3Gi}}}]}}}
+"""
+
+
+@pytest.mark.parametrize(
+    ("edit", "others"),
+    [
+        (edited_settings, ["evaluator", "sharder", "worker"]),
+        (edited_image, ["evaluator", "sharder", "worker"]),
+        (edited_limit, ["evaluator"]),
+        (own_policy, ["evaluator", "sharder", "worker"]),
+    ],
+)
+def test_a_job_that_is_edited_has_another_name_since_kubernetes_can_not_change_it(tmp_path, edit, others):
+    shutil.copytree(K8S, tmp_path / "k8s")
+    place = tmp_path / "k8s/overlays/demo"
+
+    def templates():
+        jobs = of_kind(objects(render(place)), "Job")
+        return {job["metadata"]["name"]: json.dumps(job["spec"]["template"], sort_keys=True) for job in jobs}
+
+    before = templates()
+    assert templates() == before
+    edit(place)
+    after = templates()
+
+    kept = before.keys() & after.keys()
+    assert all(before[name] == after[name] for name in kept)
+    gone = sorted(name.split("-")[2] for name in before.keys() - kept)
+    assert gone == sorted(name.split("-")[2] for name in after.keys() - kept) == others
+
+
+def test_an_edited_script_changes_no_job():
+    jobs = of_kind(objects(render(K8S / "overlays/script")), "Job")
+
+    assert list(map(script_of, jobs)) == ["script-paceline-script", "script-paceline-script"]

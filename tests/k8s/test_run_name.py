@@ -216,9 +216,10 @@ def test_an_overlay_of_another_run_with_the_same_name_is_refused_before_anything
     "there",
     [
         Deployed("run: demo\ntask: digits\nepochs: 20\nheartbeat: 1.0\n"),
+        Deployed("run: demo\ntask: digits\nepochs: 10\n", replicas=0),
         Deployed("run: demo\ntask: cifar10\n", ready=0),
     ],
-    ids=["what may change", "no server was ever ready"],
+    ids=["what may change", "a finished run with fewer epochs", "no server was ever ready"],
 )
 def test_settings_that_may_change_are_changed(there: Deployed):
     deploying._check_same_settings(there, NOW)

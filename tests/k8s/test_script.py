@@ -1,6 +1,7 @@
 """A training script of the user's in an overlay: its ConfigMap, the settings that name it, and what is refused."""
 
 import copy
+import re
 import shutil
 from pathlib import Path
 from typing import Any
@@ -14,7 +15,7 @@ from paceline.k8s import deploy as deploying
 from paceline.k8s.cluster_status import RESULT
 from paceline.k8s.kubectl import Kubectl
 from paceline.k8s.overlay import Overlay, read_overlay
-from paceline.k8s.script import MOST, is_script, put_script, script_of
+from paceline.k8s.script import MOST, is_script, name_by_content, put_script, script_of
 from tests.support.tree import ROOT
 
 RUN = {"run": "script", "task": "/script/train.py", "data": {"source": "script"}, "arguments": []}
@@ -83,6 +84,24 @@ def test_a_changed_script_has_another_name_and_the_same_one_has_not(script: Path
     assert name() != first
 
 
+def test_a_script_of_the_overlay_has_a_name_and_jobs_by_its_content(script: Path):
+    def names(text: str) -> tuple[str, str]:
+        found = documents()
+        found[0] = {"kind": "ConfigMap", "metadata": {"name": "script-paceline-script"}, "data": {"train.py": text}}
+        found[-1]["metadata"]["name"] = "script-paceline-worker-tm2g6dk7tc"
+        found[-1]["spec"]["template"]["spec"]["volumes"][0]["configMap"]["name"] = "script-paceline-script"
+        name_by_content(found)
+        return script_of(found[-1]), found[-1]["metadata"]["name"]
+
+    first, again, other = names("a = 1\n"), names("a = 1\n"), names("a = 2\n")
+
+    assert first == again
+    assert [one != two for one, two in zip(first, other, strict=True)] == [True, True]
+    for mounted, job in (first, other):
+        assert re.fullmatch("script-paceline-script-[a-z0-9]{10}", mounted)
+        assert re.fullmatch("script-paceline-worker-[a-z0-9]{10}", job)
+
+
 def test_arguments_alone_leave_the_overlays_own_script():
     found = documents()
 
@@ -143,11 +162,15 @@ class Cluster(Kubectl):
         self.namespace = "here"
         self.run_name = "script"
         notes = {} if result is None else {RESULT: result}
-        self._there = {self.servers: {"metadata": {"annotations": notes}}, self.workers: job}
+        self._there = {self.servers: {"metadata": {"annotations": notes}}}
+        self._job = job
         self.applied: list[tuple[tuple[str, ...], str | None]] = []
 
     def find(self, what: str) -> dict[str, Any] | None:
         return self._there.get(what)
+
+    def job(self, component: str) -> dict[str, Any] | None:
+        return self._job if component == "worker" else None
 
     def run(self, *arguments: str, stdin: str | None = None, seconds: float = 120) -> str:
         self.applied.append((arguments, stdin))

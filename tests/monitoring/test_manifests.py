@@ -10,6 +10,7 @@ import pytest
 import yaml
 
 from tests.support.tree import ROOT
+from tools.dashboard import ALERTS
 from tools.rendered_manifests import objects, render
 
 pytestmark = pytest.mark.skipif(shutil.which("kubectl") is None, reason="there is no kubectl here to render with")
@@ -60,7 +61,7 @@ def test_the_overlays_pods_meet_the_restricted_pod_security(overlay: list[dict[s
         assert spec["securityContext"]["runAsNonRoot"]
         assert spec["securityContext"]["runAsUser"] > 0
         assert spec["securityContext"]["seccompProfile"] == {"type": "RuntimeDefault"}
-        assert {next(iter(volume.keys() - {"name"})) for volume in spec["volumes"]} <= {"configMap", "emptyDir"}
+        assert {next(iter(volume.keys() - {"name"})) for volume in spec.get("volumes", [])} <= {"configMap", "emptyDir"}
         for container in spec["containers"]:
             context = container["securityContext"]
             assert context["readOnlyRootFilesystem"]
@@ -69,16 +70,26 @@ def test_the_overlays_pods_meet_the_restricted_pod_security(overlay: list[dict[s
             assert (
                 container["resources"]["limits"].keys()
                 == container["resources"]["requests"].keys()
-                == {"cpu", "memory"}
+                == {"cpu", "memory", "ephemeral-storage"}
             )
             assert {"startupProbe", "readinessProbe", "livenessProbe"} <= container.keys()
-            assert re.fullmatch(r"[\w/]+:v?\d+\.\d+\.\d+", container["image"]), "a tag that does not move"
+            assert re.fullmatch(r"[\w./-]+:v?\d+\.\d+\.\d+", container["image"]), "a tag that does not move"
 
 
-def test_prometheus_may_only_look_at_pods_of_its_namespace(overlay: list[dict[str, Any]]) -> None:
+def test_the_monitoring_may_only_look_at_parts_of_its_namespace(overlay: list[dict[str, Any]]) -> None:
     assert of_kind(overlay, "ClusterRole", "ClusterRoleBinding") == []
-    (role,) = of_kind(overlay, "Role")
-    assert role["rules"] == [{"apiGroups": [""], "resources": ["pods"], "verbs": ["get", "list", "watch"]}]
+    rules = {
+        (role["metadata"]["name"], resource): set(rule["verbs"])
+        for role in of_kind(overlay, "Role")
+        for rule in role["rules"]
+        for resource in rule["resources"]
+    }
+    assert rules == {
+        ("paceline-prometheus", "pods"): {"get", "list", "watch"},
+        ("paceline-kube-state-metrics", "pods"): {"list", "watch"},
+        ("paceline-kube-state-metrics", "statefulsets"): {"list", "watch"},
+        ("paceline-kube-state-metrics", "jobs"): {"list", "watch"},
+    }
     grafana = next(pod for pod in pods(overlay) if pod["metadata"]["labels"][NAME] == "grafana")
     assert not grafana["spec"]["automountServiceAccountToken"]
 
@@ -88,7 +99,30 @@ def test_services_and_policies_of_the_overlay_select_its_pods(overlay: list[dict
     for service in of_kind(overlay, "Service"):
         assert sum(service["spec"]["selector"].items() <= each.items() for each in labels) == 1
     policies = of_kind(overlay, "NetworkPolicy")
-    assert [sum(is_selected(policy["spec"]["podSelector"], each) for policy in policies) for each in labels] == [1, 1]
+    assert [sum(is_selected(policy["spec"]["podSelector"], each) for policy in policies) for each in labels] == [
+        1,
+        1,
+        1,
+    ]
+
+
+def test_prometheus_asks_a_kube_state_metrics_that_knows_what_the_alerts_need(overlay: list[dict[str, Any]]) -> None:
+    (config,) = [
+        each["data"]["prometheus.yml"] for each in of_kind(overlay, "ConfigMap") if "prometheus.yml" in each["data"]
+    ]
+    (scrape,) = [each for each in yaml.safe_load(config)["scrape_configs"] if "static_configs" in each]
+    host, port = scrape["static_configs"][0]["targets"][0].split(":")
+    (service,) = [each for each in of_kind(overlay, "Service") if each["metadata"]["name"] == host]
+    assert service["spec"]["ports"][0]["port"] == int(port)
+    assert scrape["honor_labels"]
+    (container,) = next(
+        pod["spec"]["containers"] for pod in pods(overlay) if pod["metadata"]["labels"][NAME] == "kube-state-metrics"
+    )
+    told = dict(argument.removeprefix("--").split("=", 1) for argument in container["args"])
+    alerts = ALERTS.read_text()
+    assert {f"{name}s" for name in re.findall(r"\bkube_([a-z]+)_", alerts)} == set(told["resources"].split(","))
+    label = told["metric-labels-allowlist"].removeprefix("pods=[").removesuffix("]")
+    assert f'label_{re.sub(r"[^a-z0-9]", "_", label)}="true"' in alerts
 
 
 def test_grafana_finds_its_data_source_and_the_dashboard(overlay: list[dict[str, Any]]) -> None:

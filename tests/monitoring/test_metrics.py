@@ -11,7 +11,7 @@ from prometheus_client import CollectorRegistry
 from prometheus_client.parser import text_string_to_metric_families
 from prometheus_client.samples import Sample
 
-from paceline.core.errors import Behind, ConfigError, OutOfMemory, UsageError, error_classes
+from paceline.core.errors import Behind, ConfigError, NoData, OutOfMemory, UsageError, error_classes
 from paceline.core.run.phases import RunPhase
 from paceline.core.run.warnings import Kind
 from paceline.rpc.process import serve_metrics, start_metrics
@@ -42,6 +42,7 @@ SERVER = [
     "checkpoint_failures_total",
     "recoveries_total",
     "damaged_snapshots_total",
+    "disk_used_ratio",
     "checkpoint_interval_seconds",
     "phase",
     "lead",
@@ -130,9 +131,9 @@ def test_a_server_with_64_workers_has_at_most_250_series() -> None:
         name
         for name, kind in error_classes().items()
         if kind.__module__ == "paceline.core.errors"
-        and kind is not Behind
+        and kind not in (Behind, NoData)
         and not issubclass(kind, OutOfMemory | UsageError)
-    ]  # by a server; processes end with OutOfMemory and UsageErrors, and a worker goes back with Behind
+    ]  # by a server; processes end with OutOfMemory, NoData and UsageErrors, and a worker goes back with Behind
     for reason in ["old_policy", "old_version", *raised]:
         metrics.rejected.labels(reason).inc()
     assert series(registry) <= 250
@@ -205,7 +206,16 @@ def test_a_live_server_has_every_promised_metric_in_use(tmp_path: Path) -> None:
     assert series(registry) <= 250
     cluster.restart(0)
     assert cluster.metric("recoveries_total") == 1
+    assert 0 < cluster.metric("disk_used_ratio") < 1
     cluster.close()
+
+
+def test_a_disk_that_says_nothing_leaves_the_other_metrics_alone(tmp_path: Path) -> None:
+    registry = CollectorRegistry()
+    ServerMetrics(registry, "ssp").follow_disk(tmp_path / "gone")
+    found = {sample.name: sample.value for sample in page(registry)}
+    assert math.isnan(found["paceline_server_disk_used_ratio"])
+    assert found["paceline_run_info"] == 1
 
 
 def test_a_worker_has_at_most_120_series_all_well_named() -> None:

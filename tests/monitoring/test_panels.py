@@ -130,7 +130,7 @@ def test_what_was_trained_grows_to_about_the_whole_budget(watched: Watched) -> N
 def test_the_overlays_prometheus_takes_running_pods_with_metrics_and_no_others(tmp_path: Path) -> None:
     """Debian's Prometheus can't ask Kubernetes, so what that would say is written down for it."""
     config = yaml.safe_load(OVERLAY.read_text())
-    (scrape,) = config["scrape_configs"]
+    scrape = config["scrape_configs"][0]
     assert scrape.pop("kubernetes_sd_configs") == [{"role": "pod", "namespaces": {"own_namespace": True}}]
     scrape["static_configs"] = [
         {

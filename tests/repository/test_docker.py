@@ -23,8 +23,13 @@ from tests.support.tree import ROOT
 
 DOCKER = ROOT / "docker"
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
-EXTRA = {"server": None, "worker-slim": "sparse", "sharder": "sharder", "worker": "worker"}
-"""Image -> the extra of pyproject.toml that it is for."""
+EXTRAS = {
+    "server": (),
+    "worker-slim": ("sparse", "object-store"),
+    "sharder": ("sharder", "object-store"),
+    "worker": ("worker", "object-store"),
+}
+"""Image -> the extras of pyproject.toml that it is for."""
 ENTRYPOINT = {"server": "server", "worker-slim": "worker", "sharder": "sharder", "worker": "worker"}
 PIN = re.compile(r"([a-z0-9._-]+)==([^ ]+)")
 COMPOSE = yaml.safe_load((DOCKER / "compose.yaml").read_text())
@@ -38,8 +43,8 @@ def torch_wanted():
 
 def wanted(image):
     """Name -> requirement of everything that the image asks for itself."""
-    extra = EXTRA[image]
-    more = [torch_wanted()] if image == "worker" else PROJECT["optional-dependencies"][extra] if extra else []
+    of_extra = {**PROJECT["optional-dependencies"], "worker": [torch_wanted()]}
+    more = [each for extra in EXTRAS[image] for each in of_extra[extra]]
     return {canonicalize_name(r.name): r for r in map(Requirement, PROJECT["dependencies"] + more)}
 
 
@@ -91,7 +96,7 @@ def ignored(path):
     return out
 
 
-@pytest.mark.parametrize("image", EXTRA)
+@pytest.mark.parametrize("image", EXTRAS)
 def test_a_lock_holds_what_pyproject_asks_for_and_nothing_else_does(image):
     found = entries(DOCKER / f"{image}.lock")
 
@@ -120,6 +125,16 @@ def test_torch_is_in_the_worker_image_only(image):
     assert ("torch" in heavy) if image == "worker" else heavy == []
 
 
+def test_the_libraries_of_object_stores_are_in_all_images_but_the_servers_whatever_torch_is_taken():
+    stores = {"s3fs", "gcsfs", "adlfs"}
+
+    having = {image: stores & {name for name, *_ in entries(DOCKER / f"{image}.lock")} for image in EXTRAS}
+    stages = {image: ("COPY", "docker/object-store.lock /locks/") in chain(f"{image}-libraries") for image in EXTRAS}
+
+    assert having == {"server": set(), "worker-slim": stores, "sharder": stores, "worker": stores}
+    assert stages == {"server": False, "worker-slim": True, "sharder": True, "worker": True}
+
+
 def test_makefile_and_dockerfile_take_the_torch_that_pyproject_names():
     (make,) = re.findall(r"^TORCH +\?= (.*)$", (ROOT / "Makefile").read_text(), re.MULTILINE)
     (docker,) = (shlex.split(rest)[0] for word, rest in chain("worker-libraries") if word == "ARG" and "TORCH=" in rest)
@@ -135,7 +150,7 @@ def test_every_stage_stands_on_the_base_image_or_on_another_stage():
         assert base == "${BASE_IMAGE}" or base in found
 
 
-@pytest.mark.parametrize("image", EXTRA)
+@pytest.mark.parametrize("image", EXTRAS)
 def test_an_image_starts_one_process_in_exec_form_that_is_not_root(image):
     instructions = chain(image)
 
@@ -146,7 +161,7 @@ def test_an_image_starts_one_process_in_exec_form_that_is_not_root(image):
     assert not [word for word, _ in instructions if word == "CMD"]
 
 
-@pytest.mark.parametrize("image", EXTRA)
+@pytest.mark.parametrize("image", EXTRAS)
 def test_an_image_gets_its_own_libraries_and_says_what_it_is(image):
     own = stages()[0][image][1]
 

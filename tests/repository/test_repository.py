@@ -119,7 +119,7 @@ def test_packages_for_tests_that_lack_are_installed_by_apt(tmp_path: Path) -> No
     listed = run(".ci/packages", "--list", env=env)
     assert listed.returncode == 0
     assert called(path) == []
-    for name in ("promtool", "java", "g++", "kubectl"):
+    for name in ("promtool", "java", "g++", "kubectl", "helm"):
         assert f"{name} is not there" in listed.stderr
 
     assert run(".ci/packages", env=env).returncode == 0
@@ -129,7 +129,7 @@ def test_packages_for_tests_that_lack_are_installed_by_apt(tmp_path: Path) -> No
 
 
 def test_packages_that_are_there_are_left_alone(tmp_path: Path) -> None:
-    env = programs(tmp_path, **dict.fromkeys(("apt-get", "g++", "java", "kubectl", "promtool"), ""))
+    env = programs(tmp_path, **dict.fromkeys(("apt-get", "g++", "helm", "java", "kubectl", "promtool"), ""))
 
     done = run(".ci/packages", env=env)
 
@@ -155,9 +155,9 @@ def test_the_end_to_end_test_gets_a_cluster_with_the_images_and_takes_it_down(tm
     up, *images, down = called(cluster)
     assert (up, down) == ("up ", "down ")
     assert images == [
-        f"image build localhost/paceline-{part}:{PROJECT['version']} . -f docker/Dockerfile --target {part}"
+        f"image build localhost/paceline-{part}:{PROJECT['version']}{again} . -f docker/Dockerfile --target {part}"
         " --build-arg BASE_IMAGE=python:3"
-        for part in ("server", "worker-slim", "sharder")
+        for part, again in (("server", ""), ("worker-slim", ""), ("worker-slim", "-again"), ("sharder", ""))
     ]
 
 

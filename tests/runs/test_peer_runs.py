@@ -107,7 +107,7 @@ def final_models(cluster: Cluster) -> tuple[Any, list[Any]]:
 
     replica, found = replicas.Replica(load_task("digits"), "cpu", Config().seed), []
     plan = make_plan(replica.shapes, 0, PlanConfig())
-    for address in cluster.chief.Evaluate(pb.EvaluateRequest(protocol=PROTOCOL), timeout=30).peers:
+    for address in cluster.chief.Evaluate(pb.EvaluateRequest(protocol=PROTOCOL, number=1), timeout=30).peers:
         target = np.zeros(plan.total, np.float32)
         peer.pull_local(address, Credentials(TOKEN), "lane", plan, "test", target, 60.0, threading.Event())
         found.append(target)

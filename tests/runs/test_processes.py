@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from safetensors.numpy import load_file
 
+from paceline.core.errors import TryAgain
 from paceline.core.settings.config import Config
 from paceline.core.slice.plan import server_memory
 from paceline.simulator.problem import problem_of
@@ -33,9 +34,7 @@ def test_a_run_trains_to_its_end_and_reports_its_accuracy(policy: str, tmp_path:
     with Cluster(tmp_path, **(load_task("digits").settings | own)) as cluster:
         sharder, servers = cluster.sharder(), cluster.servers()
         assert sharder.wait() == 0
-        others = [cluster.evaluator(), cluster.worker(0, torch=True), cluster.worker(1, torch=True)]
-
-        codes = [process.wait() for process in others]
+        codes = [process.wait() for process in everybody(cluster)]
         status = cluster.status()
         cluster.end_servers(0)
 
@@ -61,6 +60,48 @@ NAMES = ("0.weight", "0.bias", "2.weight", "2.bias")
 def simulated(config: Config, shards: Path) -> Trained:
     """The same run in virtual time; in lock-step it has the same bits."""
     return training_of(config, problem_of(config, shards, exact=True), scene=Scene()).run()
+
+
+@pytest.mark.timeout(110)
+def test_a_finished_run_goes_on_with_more_epochs_in_whichever_order_its_processes_start(tmp_path: Path) -> None:
+    own = {"policy": {"name": "bsp"}, "epochs": 2, "schedule": {}, "batch": "global"}
+    with Cluster(tmp_path, **(load_task("digits").settings | own)) as cluster:
+        sharder, servers = cluster.sharder(), cluster.servers()
+        assert sharder.wait() == 0
+        assert [process.wait() for process in everybody(cluster)] == [0, 0, 0]
+        for server in servers:
+            server.wait_for("finished; the weights are on disk, idling")
+        before = cluster.status()
+
+        cluster.config.write_text(cluster.config.read_text().replace("epochs: 2", "epochs: 4"))
+        others = everybody(cluster)  # as new pods, which come before the servers are rolled
+        servers[1].send(signal.SIGTERM)
+        assert servers[1].wait() == 0
+        servers[1] = restarted(cluster, 1)
+        servers[1].wait_for("finished; the weights are on disk, idling")
+        servers[0].send(signal.SIGTERM)
+        assert servers[0].wait() == 0
+        servers[0] = restarted(cluster, 0)
+        assert servers[1].wait() == TryAgain.exit_code
+        servers[1] = restarted(cluster, 1)
+
+        assert [process.wait() for process in others] == [0, 0, 0]
+        status = cluster.status()
+        cluster.end_servers(0)
+        assert before is not None
+        assert status is not None
+        assert (before.phase, status.phase) == ("finished", "finished")
+        assert [score.final for score in status.scores].count(True) == 2
+        assert status.examples >= status.budget == 2 * before.budget
+        trained = load_file(tmp_path / "models" / "last.safetensors")
+        found = simulated(load_config(tmp_path / "config.yaml"), tmp_path / "shards")
+        assert found.examples == status.examples
+        assert np.array_equal(found.model, np.concatenate([trained[name].ravel() for name in NAMES]))
+
+
+def everybody(cluster: Cluster) -> list[Process]:
+    """The evaluator and two workers."""
+    return [cluster.evaluator(), cluster.worker(0, torch=True), cluster.worker(1, torch=True)]
 
 
 def started(cluster: Cluster, mode: str = "ledger") -> tuple[list[Process], list[Process]]:
@@ -281,7 +322,7 @@ def test_a_frozen_worker_rejoins_a_vacant_seat_and_leaves_a_taken_one(tmp_path: 
 
         first, second = frozen.events("training")
         assert first["clock"] < second["clock"] < clock
-        assert frozen_code == 78
+        assert frozen_code == 0
         assert "Fenced" in frozen.text()
         assert codes == [0, 0, 0]
         for _, state in cluster.states():

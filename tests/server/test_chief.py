@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from paceline.core.errors import BadPush, ConfigError, Fenced, PoolFull
+from paceline.core.errors import BadPush, ConfigError, Fenced, PoolFull, TryAgain
 from paceline.core.run.phases import RunPhase
 from paceline.core.run.run import Run
 from paceline.core.run.scoring import Score
@@ -193,6 +193,46 @@ def test_workers_that_all_leave_early_leave_a_run_that_waits_and_can_be_stopped(
     assert join(cluster).incarnation == 2
     stop(cluster)
     assert chief_of(cluster).run.phase is RunPhase.SCORING
+
+
+def test_who_has_more_epochs_than_the_chief_waits_for_it_and_who_has_fewer_is_refused(begin: Begin) -> None:
+    cluster = begin(config_of(epochs=2))
+    (pusher,) = started(cluster)
+    pusher.push(1.0, examples=200)
+    stop(cluster)
+    pusher.chief.leave(pusher.incarnation, True)
+    cluster.run.Evaluate(final_score(), CALL)
+    more, fewer = (join_request(config_of(epochs=epochs), "worker-0") for epochs in (5, 1))
+
+    with pytest.raises(TryAgain, match="worker-0 has more epochs than the servers, which have 2: it waits"):
+        cluster.run.Join(more, CALL)
+    with pytest.raises(TryAgain, match="the evaluator has more epochs"):
+        cluster.run.Evaluate(pb.EvaluateRequest(protocol=PROTOCOL, epochs=5), CALL)
+    with pytest.raises(ConfigError, match="worker-0 has other settings than the servers: epochs=1; epochs=2"):
+        cluster.run.Join(fewer, CALL)
+
+    cluster.config = cluster.config.model_copy(update={"epochs": 5})
+    cluster.restart(0)
+    assert cluster.said[0].has("the run was over, and goes on")
+    assert cluster.run.Join(more, CALL).incarnation == 2
+    assert chief_of(cluster).run.phase is RunPhase.WAITING
+
+
+def test_an_evaluator_that_waits_ends_once_another_one_has_called(begin: Begin) -> None:
+    cluster = begin(config_of(epochs=100))
+    started(cluster)
+    first = cluster.run.Evaluate(pb.EvaluateRequest(protocol=PROTOCOL), CALL)
+    assert (first.due, first.number) == (True, 1)
+    report = pb.Score(epoch=0, metrics={"test_accuracy": 0.5})
+    with ThreadPoolExecutor(1) as threads:
+        old = pb.EvaluateRequest(protocol=PROTOCOL, number=1, score=report)
+        waiting = threads.submit(cluster.run.Evaluate, old, CALL)
+        eventually(lambda: chief_of(cluster).run.scoring.scores, "the old evaluator's score")
+        assert chief_of(cluster).run.scoring.admit(0) == 2
+        with chief_of(cluster).changed:
+            chief_of(cluster).changed.notify_all()
+        with pytest.raises(Fenced, match="Evaluator 2 has taken over from number 1"):
+            waiting.result(timeout=30)
 
 
 @pytest.mark.parametrize("phase", ["stopping", "scoring", "finished"])

@@ -430,9 +430,13 @@ def test_snapshots_of_other_settings_are_refused_and_named(tmp_path: Path) -> No
     store.check_settings(["epochs=10", "seed=0"])
 
     store.check_settings(["epochs=10", "seed=0"])
+    with pytest.raises(ConfigError, match="epochs=10; epochs=5"):
+        store.check_settings(["epochs=5", "seed=0"])
+    with pytest.raises(ConfigError, match="epochs=10; epochs=20; seed=0; seed=1"):
+        store.check_settings(["epochs=20", "seed=1"])
+    store.check_settings(["epochs=20", "seed=0"])
     with pytest.raises(ConfigError, match="epochs=10; epochs=20"):
-        store.check_settings(["epochs=20", "seed=0"])
-    store.check_settings(["epochs=10", "seed=0"])
+        store.check_settings(["epochs=10", "seed=0"])
     store.close()
 
 

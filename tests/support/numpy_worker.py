@@ -45,6 +45,9 @@ class Softmax:
     def own_steps(self, asked: Any) -> Any:
         return asked
 
+    def tell_device(self, *told: Any) -> None:
+        """It is the CPU."""
+
     def refresh(self) -> None:
         return
 

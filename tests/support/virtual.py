@@ -87,6 +87,7 @@ class Cluster(Network):
 
     def publish(self) -> None:
         """As server/chief.py: writes down who counts, then tells the servers; rounds wait until all have the view."""
+        self.run.extend(self.servers[0].slice.clocks, self.now)
         if self._mark() != self._saved:
             self._save()
         first, view = self.servers[0], self.run.membership.view
@@ -261,6 +262,20 @@ class Cluster(Network):
             self.next_event()
             assert self.now < deadline, f"stalled in phase {self.run.phase}: {self.describe()}"
         assert not self.errors, self.errors
+
+    def begin_again(self, epochs: int, workers: Sequence[str], unsaved: Server | None = None) -> None:
+        """As a finished run that is started again with more epochs. `unsaved`: a server that died before its last snapshot."""
+        for server in self.servers:
+            if server is not unsaved:
+                server.take_last_snapshot()
+        self._save()
+        self.config = self.config.model_copy(update={"epochs": epochs})
+        for server in self.servers:
+            server.crash(self.rng.uniform(0.1, 1.0))
+        while self.run.phase is RunPhase.FINISHED:
+            self.next_event()
+        for name in workers:
+            self.after(self.rng.uniform(0.1, 3.0), partial(self.start_worker, name))
 
     def acknowledged_workers(self) -> set[str]:
         """Who has had an answer to a push."""

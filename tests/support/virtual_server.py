@@ -357,6 +357,11 @@ class Server(SliceSnapshots):
                 self._last = taken.mark
                 self._write(taken)
 
+    def take_last_snapshot(self) -> None:
+        """As a server does once the run is finished."""
+        with self.none_written():
+            self._write(self._take(self.slice))
+
     def _take(self, model_slice: ModelSlice) -> Taken:
         self._folds_taken = list(self.slice.folds)
         return super()._take(model_slice)

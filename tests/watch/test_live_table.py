@@ -11,8 +11,23 @@ from paceline.core.run.advice import Advice
 from paceline.terminal import WIDTH
 from paceline.v1.run_service_pb2 import Score, StatusReply, WorkerStatus
 from paceline.watch.evidence import Causes
-from paceline.watch.live_table import LiveTable, PlainLines, headline, picture, show_picture, spell, without_domain
+from paceline.watch.live_table import (
+    LiveTable,
+    PlainLines,
+    display_on,
+    headline,
+    picture,
+    show_picture,
+    spell,
+    without_domain,
+)
 from tests.watch import test_evidence as evidence
+
+
+@pytest.fixture(autouse=True)
+def terminal(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One that can redraw; these tests may run in a dumb one."""
+    monkeypatch.setenv("TERM", "xterm")
 
 
 def worker(number: int, step: float, **more: float) -> WorkerStatus:
@@ -157,6 +172,18 @@ def test_the_straggler_is_marked_with_the_reason() -> None:
 @pytest.mark.parametrize(("seconds", "text"), [(8.21, "8.2 s"), (75, "75 s"), (720, "12 min"), (12000, "3 h 20 min")])
 def test_times_are_spelled_for_people(seconds: float, text: str) -> None:
     assert spell(seconds) == text
+
+
+@pytest.mark.parametrize(("kind", "is_table"), [("xterm", True), ("dumb", False)])
+def test_a_dumb_terminal_gets_lines(kind: str, is_table: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TERM", kind)
+    screen = StringIO()
+
+    with display_on(Console(file=screen, width=WIDTH, force_terminal=True, no_color=True)) as shown:
+        shown.show(status(worker(1, 0.01)), 12345.6)
+
+    assert "epoch 123.4" in screen.getvalue()
+    assert ("clock" in screen.getvalue()) == is_table
 
 
 def test_the_live_table_has_a_cause_as_long_as_it_holds() -> None:

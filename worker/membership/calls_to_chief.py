@@ -33,6 +33,9 @@ class ChiefClient:
         self._address = around.addresses[0]
         self._stub = RunServiceStub(open_channel(self._address, around.credentials))
         self._settings = joining_settings(around.config)
+        self._epochs = around.config.epochs
+        self._number = 0
+        """Of this evaluator, once the chief has told it."""
         self._worker = around.name
         self._peer = peer
         self._host = around.host
@@ -131,8 +134,11 @@ class ChiefClient:
 
     def evaluate(self, score: pb.Score | None, baseline: Mapping[str, float] | None = None) -> pb.EvaluateReply:
         """Reports a score, if any, and what scores are compared with; learns what to score next."""
-        request = pb.EvaluateRequest(score=score, baseline=baseline, protocol=PROTOCOL)
+        request = pb.EvaluateRequest(
+            score=score, baseline=baseline, protocol=PROTOCOL, epochs=self._epochs, number=self._number
+        )
         reply: pb.EvaluateReply = self._retried(lambda: waiting_call(self._stub.Evaluate, request, 30.0, self._stop))
+        self._number = reply.number
         return reply
 
     def stop(self, reason: str) -> None:

@@ -1,4 +1,5 @@
-"""Shards that a `sharder serve` streams: this process keeps copies of what it needs in its own folder."""
+"""Shards that are fetched, as from a `sharder serve` that streams them: this process keeps copies of what it needs in its own
+folder."""
 
 import shutil
 import threading
@@ -6,16 +7,17 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, Protocol, TypeVar
 
 import grpc
 import numpy as np
 
 from paceline.core.errors import DataError, DiskError
 from paceline.data.dataset import Array, PartName, Rows
-from paceline.data.manifest import OWN, FileEntry, FileName, Manifest, parse_manifest
+from paceline.data.manifest import MANIFEST, OWN, FileEntry, FileName, Manifest, parse_manifest, render
 from paceline.data.sampler import locate, starts_of
-from paceline.data.shards import Shards, check_file, is_there, map_file, stacked
+from paceline.data.shards import Shards, check_file, is_there, map_file, open_shards, stacked
+from paceline.data.whole_file import replacing
 from paceline.rpc.auth import Credentials
 from paceline.rpc.channel import open_channel, translated
 from paceline.rpc.protocol_version import PROTOCOL
@@ -73,7 +75,7 @@ class ShardClient:
 
         def turn() -> None:
             nonlocal rest
-            asked = _cut(rest, TURN)[0]
+            asked = cut(rest, TURN)[0]
             ranges = [pb.ByteRange(start=start, stop=stop) for start, stop in asked]
             request = pb.FetchRequest(fingerprint=self._fingerprint, name=name, file=file, ranges=ranges)
             for data in self._received(self._stub.Fetch(request, timeout=_patience(_total(asked)))):
@@ -82,7 +84,7 @@ class ShardClient:
                         f"{self.address} sent more of {name}/{file} than the worker asked for, so it is not a "
                         "shard server."
                     )
-                rest = _cut(rest, len(data))[1]
+                rest = cut(rest, len(data))[1]
                 take(data)
 
         said = time.monotonic()
@@ -96,6 +98,9 @@ class ShardClient:
                 raise DataError(
                     f"{self.address} sent no data of {name}/{file}, of which {_total(rest):,} bytes are still missing."
                 )
+
+    def check(self) -> None:
+        """Nothing: each call names the shards, and the server refuses others."""
 
     def _whole(self, begin: Callable[[], Any]) -> bytes:
         return self._retried(lambda: b"".join(self._received(begin())))
@@ -114,12 +119,30 @@ class ShardClient:
         return retried(attempt, self._deadline, f"the shard server at {self.address}", self._stop, self._say)
 
 
+class ShardSource(Protocol):
+    """Where shards are fetched from. All calls may take long, and raise what they say and Stopped."""
+
+    address: str
+
+    def manifest(self) -> Manifest:
+        """The manifest; waits for shards that are still to be made."""
+
+    def counts(self, width: int) -> Rows:
+        """How many training examples have each of `width` features (width,)."""
+
+    def fetch(self, name: str, file: FileName, spans: Sequence[Span], take: Callable[[bytes], Any]) -> None:
+        """Hands these bytes of a file to `take`, in order."""
+
+    def check(self) -> None:
+        """DataError where other shards have replaced these since the manifest came."""
+
+
 class RemoteShards(Shards):
     """Fetches a shard or part when it is first asked for. A copy appears in the folder once it is whole and its checksums are
     the manifest's, and is found there by the next process; one process at a time uses the folder. All may raise DiskError,
     ServersGone and Stopped. Not thread-safe."""
 
-    def __init__(self, folder: Path, client: ShardClient, say: Callable[..., None]) -> None:
+    def __init__(self, folder: Path, client: ShardSource, say: Callable[..., None]) -> None:
         """DataError where the folder is a sharder's own."""
         if is_there(folder):
             raise DataError(
@@ -151,13 +174,14 @@ class RemoteShards(Shards):
             rows = found.rows[found.shards == number]
             features.append(self._features(f"shard-{number}", rows))
             labels.append(self._elements(f"shard-{number}", "labels", rows, rows + 1))
+        self._client.check()
         return stacked(features), np.concatenate(labels)
 
     def _own(self, number: int, rows: Rows) -> Array:
         return self._elements(f"shard-{number}", OWN, rows, rows + 1)
 
     def feature_counts(self) -> Rows:
-        """Has the server count them."""
+        """Asks for them where the shards are."""
         return self._client.counts(self.manifest.shards[0].columns or 0)
 
     def verify(self, which: int | PartName) -> None:
@@ -165,6 +189,14 @@ class RemoteShards(Shards):
         name = f"shard-{which}" if isinstance(which, int) else which
         self._sound.discard(name)
         self._ensure(name)
+
+    def keep(self) -> Shards:
+        """Fetches all that is missing; the folder is then as the sharder's, for all processes of this machine."""
+        for name in self.manifest.entries():
+            self._ensure(name)
+        with replacing(self.folder / MANIFEST, "the manifest of the shards") as temporary:
+            temporary.write_bytes(render(self.manifest))
+        return open_shards(self.folder)
 
     def _map(self, name: str, file: FileName) -> Array:
         self._ensure(name)
@@ -212,9 +244,10 @@ class RemoteShards(Shards):
                 with _disk_errors(path):
                     part.rename(path)
                 return
+            self._client.check()
         raise DataError(
-            f"{name}/{file} came damaged {_TRIES} times from {self._client.address}: its disk or the network is "
-            "faulty. Make the shards there again."
+            f"{name}/{file} came damaged {_TRIES} times from {self._client.address}: somebody changes it, or a disk "
+            "or the network is faulty. Make the shards there again."
         )
 
     def _download(self, name: str, file: FileName, part: Path) -> None:
@@ -279,7 +312,7 @@ def _total(spans: Sequence[Span]) -> int:
     return sum(stop - start for start, stop in spans)
 
 
-def _cut(spans: Sequence[Span], count: int) -> tuple[list[Span], list[Span]]:
+def cut(spans: Sequence[Span], count: int) -> tuple[list[Span], list[Span]]:
     """The first `count` bytes of the spans, and those after them."""
     first: list[Span] = []
     for number, (start, stop) in enumerate(spans):

@@ -1,9 +1,12 @@
 """Where a worker computes, and how values come there and back."""
 
 import os
+import re
 import shutil
+from collections.abc import Callable
 
 import torch
+from prometheus_client import CollectorRegistry, Gauge
 from torch import Tensor
 
 from paceline.core.errors import ConfigError
@@ -22,7 +25,9 @@ def choose_device(name: str, rank: int = 0) -> torch.device:
         )
     if device.type == "cuda":
         if not torch.cuda.is_available():
-            raise ConfigError(f"Device '{name}' was asked for, but torch finds no CUDA device here. Use cpu or auto.")
+            raise ConfigError(
+                f"Device '{name}' was asked for, but torch finds no CUDA device here: {_why_no_cuda()} Or use cpu or auto."
+            )
         device = torch.device("cuda", device.index or 0)
         torch.cuda.set_device(device)
     return device
@@ -36,6 +41,40 @@ def device_of_script(name: str, rank: int = 0) -> torch.device:
         return choose_device(kind, rank)
     except ConfigError as error:
         raise ConfigError(str(error).replace("'cuda'", f"'{name}'")) from error
+
+
+def tell_device(device: torch.device, say: Callable[..., None], registry: CollectorRegistry) -> None:
+    """Logs what a worker computes on, and with which torch, and keeps it as a metric."""
+    name = torch.cuda.get_device_name(device) if device.type == "cuda" else "cpu"
+    facts = {"device": name, "torch": torch.__version__, "cuda": torch.version.cuda or "none"}
+    say("computes", on=str(device), **facts)
+    Gauge("paceline_worker_device", "1 for what the worker computes on", [*facts], registry=registry).labels(
+        **facts
+    ).set(1)
+
+
+def _why_no_cuda() -> str:
+    """In words, with what to do about it."""
+    wanted = torch.version.cuda
+    if wanted is None:
+        return f"torch {torch.__version__} has no CUDA. Install one that has it (docs/run/gpu.md)."
+    said = ""
+    try:
+        torch.cuda.init()  # type: ignore[no-untyped-call]
+    except (RuntimeError, AssertionError) as error:
+        said = str(error).split(". ")[0]
+    if found := re.search(r"too old \(found version (\d+)", said):
+        highest = f"{int(found[1]) // 1000}.{int(found[1]) % 1000 // 10}"
+        return (
+            f"the NVIDIA driver here can do CUDA {highest} at most, and torch {torch.__version__} needs {wanted}. Update the "
+            "driver, or install a torch for an older CUDA (docs/run/gpu.md#an-older-driver)."
+        )
+    if "no NVIDIA driver" in said:
+        return (
+            "there is no NVIDIA driver. Is this a machine with a GPU? On Kubernetes: does its node offer nvidia.com/gpu, and "
+            "does the pod request it (component gpu)?"
+        )
+    return f"torch says '{said or 'no CUDA GPUs are available'}'. See nvidia-smi, and check CUDA_VISIBLE_DEVICES."
 
 
 def _named(name: str) -> torch.device:

@@ -2,12 +2,13 @@
 
 import itertools
 import time
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import torch
+from prometheus_client import CollectorRegistry
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 from torch.nn.parameter import is_lazy
@@ -16,7 +17,7 @@ from paceline.core.errors import ConfigError, DataError, is_out_of_memory
 from paceline.core.steps.optimizer import OwnSteps
 from paceline.core.values import Vector
 from paceline.tasks.task import Task
-from paceline.worker.training.device import check_compiler, choose_device, send
+from paceline.worker.training.device import check_compiler, choose_device, send, tell_device
 from paceline.worker.training.explain_task_errors import explained
 from paceline.worker.training.flat_model import FlatModel
 from paceline.worker.training.precision import Precision
@@ -71,6 +72,10 @@ class Replica:
         if compile:
             check_compiler()
             self.model.compile()
+
+    def tell_device(self, say: Callable[..., None], registry: CollectorRegistry) -> None:
+        """Logs what it computes on, and keeps that as a metric."""
+        tell_device(self.device, say, registry)
 
     def shared_buffers(self) -> list[tuple[str, Tensor]]:
         """Names and buffers that go with the weights; a task's are estimated again where they are needed."""

@@ -64,6 +64,11 @@ _DATA = (
             "shards": lambda data, config: data.shards or config.workers,
         },
     ),
+    SettingsRule(
+        lambda data, config: data.shards_at is not None and data.source != "files",
+        "data.shards_at is {data.shards_at}, from where workers fetch their shards themselves, but data.source is "
+        "{data.source}. Set data.source=files, or leave data.shards_at out.",
+    ),
 )
 _PLAN = (
     SettingsRule(

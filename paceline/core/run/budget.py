@@ -19,6 +19,8 @@ class Budget:
         """The fingerprint of the shards' data."""
         self.examples = 0
         """Counted so far, all workers together."""
+        self._goal = config.epochs
+        """The epochs that the run's ends are named for."""
 
     def agree(self, worker: str, examples: int, steps: int, fingerprint: str) -> None:
         """A worker reports its shards' total examples and steps per epoch; the first worker's values become the run's.
@@ -68,6 +70,15 @@ class Budget:
         """Whole epochs counted over all workers."""
         return self.examples // self.examples_per_epoch if self.examples_per_epoch else 0
 
+    @property
+    def has_grown(self) -> bool:
+        """Whether the run was given more epochs since its ends were named, or were to be."""
+        return self._config.epochs > self._goal
+
+    def take_goal(self) -> None:
+        """From now on ends are named for the epochs in the settings."""
+        self._goal = self._config.epochs
+
     def last_clock(self, policy: Options) -> int | None:
         """The last clock of each worker, if each has its own budget; a policy's clock may span several steps."""
         if self._config.budget != "per_worker":
@@ -76,10 +87,11 @@ class Budget:
 
     def state(self) -> dict[str, Any]:
         """The state as plain JSON values; the chief's slice counts the examples."""
-        return {"facts": [self.examples_per_epoch, self.steps_per_epoch, self._fingerprint]}
+        return {"facts": [self.examples_per_epoch, self.steps_per_epoch, self._fingerprint], "goal": self._goal}
 
     def restore(self, state: dict[str, Any]) -> None:
         """Continues from `state`."""
+        self._goal = state.get("goal", self._goal)
         examples, steps, fingerprint = state["facts"]
         self.examples_per_epoch = examples
         self.steps_per_epoch = steps

@@ -56,6 +56,10 @@ class Membership:
     """Training examples of the data set; part of every view, for the schedule."""
     queue: dict[str, float] = field(default_factory=dict)
     """Workers that found the pool full, and when each last asked (seconds)."""
+    level: int = 0
+    """Progress of everyone at the start (pushes)."""
+    before: dict[str, int] = field(default_factory=dict)
+    """Clocks that workers had on the chief's slice when the run was given more epochs."""
     _ticked: float | None = None
     _returned: float | None = None
     """When the first member came back of a run that was away."""
@@ -66,7 +70,7 @@ class Membership:
         place = self.places.get(worker)
         if place is not None and was_fenced and place.is_heard and not place.is_idle:
             raise Fenced(
-                f"{worker} lost its seat to incarnation {place.incarnation}, which is alive. Stop this process."
+                f"{worker} lost its seat to incarnation {place.incarnation}, which is alive: nothing is left to do here."
             )
         index = place.index if place else self._vacant_index(worker, now)
         self.queue.pop(worker, None)
@@ -86,12 +90,30 @@ class Membership:
     def start(self, lasts: dict[str, int], now: float) -> None:
         """The first view: everyone who is ready, all level."""
         seats = {
-            worker: Seat(self.places[worker].incarnation, -clock, lasts.get(worker))
+            worker: Seat(
+                self.places[worker].incarnation, self.level - self.before.get(worker, clock), lasts.get(worker)
+            )
             for worker, clock in self.candidates.items()
         }
         self.candidates = {}
         self._publish(seats)
         self.renew_leases(now)
+
+    def begin_anew(self, clocks: Clocks) -> None:
+        """After the end: all places are vacant, and everyone will start level, in rounds at the version of the slices."""
+        self.level = clocks.version if self.rounds else self._begun
+        self.before = {worker: entry.clock for worker, entry in clocks.table.items()}
+        self.places, self.candidates = {}, {}
+        self._publish({})
+
+    def rename_ends(self, last: int | None) -> None:
+        """Every member has another last clock from now on."""
+        self._publish({worker: replace(seat, last=last) for worker, seat in self.view.seats.items()})
+
+    @property
+    def _begun(self) -> int:
+        """Below this progress pushes are of an older policy."""
+        return 0 if self.view.made is None else self.view.made.version
 
     def seat(self, worker: str, incarnation: int, clock: int, last: int | None, clocks: Clocks, now: float) -> None:
         """Counts a ready worker from now on (with rounds: from the next but one), level with the slowest. A worker that
@@ -103,8 +125,7 @@ class Membership:
         place.is_idle = False
         if old is not None and old.incarnation == incarnation:
             return
-        begun = 0 if self.view.made is None else self.view.made.version  # below it pushes are of an older policy
-        level = clocks.version + ROUNDS_AHEAD if self.rounds else max(begun, clocks.slowest())
+        level = clocks.version + ROUNDS_AHEAD if self.rounds else max(self._begun, clocks.slowest())
         seat = replace(old, incarnation=incarnation) if old else Seat(incarnation, level - clock, last)
         self._publish(self.view.seats | {worker: seat})
 
@@ -244,6 +265,8 @@ class Membership:
             "switch": None if self.view.switch is None else asdict(self.view.switch),
             "made": None if self.view.made is None else asdict(self.view.made),
             "rounds": self.rounds,
+            "level": self.level,
+            "before": self.before,
             "incarnations": self.incarnations,
             "places": {worker: [place.index, place.is_idle] for worker, place in self.places.items()},
         }
@@ -255,6 +278,8 @@ class Membership:
         self.view = View(state["view"], seats, state["examples_per_epoch"], switch, made)
         self.examples_per_epoch = state["examples_per_epoch"]
         self.rounds = state["rounds"]
+        self.level = state.get("level", 0)
+        self.before = dict(state.get("before", {}))
         self.incarnations = dict(state["incarnations"])
         self.places = {
             worker: Place(index, self.incarnations[worker], now, is_heard=True, is_idle=is_idle)

@@ -21,10 +21,10 @@ _NEXT: dict[RunPhase, tuple[RunPhase, ...]] = {
     RunPhase.WAITING: (RunPhase.TRAINING, RunPhase.FINISHED),
     RunPhase.TRAINING: (RunPhase.STOPPING, RunPhase.SCORING),
     RunPhase.STOPPING: (RunPhase.SCORING,),
-    RunPhase.SCORING: (RunPhase.FINISHED,),
-    RunPhase.FINISHED: (),
+    RunPhase.SCORING: (RunPhase.FINISHED, RunPhase.WAITING),
+    RunPhase.FINISHED: (RunPhase.WAITING,),
 }
-"""The phases that may follow each phase."""
+"""The phases that may follow each phase. A run that is over waits again when it was given more epochs."""
 _TRAINS = (RunPhase.TRAINING, RunPhase.STOPPING)
 
 
@@ -48,7 +48,7 @@ class Phases:
                 f"A run that is {self.phase} can't be {phase} next, only {list(map(str, _NEXT[self.phase]))}."
             )
         self.checkpoint(now)
-        self.reason = "; ".join(filter(None, (self.reason, why)))
+        self.reason = "" if phase is RunPhase.WAITING else "; ".join(filter(None, (self.reason, why)))
         self.phase = phase
         self._since = now
 

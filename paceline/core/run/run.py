@@ -220,6 +220,21 @@ class Run:
                 raise NotYet("The policy is just changing; ask again in a few seconds.")
             self._name_ends(reason, clocks, now)
 
+    def extend(self, clocks: Clocks, now: float) -> bool:
+        """Lets a run that was given more epochs train them: one that is over waits for its workers again. Returns whether it
+        does so from now on; a run that is stopping stops first."""
+        if not self.budget.has_grown or self.phase is RunPhase.STOPPING:
+            return False
+        self.budget.take_goal()
+        if self.phase is RunPhase.TRAINING and (last := self.budget.last_clock(self.policy)) is not None:
+            self.membership.rename_ends(last)
+        if self.phase not in (RunPhase.SCORING, RunPhase.FINISHED):
+            return False
+        self.phases.enter(RunPhase.WAITING, now)
+        self.membership.begin_anew(clocks)
+        self.workers.begin_anew()
+        return True
+
     def _may_end(self, clocks: Clocks) -> bool:
         """Whether a spent budget may end the run now. In rounds it is looked at when one has closed, so that each run of the
         same settings ends with the same round; a slice that is back from a snapshot comes by that round again, and no

@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields
 from typing import Any
 
+from paceline.core.errors import Fenced
 from paceline.core.run.best_model import result
 
 
@@ -42,6 +43,16 @@ class Scoring:
         """Epochs that ended without a score."""
         self.is_ready = not every
         """Whether the evaluator has its data."""
+        self.evaluator = 0
+        """The number of the newest evaluator."""
+
+    def admit(self, number: int) -> int:
+        """The number of the evaluator that calls; `number`: as in an earlier reply, 0 in its first call. Fenced: a newer one
+        has called."""
+        if 0 < number < self.evaluator:
+            raise Fenced(f"Evaluator {self.evaluator} has taken over from number {number}: nothing is left to do here.")
+        self.evaluator = number or self.evaluator + 1
+        return self.evaluator
 
     def is_due(self, epoch: int) -> bool:
         """Whether the version after this many whole epochs is new and due to be scored."""

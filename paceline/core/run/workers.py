@@ -101,6 +101,12 @@ class Workers:
         """Who has joined and not left after its last clock, in worker order."""
         return sorted(self._addresses.keys() - self.finished, key=worker_order)
 
+    def begin_anew(self) -> None:
+        """The run, which was over, waits for workers again."""
+        self.finished = set()
+        self._deserted = None
+        self._unheard = set()
+
     def note_deserted(self, now: float) -> float | None:
         """Notes whether any worker has a seat, and returns how long none has had one (seconds, from the first look); None
         while one has."""

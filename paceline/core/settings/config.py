@@ -78,6 +78,11 @@ class DataConfig(Section):
         description="How examples reach workers: files (a shared volume), server (`sharder serve`), or script (see "
         "docs/start/own-script.md).",
     )
+    shards_at: str | None = Field(
+        None,
+        description="Where shards are kept and workers fetch theirs: a URL like s3://bucket/folder (see "
+        "docs/run/object-stores.md); default: a folder of the run.",
+    )
     access: Literal["shard", "all"] = Field(
         "shard",
         description="shard: a worker trains on its own shards; all: each samples the whole set [Survey], 1/n of it an epoch.",
@@ -90,6 +95,13 @@ class DataConfig(Section):
         "docs/run/search.md).",
     )
     table: TableConfig = TableConfig()
+
+    @field_validator("shards_at")
+    @classmethod
+    def _is_a_url(cls, value: str | None) -> str | None:
+        if value is not None and not re.fullmatch(r"[a-z][a-z0-9+.-]*://[^/].*", value):
+            raise ValueError(f"got {value!r}; expected a URL like s3://bucket/folder. A folder needs no setting.")
+        return value
 
     @field_validator("fold")
     @classmethod

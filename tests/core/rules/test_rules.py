@@ -55,6 +55,7 @@ PAIRS: tuple[tuple[str, tuple[str, ...], str | None, str], ...] = (
     ("data", ("data.test=0.5",), "data.validation=0.5", "data.validation=0.4"),
     ("data", ("workers=4",), "data.shards=3", "data.shards=4"),
     ("data", ("workers=2", "data.shards=3"), "data.weights=[1, 2]", "data.weights=[1, 1, 2]"),
+    ("data", ("data.source=server",), "data.shards_at=s3://mine/shards", "data.shards_at=null"),
     *(
         ("data", ("policy=asp", setting), "data.source=script", "data.source=files")
         for setting in ("accumulate=2", "precision=bf16", "compile=true", "overlap=true", "model=small", "loop=mine.py")

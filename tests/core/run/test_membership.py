@@ -100,7 +100,7 @@ def test_a_fenced_process_does_not_replace_its_living_successor():
     membership = members("a")
     membership.seat("a", membership.join("a", False, 1.0), 0, None, clocks_at(membership), 1.0)
 
-    with pytest.raises(Fenced, match=r"a lost its seat to incarnation 2, which is alive. Stop this process"):
+    with pytest.raises(Fenced, match=r"a lost its seat to incarnation 2, which is alive: nothing is left to do here"):
         membership.join("a", True, 2.0)
 
 

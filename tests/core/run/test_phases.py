@@ -21,8 +21,8 @@ def in_phase(phase: RunPhase) -> Phases:
         (RunPhase.WAITING, [RunPhase.TRAINING, RunPhase.FINISHED]),
         (RunPhase.TRAINING, [RunPhase.STOPPING, RunPhase.SCORING]),
         (RunPhase.STOPPING, [RunPhase.SCORING]),
-        (RunPhase.SCORING, [RunPhase.FINISHED]),
-        (RunPhase.FINISHED, []),
+        (RunPhase.SCORING, [RunPhase.FINISHED, RunPhase.WAITING]),
+        (RunPhase.FINISHED, [RunPhase.WAITING]),
     ],
 )
 def test_a_phase_is_followed_only_by_those_that_may_and_else_stays(phase: RunPhase, may_follow: list[RunPhase]):

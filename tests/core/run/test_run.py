@@ -618,3 +618,77 @@ def test_losses_that_settle_while_the_chief_recovers_end_the_run_with_the_next_p
     run.counted(clocks, 3.0)
 
     assert (run.phase, run.reason) == (RunPhase.STOPPING, "the validation loss has settled at 2")
+
+
+# more epochs than before
+def with_epochs(run: Run, epochs: int, clocks: Clocks) -> tuple[Run, bool]:
+    """The chief started again with that many, and whether its run, which was over, goes on."""
+    again = Run(run.config.model_copy(update={"epochs": epochs}))
+    again.restore(json.loads(json.dumps(run.state())), 20.0)
+    return again, again.extend(clocks, 20.0)
+
+
+def ended(**settings: Any) -> tuple[Run, Clocks]:
+    """A finished run of two workers, in which each has made ten pushes."""
+    run, clocks = started("a", "b", **settings)
+    for worker in ("a", "b"):
+        clocks.entry(worker).clock = 10
+    clocks.version = 10 if run.membership.rounds else 20
+    run.stop("asked to", clocks, 10.0)
+    for worker in ("a", "b"):
+        run.leave(worker, 1, True, 11.0)
+    run.score(Score(2, 11.0, [clocks.version], {}, final=True), 12.0)
+    assert run.phase is RunPhase.FINISHED
+    return run, clocks
+
+
+@pytest.mark.parametrize("policy", ["asp", "bsp"])
+def test_a_finished_run_with_more_epochs_waits_for_its_workers_and_starts_them_where_they_were(policy: str):
+    run, clocks = ended(policy=Options(name=policy))
+
+    again, goes_on = with_epochs(run, 5, clocks)
+
+    assert goes_on
+    assert (again.phase, again.reason, again.scoring.is_ready) == (RunPhase.WAITING, "", False)
+    again, _ = with_epochs(again, 5, clocks)
+    again.ready(21.0)
+    for worker in ("a", "b"):
+        again.seat(worker, again.join(worker, False, *FACTS, 21.0), 10, clocks, 21.0)
+    assert again.phase is RunPhase.TRAINING
+    assert {seat.incarnation for seat in again.membership.view.seats.values()} == {2}
+    level = {10 + seat.handicap for seat in again.membership.view.seats.values()}
+    assert level == ({clocks.version} if policy == "bsp" else {0})
+    assert again.extend(clocks, 22.0) is False
+
+
+@pytest.mark.parametrize("epochs", [1, 2])
+def test_a_finished_run_without_more_epochs_stays_finished(epochs: int):
+    run, clocks = ended()
+
+    again, goes_on = with_epochs(run, epochs, clocks)
+
+    assert not goes_on
+    assert again.phase is RunPhase.FINISHED
+
+
+def test_a_run_that_is_stopping_stops_before_it_goes_on_with_more_epochs():
+    run, clocks = started("a")
+    run.stop("asked to", clocks, 10.0)
+
+    again, goes_on = with_epochs(run, 5, clocks)
+    assert (goes_on, again.phase) == (False, RunPhase.STOPPING)
+    again.leave("a", 1, True, 21.0)
+
+    assert again.extend(clocks, 21.0) is True
+    assert again.phase is RunPhase.WAITING
+
+
+def test_a_run_that_trains_with_more_epochs_names_its_workers_later_last_clocks():
+    run, clocks = started("a", "b", budget="per_worker")
+    assert {seat.last for seat in run.membership.view.seats.values()} == {20}
+
+    again, goes_on = with_epochs(run, 5, clocks)
+
+    assert (goes_on, again.phase) == (False, RunPhase.TRAINING)
+    assert {seat.last for seat in again.membership.view.seats.values()} == {50}
+    assert again.membership.view.number == run.membership.view.number + 1

@@ -2,6 +2,9 @@
 
 import json
 
+import pytest
+
+from paceline.core.errors import Fenced
 from paceline.core.run.scoring import Score, Scoring
 
 
@@ -57,3 +60,16 @@ def test_a_restarted_chief_knows_all_scores_and_waits_for_the_evaluators_data_an
     again.restore(json.loads(json.dumps(scoring.state())))
 
     assert (again.scores, again.skipped, again.is_ready) == (scoring.scores, 2, False)
+
+
+def test_a_newer_evaluator_takes_over_and_the_one_before_has_nothing_left_to_do():
+    scoring = Scoring()
+    first = scoring.admit(0)
+    assert scoring.admit(first) == first
+
+    second = scoring.admit(0)
+
+    with pytest.raises(Fenced, match="Evaluator 2 has taken over from number 1"):
+        scoring.admit(first)
+    assert scoring.admit(second) == second
+    assert Scoring().admit(second) == second, "a chief that was started again takes the one that calls"

@@ -305,7 +305,7 @@ def test_final_local_models_are_served_until_they_are_scored_and_a_killed_worker
         cluster.until(lambda status: status.phase == "scoring")
         for worker in workers:
             worker.wait_for("serving the local model until the run is scored")
-        peers = list(cluster.chief.Evaluate(pb.EvaluateRequest(protocol=PROTOCOL), timeout=30).peers)
+        peers = list(cluster.chief.Evaluate(pb.EvaluateRequest(protocol=PROTOCOL, number=1), timeout=30).peers)
         from paceline.tasks.task import load_task
 
         plan = make_plan(replicas.Replica(load_task("digits"), "cpu").shapes, 2, PlanConfig())

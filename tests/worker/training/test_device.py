@@ -3,6 +3,7 @@
 import re
 
 import pytest
+from prometheus_client import CollectorRegistry
 
 from paceline.core.errors import ConfigError
 
@@ -36,14 +37,60 @@ def test_cuda_is_the_first_gpu_and_a_script_sees_its_own_as_that(monkeypatch: py
 @pytest.mark.parametrize(
     ("name", "said"),
     [
-        ("cuda:3", "Device 'cuda:3' was asked for, but torch finds no CUDA device here. Use cpu or auto."),
+        (
+            "cuda:3",
+            "Device 'cuda:3' was asked for, but torch finds no CUDA device here: torch 2.15 has no CUDA. Install one that "
+            "has it (docs/run/gpu.md). Or use cpu or auto.",
+        ),
         ("cuda:x", "There is no device 'cuda:x'; use cpu, cuda, cuda:1 or auto."),
         ("gpu", "There is no device 'gpu'; use cpu, cuda, cuda:1 or auto."),
     ],
 )
 def test_a_script_is_refused_a_gpu_that_is_not_there(name: str, said: str, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(torch, "__version__", "2.15")
+    monkeypatch.setattr(torch.version, "cuda", None)
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 0)
 
     with pytest.raises(ConfigError, match=f"^{re.escape(said)}$"):
         device_module.device_of_script(name)
+
+
+@pytest.mark.parametrize(
+    ("error", "told"),
+    [
+        (
+            "The NVIDIA driver on your system is too old (found version 12040). Update it",
+            r"can do CUDA 12\.4 at most, and torch .* needs 13\.2\. Update the driver, or install a torch for an older CUDA",
+        ),
+        (
+            "Found no NVIDIA driver on your system. Check",
+            r"there is no NVIDIA driver\..*offer nvidia\.com/gpu.*component gpu",
+        ),
+        (
+            "No CUDA GPUs are available",
+            "torch says 'No CUDA GPUs are available'. See nvidia-smi, and check CUDA_VISIBLE",
+        ),
+    ],
+)
+def test_a_missing_gpu_is_refused_with_what_is_missing(error: str, told: str, monkeypatch: pytest.MonkeyPatch):
+    def init() -> None:
+        raise RuntimeError(error)
+
+    monkeypatch.setattr(torch.version, "cuda", "13.2")
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 0)
+    monkeypatch.setattr(torch.cuda, "init", init)
+
+    with pytest.raises(ConfigError, match=told):
+        device_module.choose_device("cuda")
+
+
+def test_a_worker_tells_its_device_in_its_log_and_as_a_metric():
+    said, registry = [], CollectorRegistry()
+
+    device_module.tell_device(torch.device("cpu"), lambda event, **facts: said.append((event, facts)), registry)
+
+    facts = {"device": "cpu", "torch": torch.__version__, "cuda": torch.version.cuda or "none"}
+    assert said == [("computes", {"on": "cpu", **facts})]
+    assert registry.get_sample_value("paceline_worker_device", facts) == 1

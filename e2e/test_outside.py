@@ -1,0 +1,95 @@
+"""Workers on a machine outside the cluster: they come with a key, leave, are killed, and the run goes on to its end."""
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import ExitStack
+from pathlib import Path
+
+import pytest
+
+from e2e.cluster import ACCURACY, SLOW_SVM, make_keys, overlay, paceline, pool, put_rows, status, until
+from paceline.data.dataset import Dataset
+from paceline.hosts.join_cluster import RANKS
+from paceline.k8s.cluster_status import chief_of
+from paceline.k8s.kubectl import Kubectl
+
+pytestmark = pytest.mark.timeout(600)
+
+
+class Machine:
+    """One without kubectl's config, on which `paceline join` is typed in an empty folder."""
+
+    def __init__(self, folder: Path, held: ExitStack) -> None:
+        folder.mkdir()
+        self._folder = folder
+        self._held = held
+
+    def types(self, key: Path, workers: int) -> "subprocess.Popen[bytes]":
+        environment = {name: value for name, value in os.environ.items() if name != "KUBECONFIG"}
+        line = [sys.executable, "-P", "-m", "paceline.cli", "join", str(key), "-w", str(workers), "--name", "box"]
+        terminal = self._held.enter_context((self._folder / "terminal.txt").open("ab"))
+        typed = subprocess.Popen(line, cwd=self._folder, stdout=terminal, stderr=terminal, env=environment)
+        self._held.callback(lambda: (typed.kill(), typed.wait()))
+        return typed
+
+    def shows(self, what: str) -> bool:
+        return what in (self._folder / "terminal.txt").read_text()
+
+
+@pytest.fixture
+def machine(tmp_path: Path) -> Iterator[Machine]:
+    with ExitStack() as held:
+        yield Machine(tmp_path / "box", held)
+    print((tmp_path / "box/terminal.txt").read_text())
+
+
+def outside(kubectl: Kubectl, steps: int = 0) -> list[str]:
+    """Members from outside that have made this many steps."""
+    found = status(kubectl)
+    members = [one for one in (found.workers if found else ()) if one.member and one.clock >= steps]
+    return [one.worker for one in members if int(one.worker.rpartition("-")[2]) in RANKS]
+
+
+def stops(kubectl: Kubectl, why: str) -> bool:
+    """False where the chief does not answer in time."""
+    with chief_of(kubectl) as chief:
+        return chief.stop(why)
+
+
+def test_a_machine_outside_takes_the_seat_that_is_free(
+    namespace: str, tmp_path: Path, rows: Dataset, machine: Machine
+) -> None:
+    kubectl = Kubectl(namespace, "svm-hogwild")
+    settings = SLOW_SVM | {"workers": 3, "epochs": 600, "start_when": 2, "lease": 4.0, "heartbeat": 1.0}
+    place = overlay(
+        tmp_path / "run", "svm-hogwild", settings, "data-server", patches=[pool(2)], last=("outside", "tls")
+    )
+    (node,) = kubectl.items("nodes", "")
+    address = next(each["address"] for each in node["status"]["addresses"] if each["type"] == "InternalIP")
+    put_rows(rows, tmp_path / "data", namespace)
+    make_keys(kubectl, tmp_path / "keys", address)
+    assert paceline("k8s", "deploy", place, "-n", namespace).returncode == 0
+
+    key = tmp_path / "demo.key"
+    assert paceline("k8s", "key", "--out", str(key), "-n", namespace).returncode == 0
+    typed = machine.types(key, 1)
+    (first,) = until("a worker from outside", lambda: outside(kubectl, 5))
+    assert "box" in paceline("k8s", "status", "-n", namespace).stdout
+    typed.send_signal(signal.SIGINT)
+    assert typed.wait(90) == 130
+    until("its leave", lambda: first not in outside(kubectl))
+
+    typed = machine.types(key, 2)
+    until("another one", lambda: outside(kubectl, 5))
+    until("one without a seat", lambda: machine.shows("waiting for a seat: All 3 seats are taken"))
+    typed.kill()
+    until("the end of its lease", lambda: not outside(kubectl))
+
+    until("its stop", lambda: stops(kubectl, "this test has seen enough"))
+    ended = until("the end", lambda: (found := status(kubectl)) and found.phase == "finished" and found)
+    assert ended.scores[-1].metrics["test_accuracy"] >= ACCURACY["svm"]
+    late = paceline("join", str(key), "-w", "1")
+    assert (late.returncode, "is over (this test has seen enough" in " ".join(late.stderr.split())) == (143, True)

@@ -1,0 +1,87 @@
+"""Two runs with room for one, on a cluster without Kueue: the test lets pods begin as Kueue does."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from e2e.cluster import SLOW_SVM, overlay, paceline, pool, put_rows, status, until
+from paceline.data.dataset import Dataset
+from paceline.k8s.cluster_status import end_of, look
+from paceline.k8s.deploy import _apply, _make_token, stop_servers
+from paceline.k8s.kubectl import COMPONENT, Kubectl
+from paceline.k8s.overlay import read_overlay
+from paceline.k8s.queue import GATE
+
+PODS = 6  # two servers, two workers, evaluator, data server
+pytestmark = pytest.mark.timeout(900)
+
+
+def in_queue(place: str) -> str:
+    """The overlay, with the queue that its component kueue asks for."""
+    file = Path(place) / "kustomization.yaml"
+    found = yaml.safe_load(file.read_text())
+    options = {"annotations": {"config.kubernetes.io/local-config": "true"}}
+    queue = {"name": "paceline-queue", "literals": ["name=team-a", f"pods={PODS}"], "options": options}
+    found["configMapGenerator"].append(queue)
+    file.write_text(yaml.safe_dump(found))
+    return place
+
+
+def gated(kubectl: Kubectl) -> list[dict[str, Any]]:
+    """The run's pods that may not begin."""
+    return [pod for pod in kubectl.items("pods") if {"name": GATE} in pod["spec"].get("schedulingGates", [])]
+
+
+def admit(kubectl: Kubectl) -> None:
+    """Lets all pods that the run has now begin."""
+    for pod in gated(kubectl):
+        patch = json.dumps([{"op": "remove", "path": "/spec/schedulingGates"}])
+        kubectl.run("patch", f"pod/{pod['metadata']['name']}", "--type=json", f"--patch={patch}")
+
+
+def has_ended(kubectl: Kubectl) -> bool:
+    """Whether its workers and evaluator have; what is made again meanwhile may begin."""
+    admit(kubectl)
+    state = look(kubectl)
+    return state.finished("worker") and state.finished("evaluator")
+
+
+def evict(kubectl: Kubectl, pod: str) -> None:
+    """As a drain does; ConfigError where a budget forbids it just now."""
+    about = {"name": pod, "namespace": kubectl.namespace}
+    order = {"apiVersion": "policy/v1", "kind": "Eviction", "metadata": about}
+    path = f"/api/v1/namespaces/{kubectl.namespace}/pods/{pod}/eviction"
+    kubectl.run("create", f"--raw={path}", "--filename=-", stdin=json.dumps(order))
+
+
+def test_of_two_runs_with_room_for_one_the_second_waits_whole(namespace: str, tmp_path: Path, rows: Dataset):
+    place = in_queue(overlay(tmp_path / "run", "svm-hogwild", SLOW_SVM, "data-server", "kueue", patches=[pool(2)]))
+    put_rows(rows, tmp_path / "data", namespace)
+    first, second = (Kubectl(namespace, name) for name in ("first", "second"))
+    refused = paceline("k8s", "deploy", place, "--run", "first", "-n", namespace)
+    assert (refused.returncode, "this cluster has no Kueue" in refused.stderr) == (78, True)
+
+    for run in (first, second):
+        _make_token(run, print)
+        _apply(run, read_overlay(run, place).documents)
+    until("both to wait", lambda: [len(gated(run)) for run in (first, second)] == [PODS, PODS])
+    shown = paceline("k8s", "status", "--run", "second", "-n", namespace)
+    assert (shown.returncode, "waits in queue team-a" in shown.stdout) == (0, True)
+
+    admit(first)
+    until("the first steps", lambda: look(first).serves and (found := status(first)) and found.version > 20)
+    servers = first.items("pods", f"{first.selector},{COMPONENT}=server")
+    for pod in servers:  # both at once
+        evict(first, pod["metadata"]["name"])
+    until("the end of the first run", lambda: has_ended(first), 300)
+    waiting = gated(second)
+    assert len(waiting) == PODS
+    assert not [pod for pod in waiting if "nodeName" in pod["spec"]]
+
+    stop_servers(first, end_of(first))
+    until("the end of the second run", lambda: has_ended(second), 300)
+    assert end_of(first).startswith("test accuracy ")
+    assert end_of(second).startswith("test accuracy ")

@@ -1,0 +1,156 @@
+"""A folder of shards in an object store: what is in it is named as on disk, and its manifest is written last."""
+
+import io
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+from typing import Protocol, TypeVar
+
+import numpy as np
+
+from paceline.core.errors import DataError, DiskError, PacelineError
+from paceline.data import object_stores
+from paceline.data.dataset import Rows
+from paceline.data.files import reading
+from paceline.data.manifest import FIX, MANIFEST, MAX_BYTES, Manifest, parse_manifest
+from paceline.data.progress import SILENT, Progress
+from paceline.data.shard_writer import check_names
+from paceline.data.shards import Shards, open_shards
+
+T = TypeVar("T")
+COUNTS = "feature_counts.npy"
+"""Next to the manifest, where rows are sparse: how many training examples have each feature (D,)."""
+
+
+class Again(Protocol):
+    """Repeats a call while it raises StoreGone, as long as that is worth it."""
+
+    def __call__(self, attempt: Callable[[], T], /) -> T: ...
+
+
+class ShardStore:
+    """The folder that a URL names. Everything may raise ConfigError where the store's package is not installed or
+    credentials or rights do not suffice, DataError where there is no such bucket, and ServersGone. Not thread-safe."""
+
+    def __init__(self, url: str, again: Again) -> None:
+        self.url = url.rstrip("/")
+        self._again = again
+        with reading(self.url):
+            from fsspec.core import url_to_fs
+
+            self._files, self._root = url_to_fs(self.url)
+
+    def find(self) -> Manifest | None:
+        """The manifest; None where there is none, so that the folder is empty or half-written. DataError: it is damaged."""
+        content = self._called(lambda: self._content(MANIFEST, MAX_BYTES))
+        return None if content is None else parse_manifest(content, f"{self.url}/{MANIFEST}")
+
+    def whole(self) -> Manifest | None:
+        """The same. DataError where a file lacks or has another size than the manifest's, or where other things are here."""
+        manifest, sizes = self.find(), self._sizes()
+        for name, entry in manifest.entries().items() if manifest is not None else ():
+            for file, described in entry.files.items():
+                if (size := sizes.get(path := f"{name}/{file}.npy")) != described.bytes:
+                    seen = "is missing" if size is None else f"has {size:,} bytes, expected {described.bytes:,}"
+                    raise DataError(f"{self.url}/{path} {seen}. {FIX}")
+        return manifest
+
+    def read(self, path: str, spans: Sequence[tuple[int, int]]) -> list[bytes]:
+        """These bytes of a file, each from the first to before the second. DataError where the file is missing or too short."""
+        starts, stops = [start for start, _ in spans], [stop for _, stop in spans]
+        paths = [f"{self._root}/{path}"] * len(spans)
+        found: list[bytes] = self._called(lambda: self._files.cat_ranges(paths, starts, stops, on_error="raise"))
+        if any(len(content) != stop - start for content, (start, stop) in zip(found, spans, strict=True)):
+            raise DataError(f"{self.url}/{path} is damaged: it has fewer bytes than expected. {FIX}")
+        return found
+
+    def counts(self, width: int) -> Rows:
+        """How many training examples have each of `width` features (width,)."""
+        content = self._called(lambda: self._content(COUNTS, 8 * width + 1024)) or b""
+        with reading(f"{self.url}/{COUNTS}", FIX):
+            found: Rows = np.load(io.BytesIO(content), allow_pickle=False)
+            if (found.dtype, found.shape) != (np.dtype(np.int64), (width,)):
+                raise ValueError(f"it is not the counts of {width:,} features")
+        return found
+
+    def send(self, folder: Path, progress: Progress = SILENT) -> None:
+        """Copies whole shards to the store, the manifest last; until then nobody takes the folder for whole. Removes what
+        older shards had besides. DataError where other things are here, DiskError where the store does not take them."""
+        shards, old = open_shards(folder), self._sizes()
+        progress.stage("sending", sum(entry.examples for entry in shards.manifest.entries().values()))
+        if MANIFEST in old:
+            self._remove([MANIFEST])
+        sent = {COUNTS} if shards.manifest.shards[0].columns is not None else set()
+        for name in sent:
+            self._write(name, lambda path: self._files.pipe_file(path, _counts(shards)))
+        for name, entry in shards.manifest.entries().items():
+            sent |= {f"{name}/{file}.npy" for file in entry.files}
+            for file in entry.files:
+                self._put(folder, f"{name}/{file}.npy")
+            progress.advance(entry.examples)
+        beside = {path.name for path in folder.iterdir() if path.is_file()} - {MANIFEST}
+        for name in (*sorted(beside), MANIFEST):
+            self._put(folder, name)
+        self._remove(set(old) - sent - beside - {MANIFEST})
+
+    def _put(self, folder: Path, name: str) -> None:
+        self._write(name, lambda path: self._files.put_file(str(folder / name), path))
+
+    def _write(self, name: str, write: Callable[[str], None]) -> None:
+        self._called(lambda: write(f"{self._root}/{name}"), "write")
+
+    def _remove(self, names: Iterable[str]) -> None:
+        for name in names:
+            self._write(name, self._files.rm_file)
+
+    def _sizes(self) -> dict[str, int]:
+        """Every file's bytes, by its path below the folder. DataError where one is not of shards."""
+
+        def found() -> dict[str, int]:
+            self._files.invalidate_cache()
+            try:
+                listed = self._files.find(self._root, detail=True)
+            except FileNotFoundError:
+                return {}
+            start = len(self._root) + 1
+            return {path[start:]: int(about["size"]) for path, about in listed.items() if path[start:]}
+
+        sizes = self._called(found)
+        check_names(self.url, {name.partition("/")[0] for name in sizes} - {COUNTS})
+        return sizes
+
+    def _content(self, name: str, most: int) -> bytes | None:
+        """At most this many bytes of a file; None where it does not exist. DataError where its bucket does not."""
+        try:
+            content: bytes = self._files.cat_file(f"{self._root}/{name}", start=0, end=most)
+        except FileNotFoundError:
+            object_stores.look(self.url, self._files, self._root)
+            return None
+        return content
+
+    def _called(self, attempt: Callable[[], T], right: str = "read") -> T:
+        """What the store answers, in the end. `right`: what is done with its objects."""
+
+        def tried() -> T:
+            try:
+                return attempt()
+            except PacelineError:
+                raise
+            except Exception as error:  # each store has its own kinds
+                raise self._refusal(error, right) from error
+
+        return self._again(tried)
+
+    def _refusal(self, error: Exception, right: str) -> PacelineError:
+        if told := object_stores.told(self.url, error, right):
+            return told
+        if right == "write":
+            return DiskError(f"Can't write shards to {self.url}: {error}. May this user write there, and has it room?")
+        if isinstance(error, FileNotFoundError):
+            return DataError(f"A file of the shards in {self.url} is missing: {error}. {FIX}")
+        return DataError(f"Can't read {self.url}: {error}. Correct the URL, or the variables ({object_stores.PAGE}).")
+
+
+def _counts(shards: Shards) -> bytes:
+    stream = io.BytesIO()
+    np.save(stream, shards.feature_counts())
+    return stream.getvalue()

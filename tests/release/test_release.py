@@ -1,0 +1,254 @@
+"""What `make release` puts into its folder: images by digest, manifests that Kubernetes takes, an artifact, a chart."""
+
+import hashlib
+import io
+import json
+import shutil
+import subprocess
+import sys
+import tarfile
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from paceline.k8s.kubectl import Kubectl
+from paceline.k8s.overlay import containers, read_overlay
+from paceline.k8s.run_name import rename
+from tools.release import bill, provenance
+from tools.release.artifact import packed, write_artifact
+from tools.release.chart import write_chart
+from tools.release.images import NAMES, digest_of, save
+from tools.release.manifests import pin, pinned
+from tools.rendered_manifests import K8S, objects, render
+
+DIGESTS = {name: f"sha256:{hashlib.sha256(name.encode()).hexdigest()}" for name in NAMES}
+IMAGES = {name: f"registry.example/team/paceline-{name}@{digest}" for name, digest in DIGESTS.items()}
+OVERLAYS = sorted(path.parent.name for path in (K8S / "overlays").glob("*/run.yaml"))
+needs_kubectl = pytest.mark.skipif(shutil.which("kubectl") is None, reason="there is no kubectl here to render with")
+needs_helm = pytest.mark.skipif(
+    shutil.which("helm") is None, reason="there is no helm here: .ci/packages says how to get it"
+)
+
+
+def archive(path: Path, *digests: str, has_index: bool = True) -> Path:
+    index = json.dumps({"manifests": [{"digest": digest} for digest in digests]}).encode()
+    with tarfile.open(path, "w") as found:
+        member = tarfile.TarInfo("index.json" if has_index else "manifest.json")
+        member.size = len(index)
+        found.addfile(member, io.BytesIO(index))
+    return path
+
+
+def test_the_digest_of_an_archive_is_that_of_its_image(tmp_path: Path) -> None:
+    assert digest_of(archive(tmp_path / "one.tar", DIGESTS["server"])) == DIGESTS["server"]
+
+
+@pytest.mark.parametrize(
+    ("digests", "has_index", "told"),
+    [((), True, "has 0 images"), (("a", "b"), True, "has 2 images"), (("a",), False, "from release 25 on")],
+)
+def test_an_archive_without_one_image_is_refused(
+    tmp_path: Path, digests: tuple[str, ...], has_index: bool, told: str
+) -> None:
+    with pytest.raises(SystemExit, match=told):
+        digest_of(archive(tmp_path / "image.tar", *digests, has_index=has_index))
+
+
+def test_a_program_that_writes_no_archives_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(SystemExit, match="ENGINE=kaniko: expected one of buildah, podman, docker"):
+        save("kaniko", "localhost/paceline-server:0.1.0", tmp_path / "server.tar")
+
+
+def test_an_image_that_is_not_in_the_release_is_refused() -> None:
+    with pytest.raises(SystemExit, match="names the image paceline-worker, which this release does not have"):
+        pin('- {name: paceline-worker, newName: localhost/paceline-worker, newTag: "0.1.0"}', "here", {})
+
+
+@pytest.fixture(scope="module")
+def k8s(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("release") / "k8s"
+    pinned(folder, "registry.example/team", DIGESTS)
+    return folder
+
+
+@needs_kubectl
+@pytest.mark.parametrize("name", OVERLAYS)
+def test_every_overlay_names_the_images_by_digest_and_can_be_deployed(k8s: Path, name: str) -> None:
+    overlay = read_overlay(Kubectl("here"), str(k8s / "overlays" / name))
+    found = {container["image"] for one in overlay.documents for container in containers(one)}
+    assert found <= set(IMAGES.values())
+    assert found
+
+
+def test_an_artifact_holds_the_files_by_their_digests_and_is_the_same_each_time(k8s: Path, tmp_path: Path) -> None:
+    digest = write_artifact(k8s, tmp_path / "a", "0.1.0", {"revision": "abc"})
+    index = json.loads((tmp_path / "a" / "index.json").read_text())
+    (named,) = index["manifests"]
+    blobs = {path.name: path.read_bytes() for path in (tmp_path / "a" / "blobs" / "sha256").iterdir()}
+    manifest = json.loads(blobs[digest.removeprefix("sha256:")])
+    (layer,) = manifest["layers"]
+
+    assert named["digest"] == digest
+    assert named["annotations"]["org.opencontainers.image.ref.name"] == "0.1.0"
+    assert all(hashlib.sha256(content).hexdigest() == name for name, content in blobs.items())
+    assert manifest["annotations"] == {"revision": "abc"}
+    with tarfile.open(fileobj=io.BytesIO(blobs[layer["digest"].removeprefix("sha256:")])) as found:
+        found.extractall(tmp_path / "out", filter="data")
+    assert files(tmp_path / "out") == files(k8s)
+    assert write_artifact(k8s, tmp_path / "b", "0.1.0", {"revision": "abc"}) == digest
+
+
+def files(folder: Path) -> dict[str, bytes]:
+    return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
+@pytest.fixture(scope="module")
+def chart(k8s: Path) -> Path:
+    folder = k8s.parent / "paceline"
+    write_chart(k8s, folder, "0.1.0", IMAGES)
+    return folder
+
+
+@needs_kubectl
+def test_the_chart_has_a_template_and_settings_for_every_overlay(chart: Path) -> None:
+    assert sorted(path.stem for path in (chart / "runs").iterdir()) == OVERLAYS
+    assert {path.stem for path in (chart / "templates").glob("*.yaml")} == {*OVERLAYS, "token"}
+    assert yaml.safe_load((chart / "values.yaml").read_text())["images"] == IMAGES
+    text = "".join(path.read_text() for path in (chart / "templates").iterdir())
+    assert "helm-puts" not in text
+
+
+def helm(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(["helm", *arguments], capture_output=True, text=True)
+
+
+@needs_helm
+@needs_kubectl
+def test_helm_finds_nothing_wrong_with_the_chart(chart: Path) -> None:
+    done = helm("lint", "--strict", chart)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+@needs_helm
+@needs_kubectl
+@pytest.mark.parametrize("name", OVERLAYS)
+def test_helm_makes_the_objects_of_the_overlay(k8s: Path, chart: Path, name: str) -> None:
+    made = objects(helm("template", "mine", chart, "--set", f"overlay={name}", "--namespace", "team").stdout)
+    overlay = k8s / "overlays" / name
+    run = yaml.safe_load((overlay / "run.yaml").read_text())["run"]
+    wanted = rename(objects(render(overlay)), run, "mine")
+    assert {key: one for key, one in by_name(made).items() if key[0] != "Secret"} == by_name(wanted)
+
+
+def by_name(found: list[dict[str, Any]]) -> dict[tuple[str, str], Any]:
+    """By kind and name, without checksums in names, and what the chart has on purpose in another way."""
+    text = json.dumps(found)
+    for one in found:
+        name = one["metadata"]["name"]
+        if one["kind"] in ("Job", "ConfigMap"):
+            text = text.replace(name, name.rpartition("-")[0])
+    plain = json.loads(text)
+    for one in plain:
+        one["metadata"].pop("annotations", None)
+        if one["kind"] == "ConfigMap" and "run.yaml" in one["data"]:
+            one["data"]["run.yaml"] = yaml.safe_load(one["data"]["run.yaml"])
+    return {(one["kind"], one["metadata"]["name"]): one for one in plain}
+
+
+@needs_helm
+@needs_kubectl
+def test_another_run_file_decides_the_numbers_of_processes_and_the_names_of_jobs(chart: Path, tmp_path: Path) -> None:
+    own = (
+        (chart / "runs" / "demo.yaml")
+        .read_text()
+        .replace("workers: 2", "workers: 5")
+        .replace("epochs: 20", "epochs: 9")
+    )
+    (tmp_path / "run.yaml").write_text(own)
+
+    def made(*more: str) -> dict[str, Any]:
+        return {one["metadata"]["name"]: one for one in objects(helm("template", "mine", chart, *more).stdout)}
+
+    before, after = made(), made("--set-file", f"run={tmp_path / 'run.yaml'}")
+    (job,) = (one for name, one in after.items() if one["kind"] == "Job" and "-worker-" in name)
+    (config,) = (one for one in after.values() if one["kind"] == "ConfigMap" and "run.yaml" in one["data"])
+    assert (job["spec"]["completions"], job["spec"]["parallelism"]) == (5, 5)
+    assert job["metadata"]["name"] not in before
+    assert yaml.safe_load(config["data"]["run.yaml"])["epochs"] == 9
+    assert yaml.safe_load(config["data"]["run.yaml"])["run"] == "mine"
+
+
+@needs_helm
+@needs_kubectl
+@pytest.mark.parametrize(
+    ("name", "more", "told"),
+    [
+        ("mine", ["--set", "overlay=nothing"], "overlay"),
+        ("mine", ["--set", "workers=3"], "workers"),
+        ("mine", ["--set", "run=epochs: 3"], "expected the text of a run.yaml with a line 'run: NAME'"),
+        ("1st", [], "expected a letter"),
+        ("a" * 33, [], "32 characters at most"),
+    ],
+)
+def test_values_that_make_no_run_are_refused(chart: Path, name: str, more: list[str], told: str) -> None:
+    done = helm("template", name, chart, *more)
+    assert done.returncode != 0
+    assert told in done.stderr
+
+
+def test_the_provenance_names_what_was_made_and_from_which_commit_and_locks() -> None:
+    began = datetime(2026, 1, 1, tzinfo=UTC)
+    found = provenance.statement({"a/server": DIGESTS["server"]}, {"TAG": "0.1.0"}, "c0ffee", began)
+    assert found["subject"] == [{"name": "a/server", "digest": {"sha256": DIGESTS["server"].removeprefix("sha256:")}}]
+    built = found["predicate"]["buildDefinition"]
+    assert built["externalParameters"] == {"TAG": "0.1.0"}
+    materials = {one["uri"]: one["digest"] for one in built["resolvedDependencies"]}
+    assert materials["git+paceline"] == {"gitCommit": "c0ffee"}
+    lock = provenance.ROOT / "docker" / "server.lock"
+    assert materials["docker/server.lock"] == {"sha256": hashlib.sha256(lock.read_bytes()).hexdigest()}
+
+
+def test_a_bill_of_materials_has_every_library_of_the_lock_with_its_version(tmp_path: Path) -> None:
+    lock, file = provenance.ROOT / "docker" / "server.lock", tmp_path / "server.cdx.json"
+    try:
+        bill.write_bill(lock, file)
+    except SystemExit as error:
+        pytest.skip(str(error))
+    found = {one["name"]: one["version"] for one in json.loads(file.read_text())["components"]}
+    locked = dict(line.split(" ")[0].split("==") for line in lock.read_text().splitlines() if "==" in line)
+    assert found == locked
+
+
+def test_the_same_files_are_packed_to_the_same_bytes(tmp_path: Path) -> None:
+    for name in ("a", "b"):
+        (tmp_path / name / "in").mkdir(parents=True)
+        (tmp_path / name / "in" / "file").write_text("same")
+    assert packed(tmp_path / "a") == packed(tmp_path / "b")
+
+
+@pytest.mark.parametrize(
+    ("more", "told"),
+    [(["--tag", "latest"], "TAG=latest: expected a version like 0.1.0"), (["--tag", "1.2.3"], "exists. Delete it")],
+)
+def test_what_would_be_no_release_is_refused_before_anything_is_made(
+    tmp_path: Path, more: list[str], told: str
+) -> None:
+    (tmp_path / "out").mkdir()
+    words = [
+        sys.executable,
+        "-m",
+        "tools.release",
+        "--engine",
+        "docker",
+        "--registry",
+        "here",
+        "--out",
+        str(tmp_path / "out"),
+    ]
+    done = subprocess.run([*words, *more], capture_output=True, text=True, cwd=provenance.ROOT)
+    assert done.returncode == 1
+    assert told in done.stderr
+    assert list(tmp_path.iterdir()) == [tmp_path / "out"]
