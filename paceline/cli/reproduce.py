@@ -144,32 +144,20 @@ def _devices() -> str:
 def _show(screen: "Console", every: "Sequence[Making]") -> None:
     from rich.table import Column, Table
 
-    table = Table(
-        Column("name", no_wrap=True),
-        "paper",
-        "shows",
-        "--full needs",
-        "minutes",
-        "last result",
-        pad_edge=False,
-        box=None,
-    )
+    from paceline.reproduce.rule import Verdict
+
+    numbers = [Column(head.replace(" ", "\n"), justify="right") for head in ("minutes", *Verdict)]
+    table = Table("name, what it shows", "--full needs", *numbers, pad_edge=False, box=None)
     for making in every:
-        recipe = making.recipe
-        done = len(making.keys) - len(making.missing)
+        recipe, done = making.recipe, len(making.keys) - len(making.missing)
         took = making.seconds / 60 if done and not making.missing else recipe.minutes
-        if making.missing:
-            result = f"{done} of {len(making.keys)} runs" if done else ""
-        else:
-            verdicts = making.verdicts()
-            result = ", ".join(f"{verdicts.count(each)} {each}" for each in dict.fromkeys(verdicts))
+        verdicts = making.verdicts() if not making.missing else []
+        begun = f" ({done} of {len(making.keys)} runs)" if done and making.missing else ""
         table.add_row(
-            making.artefact.name,
-            recipe.number,
-            recipe.shows,
+            f"[bold]{making.artefact.name}[/bold]{begun}\n{recipe.number}: {recipe.shows}",
             recipe.full.needs.partition(":")[0] if recipe.full else "",
             f"{took:.1f}",
-            result,
+            *(str(verdicts.count(each) or "") for each in Verdict),
         )
     screen.print(table)
     say("Make one: paceline reproduce NAME; all of them: paceline reproduce all")

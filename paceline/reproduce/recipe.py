@@ -79,7 +79,8 @@ class Recipe:
     same_runs_as: str = ""
     """The artefact whose runs this one draws, too, where two show the same runs: they are made once."""
     side_by_side: bool = False
-    """Its runs at the small size measure no real time and start no process, so one for each core is made at a time."""
+    """Its runs at the small size measure no real time, or what they measure is mostly pauses, so one for each core is made at a
+    time."""
     lacks: Callable[[], str] = str
     """Why it can't be run on this machine, and what it takes; empty where it can."""
     version: int = 1

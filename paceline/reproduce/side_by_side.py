@@ -1,5 +1,6 @@
 """Runs of a recipe at the same time, one on each core, each in its own process."""
 
+import multiprocessing
 import os
 import time
 from collections.abc import Iterator, Sequence
@@ -31,6 +32,7 @@ def train_side_by_side(run: Train, keys: Sequence[RunKey], folder: Path) -> Iter
 
 def _train(run: Train, folder: Path, row: str, seed: int) -> Finished:
     """In one of the processes. Runs share shards only with those of the same process."""
+    multiprocessing.set_start_method("spawn", force=True)  # the processes that a run starts don't know joblib's
     mine = folder / str(os.getpid())
     mine.mkdir(exist_ok=True)
     return timed(run, Around(mine), row, seed)

@@ -26,6 +26,10 @@ def reproduce(*words: str) -> str:
     return f"{said.output}\nexit code {said.exit_code}"
 
 
+def row(listed: str) -> list[str]:
+    return next(line.split() for line in listed.splitlines() if line.startswith("sharding/fig-7"))
+
+
 def test_without_a_name_all_are_listed_with_their_last_result() -> None:
     listed = reproduce()
     assert "shat/table-2" in listed
@@ -36,7 +40,8 @@ def test_without_a_name_all_are_listed_with_their_last_result() -> None:
     assert "[Sharding] Fig. 7" in told
     assert "agrees: some class has as few as 175 examples or fewer in a shard" in told
     assert "The page is reproduction." in told
-    assert "agrees" in next(line for line in reproduce().splitlines() if line.startswith("sharding/fig-7"))
+    assert len(row(listed)) == 2  # its name, and minutes
+    assert sum(map(int, row(reproduce())[2:])) == 5  # sentences of the paper
 
 
 def test_a_narrow_terminal_shows_the_names_whole_since_they_are_typed(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,5 +1,6 @@
 """Runs of a recipe at the same time: they are the same, in the same order, and end with their command."""
 
+import multiprocessing
 from dataclasses import replace
 from pathlib import Path
 
@@ -29,6 +30,23 @@ def test_runs_side_by_side_are_those_one_after_another(tmp_path: Path, monkeypat
 
     assert list(other.train()) == list(one.train())
     assert other.kept.figures == one.kept.figures
+
+
+def in_a_process_of_its_own(around: Around, row: str, seed: int) -> Figures:
+    process = multiprocessing.get_context("forkserver").Process(target=int)
+    process.start()
+    process.join()
+    return {"code": process.exitcode}
+
+
+def test_runs_side_by_side_may_start_processes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(making, "cores", lambda: 2)
+    recipe = replace(fig_7.RECIPE, side_by_side=True, run=in_a_process_of_its_own, rows=["first", "second"])
+    made = Making(Artefact("sharding/fig-7", recipe), tmp_path, seeds=1)
+
+    list(made.train())
+
+    assert [figures["code"] for figures in made.kept.figures.values()] == [0, 0]
 
 
 def test_an_error_of_a_run_ends_all_and_leaves_no_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
