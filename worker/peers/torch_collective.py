@@ -29,6 +29,8 @@ _CONNECT = timedelta(seconds=30)
 """Longest that those who have come may take to connect."""
 _ADD = timedelta(seconds=300)
 """Longest wait for the others in one round. Who dies is noticed at once, or when the lease has lapsed."""
+_WORD = 3.0
+"""Longest wait, once a group has failed, for the chief's word that a member has left: more than a heartbeat (seconds)."""
 _CPU = "cpu"
 Act = Callable[[Callable[[PeerPolicy], list[Message]]], None]
 """Does something with the policy, under its driver's lock, and sends the messages."""
@@ -120,7 +122,7 @@ class _Team:
         self._say("torch.distributed adds up no more", view=self.meeting.view, round=self._last)
 
     def _work(self) -> None:
-        """Runs in a thread. Reports any failure in torch's words: the policy then uses the ring."""
+        """Runs in a thread. Reports a failure in torch's words, unless a member has just left: the policy then uses the ring."""
         wanted = self.meeting
         try:
             wanted = _next(self._rounds)
@@ -131,7 +133,7 @@ class _Team:
         except _Left:
             return
         except Exception as error:
-            if not self._left.is_set():
+            if not self._left.wait(_WORD):
                 self._say("torch.distributed failed; the ring takes over", round=self._last, why=str(error)[:300])
                 self._sum(wanted, None)
 

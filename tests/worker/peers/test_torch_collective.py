@@ -324,6 +324,34 @@ def test_without_a_member_that_leaves_the_ring_adds_up_until_the_next_try(member
     assert first.said.has("torch.distributed adds up no more")
 
 
+def test_a_member_that_leaves_in_mid_sum_is_no_failure(
+    member: Callable[..., Together], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lost = threading.Semaphore(0)
+    reduce = collective._Gloo._reduce
+
+    def reduce_and_tell(self: object, row: object, left: threading.Event) -> None:
+        try:
+            reduce(self, row, left)
+        except RuntimeError:
+            lost.release()
+            raise
+
+    monkeypatch.setattr(collective._Gloo, "_reduce", reduce_and_tell)
+    monkeypatch.setattr(collective, "_WORD", 60.0)
+    first, second, gone = (member(rank) for rank in range(3))
+    begun(first, second, gone)
+    step_all(first, second, gone)
+    gone.close()
+
+    def tell() -> None:
+        assert lost.acquire(timeout=20) and lost.acquire(timeout=20)
+        told(2, first, second)
+
+    side_by_side(lambda: first.step(1.0), lambda: second.step(1.0), tell)
+    assert not first.said.has("failed; the ring takes over") and not second.said.has("failed; the ring takes over")
+
+
 def test_a_sum_that_is_not_finite_is_refused() -> None:
     alone = collective._Gloo(torch.distributed.HashStore(), 0, ["127.0.0.1"], 3, torch.device("cpu"))
     total, count = alone.add_up(np.arange(3, dtype=np.float32), threading.Event())
