@@ -32,7 +32,7 @@ from paceline.v1.parameter_service_pb2_grpc import (
 )
 
 BYTES = 8192
-TOKEN = "a token as every run has one"
+TOKEN = "a-secret-as-every-run-has-one"
 PATIENCE = 20.0
 LANE, GRPC, STOCK = "lane", "grpcio data plane", "stock grpcio, open stream"
 Exchange = Callable[[pb.PushPullSparseRequest], pb.PushPullSparseReply | pb.ExchangeSparseReply]
@@ -60,9 +60,9 @@ def serve(pipe: "Connection[Any, Any]") -> None:
     echo: Any = Echo()
     watchdog, observe = Watchdog(), lambda name, status, seconds: None
     watchdog.start()
-    lane = LaneServer(parameter_routes(echo), 8, authentication(TOKEN), observe, watchdog)
+    lane = LaneServer(parameter_routes(echo), 8, authentication(Credentials(TOKEN)), observe, watchdog)
     lane.start()
-    plane = make_server(8, authentication(TOKEN), observe)
+    plane = make_server(8, authentication(Credentials(TOKEN)), observe)
     GrpcServicer(echo, watchdog).add_to(plane)
     stock = grpc.server(ThreadPoolExecutor(8))
     add_ParameterServiceServicer_to_server(StockEcho(), stock)

@@ -19,6 +19,7 @@ from paceline.core.extension import Section
 from paceline.core.settings.config import Config
 from paceline.load_settings import parse_sets
 from paceline.rpc.auth import Credentials, read_credentials
+from paceline.rpc.roles import Role
 from paceline.tasks.task import load_config
 from paceline.tls_option import Tls
 from paceline.variables import TLS
@@ -73,15 +74,26 @@ class ToldProcess(Told):
     """What the launcher tells all who take part in a run."""
 
     token_file: Path | None = Field(
-        None, description="File with the run's token; a server without one lets anybody call."
+        None,
+        description="File with this process's token, or with the run's secret; a server without one lets anybody call.",
     )
     tls: Tls = Field(default_factory=lambda: Path(found) if (found := os.environ.get(TLS)) else None)
     metrics_port: Port = Field(0, description="Prometheus port; 0 for any free one.")
     report: Path | None = Field(None, description="JSON file to write the ports to once they are open.")
 
+    @property
+    def role(self) -> Role:
+        """What its token opens."""
+        return "reader"
+
+    @property
+    def name(self) -> str:
+        """The process's name in the run."""
+        return ""
+
     def credentials(self) -> Credentials:
         """Token and keys, read and checked. ConfigError."""
-        return read_credentials(self.token_file, self.tls)
+        return read_credentials(self.token_file, self.tls).named(self.role, self.name)
 
 
 def end_process(code: int) -> NoReturn:

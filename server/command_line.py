@@ -5,6 +5,7 @@ from pathlib import Path
 from pydantic import Field
 
 from paceline.command_line import Port, ToldProcess
+from paceline.rpc.roles import Role
 
 
 class ToldServer(ToldProcess):
@@ -16,3 +17,11 @@ class ToldServer(ToldProcess):
     port: Port = Field(0, description="gRPC port; 0 for any free one.")
     lane_port: Port = Field(0, description="Port of the lane; 0 for any free one.")
     health_port: Port = Field(0, description="gRPC health port; 0 for any free one.")
+
+    @property
+    def role(self) -> Role:
+        return "server"
+
+    @property
+    def name(self) -> str:
+        return f"server-{self.index}"

@@ -13,6 +13,7 @@ from paceline.core.linear.sparse import decode_places, encode_places
 from paceline.core.settings.config import NAME
 from paceline.core.values import Base, Dense, Empty, Manner, Places, Published, Push, Reply, Sparse, Update, Vector
 from paceline.rpc.protocol_version import check_protocol
+from paceline.rpc.roles import speak_for
 from paceline.rpc.transport import IsThere, Outgoing, Upload, decoded, encoded, encoded_parts, weights_codec
 from paceline.rpc.view_messages import switch_message
 from paceline.server.metrics import ServerMetrics
@@ -327,5 +328,7 @@ class _FirstWeights(_PartsOfPush):
 
 
 def _check_name(worker: str) -> None:
+    """BadPush: it is none; PermissionDenied: it is another worker's."""
     if not NAME.fullmatch(worker):
         raise BadPush(f"{worker!r} is no name for a worker: small letters, digits and inner hyphens, like worker-2.")
+    speak_for(worker)

@@ -3,13 +3,14 @@
 import time
 from typing import Any
 
-from paceline.core.errors import BadPush, ConfigError, TryAgain
+from paceline.core.errors import BadPush, ConfigError, PermissionDenied, TryAgain
 from paceline.core.run.phases import RunPhase
 from paceline.core.run.workers import WorkerReport
 from paceline.core.settings.config import NAME, Config
 from paceline.own_files import is_own
 from paceline.rpc.agreed_settings import changed_settings, joining_settings
 from paceline.rpc.protocol_version import check_protocol
+from paceline.rpc.roles import caller, speak_for
 from paceline.rpc.score_messages import score_value
 from paceline.rpc.view_messages import switch_message, view_message
 from paceline.server.chief import Chief
@@ -37,6 +38,7 @@ class RunServicer(RunServiceServicer):
         self._config = config
 
     def Join(self, request: pb.JoinRequest, context: Any) -> pb.JoinReply:
+        speak_for(request.worker)
         run = self._chief.run
         check_protocol(request.protocol, request.worker, CHIEF)
         self._check_join(request)
@@ -60,6 +62,7 @@ class RunServicer(RunServiceServicer):
             return pb.JoinReply(incarnation=incarnation, shards=shards, phase=run.phase, place=place)
 
     def Seat(self, request: pb.SeatRequest, context: Any) -> pb.SeatReply:
+        speak_for(request.worker)
         chief, run = self._chief, self._chief.run
 
         def seated() -> bool:
@@ -87,6 +90,7 @@ class RunServicer(RunServiceServicer):
             )
 
     def Heartbeat(self, request: pb.HeartbeatRequest, context: Any) -> pb.HeartbeatReply:
+        speak_for(request.worker)
         report = WorkerReport(
             request.clock,
             request.phase,
@@ -111,11 +115,13 @@ class RunServicer(RunServiceServicer):
             )
 
     def Validated(self, request: pb.ValidatedRequest, context: Any) -> pb.ValidatedReply:
+        speak_for(request.worker)
         with self._chief.changed:
             self._chief.validated(request.worker, request.incarnation, request.epoch, request.loss, request.examples)
         return pb.ValidatedReply()
 
     def Leave(self, request: pb.LeaveRequest, context: Any) -> pb.LeaveReply:
+        speak_for(request.worker)
         with self._chief.changed:
             now = time.monotonic()
             self._chief.run.leave(request.worker, request.incarnation, request.finished, now, request.told)
@@ -123,6 +129,7 @@ class RunServicer(RunServiceServicer):
         return pb.LeaveReply()
 
     def GoBack(self, request: pb.GoBackRequest, context: Any) -> pb.GoBackReply:
+        speak_for(request.worker)
         chief = self._chief
         with chief.changed:
             chief.membership.check(request.worker, request.incarnation)
@@ -135,6 +142,7 @@ class RunServicer(RunServiceServicer):
             return pb.GoBackReply(done=not common.is_going_back)
 
     def FollowView(self, request: pb.FollowViewRequest, context: Any) -> pb.FollowViewReply:
+        speak_for(f"server-{request.server}")
         chief = self._chief
         check_protocol(request.protocol, f"server {request.server}", CHIEF)
 
@@ -172,6 +180,11 @@ class RunServicer(RunServiceServicer):
 
     def Evaluate(self, request: pb.EvaluateRequest, context: Any) -> pb.EvaluateReply:
         chief, run = self._chief, self._chief.run
+        if caller().role == "worker" and (self._config.evaluate_every or request.score.metrics):
+            raise PermissionDenied(
+                f"{caller().name} is a worker, and scores come from the run's evaluator alone. Start what scores with the "
+                "evaluator's token: paceline token --role evaluator."
+            )
         check_protocol(request.protocol, "the evaluator", CHIEF)
         if request.epochs > self._config.epochs:
             raise self._lacks_epochs("the evaluator")

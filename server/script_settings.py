@@ -11,6 +11,7 @@ from paceline.rpc.auth import Credentials, authentication
 from paceline.rpc.host import Health, bind, make_server
 from paceline.rpc.process import report_ports
 from paceline.rpc.protocol_version import check_protocol
+from paceline.rpc.roles import speak_for
 from paceline.server.command_line import ToldServer
 from paceline.server.description import described, keep
 from paceline.v1 import script_service_pb2 as pb
@@ -34,6 +35,7 @@ class ScriptServicer(ScriptServiceServicer):
         self._lock = threading.Lock()
 
     def Describe(self, request: pb.DescribeRequest, context: Any) -> pb.DescribeReply:
+        speak_for(request.worker)
         check_protocol(request.protocol, request.worker, f"server {self._told.index}")
         with self._lock:
             found = _parsed(request.settings)
@@ -65,7 +67,7 @@ def await_description(told: ToldServer, credentials: Credentials, stop: threadin
 def _listen(told: ToldServer, credentials: Credentials, stop: threading.Event) -> tuple[dict[str, Any], int]:
     """Answers descriptions until one is saved; returns it and the port. Raises Stopped."""
     told.folder.mkdir(parents=True, exist_ok=True)
-    server = make_server(_THREADS, authentication(credentials.token), lambda method, status, seconds: None)
+    server = make_server(_THREADS, authentication(credentials), lambda method, status, seconds: None)
     servicer = ScriptServicer(told, is_ready=False)
     add_ScriptServiceServicer_to_server(servicer, server)
     port = bind(server, told.port, "gRPC", credentials.tls)

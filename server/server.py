@@ -79,7 +79,7 @@ class Server:
         self._snapshots = Snapshots(self.driver, self.folder, config.checkpoint.every, metrics, say)
         # One thread for each worker's waiting reply, the same for its repeat, one for each server that follows, and some.
         threads = 2 * config.workers + config.servers + 16
-        self._grpc = make_server(threads, authentication(credentials.token), metrics.call)
+        self._grpc = make_server(threads, authentication(credentials), metrics.call)
         self._watchdog = Watchdog()
         servicer = ParameterServicer(self.driver, self._snapshots, metrics, say)
         GrpcServicer(servicer, self._watchdog).add_to(self._grpc)
@@ -88,7 +88,7 @@ class Server:
             self.lane = LaneServer(
                 parameter_routes(servicer),
                 threads,
-                authentication(credentials.token),
+                authentication(credentials),
                 metrics.call,
                 self._watchdog,
                 told.lane_port,
@@ -189,7 +189,7 @@ def serve(config: Config, told: ToldServer) -> int:
     """Runs a server until it receives a stop signal; returns the exit code."""
     # of a server's large arrays only a snapshot's copies come and go; in the heap they would leave holes that nothing fits in
     tune_malloc(kept=16 << 20)
-    credentials, name = told.credentials(), f"server-{told.index}"
+    credentials, name = told.credentials(), told.name
     say = make_log(name)
     stop, signals = stop_on_signals()
     if config.is_script:
@@ -198,6 +198,7 @@ def serve(config: Config, told: ToldServer) -> int:
         except Stopped as stopped:
             say(str(stopped))
             return 130 if signal.SIGINT in signals else Stopped.exit_code
+    credentials = credentials.named(told.role, name, config.run or "")
     server = Server(config, told, credentials, say)
     metrics_port = serve_metrics(told.metrics_port, server.registry, run=config.run or "", process=name)
     server.start()

@@ -117,7 +117,7 @@ class ShardServer:
     def __init__(self, shards: Shards, credentials: Credentials, port: int, registry: CollectorRegistry) -> None:
         metrics = ServingMetrics(registry)
         self._watchdog = Watchdog()
-        self._grpc = make_server(_THREADS, authentication(credentials.token), metrics.call)
+        self._grpc = make_server(_THREADS, authentication(credentials), metrics.call)
         add_ShardServiceServicer_to_server(ShardServicer(shards, metrics, self._watchdog), self._grpc)
         self.port = bind(self._grpc, port, "gRPC", credentials.tls)
 

@@ -8,7 +8,7 @@ import sys
 from typing import Any
 
 from paceline.core.errors import TryAgain
-from paceline.rpc.auth import authentication
+from paceline.rpc.auth import OPEN, authentication
 from paceline.rpc.lane.server import LaneServer
 from paceline.rpc.watchdog import Watchdog
 
@@ -44,7 +44,7 @@ class Echo(LaneServer):
 
 def run(tool: str) -> str:
     """What h2spec prints."""
-    lane = Echo({}, _THREADS, authentication(""), lambda *facts: None, Watchdog())
+    lane = Echo({}, _THREADS, authentication(OPEN), lambda *facts: None, Watchdog())
     lane.start()
     try:
         command = [tool, "-h", "127.0.0.1", "-p", str(lane.port), "--strict"]

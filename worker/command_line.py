@@ -6,6 +6,7 @@ from typing import Annotated
 from pydantic import Field
 
 from paceline.command_line import Port, Told, ToldProcess
+from paceline.rpc.roles import Role
 
 FINAL_THREADS: int = Field(
     0,
@@ -33,11 +34,6 @@ class ToldClient(ToldCompute, ToldProcess):
     servers: str = Field(description="host:port of every server in order, with commas; {} stands for 0, 1, ...")
     shard_server: str = Field("", description="host:port of `sharder serve`, for data.source=server.")
 
-    @property
-    def name(self) -> str:
-        """The process's name in the run."""
-        raise NotImplementedError
-
 
 class ToldWorker(ToldClient):
     """The arguments of a worker."""
@@ -55,6 +51,10 @@ class ToldWorker(ToldClient):
         description="Folder for what this worker needs when it is started again: what pushes left out, and how often its "
         "script has stepped its schedulers.",
     )
+
+    @property
+    def role(self) -> Role:
+        return "worker"
 
     @property
     def name(self) -> str:
@@ -81,6 +81,10 @@ class ToldLaunched(ToldScript):
     )
 
     @property
+    def role(self) -> Role:
+        return "evaluator" if self.evaluates else super().role
+
+    @property
     def name(self) -> str:
         return "evaluator" if self.evaluates else super().name
 
@@ -90,6 +94,10 @@ class ToldEvaluator(ToldClient):
 
     models: Path = Field(description="Folder for the last and the best model.")
     final_threads: int = FINAL_THREADS
+
+    @property
+    def role(self) -> Role:
+        return "evaluator"
 
     @property
     def name(self) -> str:

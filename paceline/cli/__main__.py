@@ -17,6 +17,7 @@ from paceline.cli.prepare_commands import shard, shard_report
 from paceline.cli.reproduce import reproduce
 from paceline.cli.run_commands import audit, report, set_, status, stop
 from paceline.cli.simulate import simulate
+from paceline.cli.token import token
 from paceline.cli.train_commands import demo, launch, local, run, search
 from paceline.core.errors import UsageError
 from paceline.exits import USAGE_OF_TYPER
@@ -58,6 +59,7 @@ app.command()(stop)
 app.command()(report)
 app.command()(audit)
 app.command("set")(set_)
+app.command()(token)
 app.command()(shard)
 app.command("shard-report")(shard_report)
 app.command()(plan)

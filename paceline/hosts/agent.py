@@ -14,7 +14,7 @@ from paceline.core.errors import PoolFull, ServersGone, TryAgain
 from paceline.core.settings.config import Config
 from paceline.hosts.door import versions
 from paceline.hosts.key import JoinKey
-from paceline.hosts.key_files import write_keys, write_secret
+from paceline.hosts.key_files import write_keys
 from paceline.hosts.own_work import OwnWork, Place
 from paceline.hosts.packed_files import SETTINGS, script_folder, unpack
 from paceline.hosts.private_folder import JOINER, private_folder
@@ -133,7 +133,6 @@ def _lend(
         for difference in joined.differences:
             say(f"note: {difference}")
         unpack(calls.files(joined.host), folder)
-        write_secret(folder / "token", joined.token.encode() + b"\n")
         use_keys(write_keys(folder / "keys", joined.authority, joined.certificate, joined.key))
         config = Config.model_validate(read_yaml(folder / SETTINGS))
         work = stack.enter_context(

@@ -23,6 +23,7 @@ from paceline.hosts.key import JoinKey
 from paceline.rpc.auth import Authentication, bearer
 from paceline.rpc.host import make_server
 from paceline.rpc.protocol_version import PROTOCOL, check_protocol
+from paceline.rpc.roles import ANYONE, Caller
 from paceline.v1 import host_service_pb2 as pb
 from paceline.v1.host_service_pb2_grpc import HostServiceServicer, add_HostServiceServicer_to_server
 
@@ -38,24 +39,32 @@ class KeyAuthentication(Authentication):
     def __init__(self, key: JoinKey) -> None:
         self._expected = bearer(key.token)
 
-    def check(self, credentials: str | None) -> None:
-        if not hmac.compare_digest((credentials or "").encode(), self._expected.encode()):
+    def check(self, shown: str | None, method: str) -> Caller:
+        if not hmac.compare_digest((shown or "").encode(), self._expected.encode()):
             raise Unauthenticated(
                 "This key does not open this run. Use the key that the run printed when it last started."
             )
+        return ANYONE
 
 
 class HostServicer(HostServiceServicer):
     """Speaks with the machines that join. Thread-safe."""
 
     def __init__(
-        self, hosts: Hosts, authority: RunAuthority, token: str, run: str, files: Callable[[], bytes], models: Path
+        self,
+        hosts: Hosts,
+        authority: RunAuthority,
+        token_text: Callable[[str], str],
+        run: str,
+        files: Callable[[], bytes],
+        models: Path,
     ) -> None:
-        """`files`: what `packed` gives; `models`: folder for those that are written on other machines."""
+        """`token_text`: the token file of the process of that name; `files`: what `packed` gives; `models`: folder for those
+        that are written on other machines."""
         self._hosts = hosts
         self._models = models
         self._authority = authority
-        self._token = token
+        self._token_text = token_text
         self._run = run
         self._files = files
 
@@ -71,7 +80,6 @@ class HostServicer(HostServiceServicer):
             authority=self._authority.certificate,
             certificate=pair.certificate,
             key=pair.key,
-            token=self._token,
             address=address,
             differences=differences(dict(request.versions), versions()),
         )
@@ -96,7 +104,10 @@ class HostServicer(HostServiceServicer):
         return pb.HostKeepReply()
 
     def Report(self, request: pb.HostReportRequest, context: Any) -> pb.HostReportReply:
-        return self._hosts.report(request)
+        reply = self._hosts.report(request)
+        for order in reply.children:
+            order.token = self._token_text(order.name)
+        return reply
 
 
 class Door:

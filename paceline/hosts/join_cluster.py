@@ -13,7 +13,7 @@ import yaml
 from paceline.core.errors import ConfigError, PacelineError, ServersGone, Stopped, Unauthenticated, UsageError
 from paceline.core.settings.config import Config
 from paceline.hosts.agent import EVERY, Offer, working
-from paceline.hosts.key_files import write_keys, write_secret
+from paceline.hosts.key_files import write_keys
 from paceline.hosts.own_work import OwnWork
 from paceline.hosts.packed_files import SETTINGS
 from paceline.hosts.private_folder import JOINER, private_folder
@@ -76,7 +76,6 @@ def unpacked(key: ClusterKey, folder: Path) -> Config:
             raise UsageError(f"The key names a file {name!r}, which lies elsewhere; nothing was started.")
         place.parent.mkdir(parents=True, exist_ok=True)
         place.write_text(text)
-    write_secret(folder / "token", key.token.encode())
     use_keys(write_keys(folder / "keys", key.authority.encode(), key.certificate.encode(), key.key.encode()))
     settings = key.settings() | {"transport": "grpc"}  # the lane's port is open within the cluster only
     if (folder / str(settings.get("task", ""))).is_file():
@@ -100,7 +99,9 @@ def orders(key: ClusterKey, ranks: Collection[int]) -> list[pb.ChildOrder]:
     """To start a worker of each number."""
     told = {"servers": ",".join(key.servers), "shard_server": key.shard_server}
     return [
-        pb.ChildOrder(name=f"worker-{rank}", role="worker", start=1, told=json.dumps({**told, "rank": rank}))
+        pb.ChildOrder(
+            name=f"worker-{rank}", role="worker", start=1, told=json.dumps({**told, "rank": rank}), token=key.token
+        )
         for rank in ranks
     ]
 

@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, partial
 
 from paceline.core.errors import UsageError
 from paceline.core.settings.config import Config
@@ -19,6 +19,7 @@ from paceline.local.free_ports import FreePorts, is_free
 from paceline.local.others import Others
 from paceline.local.read_config import use_keys
 from paceline.local.run_folder import RunFolder
+from paceline.local.run_tokens import token_text
 from paceline.variables import TLS
 
 PORT = 7077
@@ -81,7 +82,7 @@ def listening(config: Config, folder: RunFolder, wish: Listening) -> Iterator[Ot
         servers_here = config.server_processes if wish.servers_here is None else wish.servers_here
         wanted = {"worker": config.workers - wish.workers_here, "server": config.server_processes - servers_here}
         hosts = Hosts(folder.name, wanted, time.monotonic)
-        servicer = HostServicer(hosts, authority, folder.read_token(), folder.name, files, folder.models)
+        servicer = HostServicer(hosts, authority, partial(token_text, folder), folder.name, files, folder.models)
         door = Door(usual_port(config) if wish.port is None else wish.port, servicer)
         stack.callback(door.close)
         where = f"{f'[{address}]' if ':' in address else address}:{door.port}"

@@ -20,6 +20,7 @@ from paceline.local.gpus import VISIBLE, visible_gpus
 from paceline.local.process_ports import ports_of
 from paceline.local.process_words import server_words, worker_words
 from paceline.local.script_processes import script_environment, script_words
+from paceline.rpc.token_file import write_token_file
 from paceline.v1 import host_service_pb2 as pb
 from paceline.worker.command_line import ToldLaunched
 
@@ -161,7 +162,10 @@ class OwnWork:
         place = self._place
         given = place.folder / GIVEN
         settings = given if place.config.is_script and given.exists() else place.folder / SETTINGS
-        shared = {"config": settings, "token_file": place.folder / "token", "report": report}
+        token = place.folder / "tokens" / order.name
+        token.parent.mkdir(mode=0o700, exist_ok=True)
+        write_token_file(token, order.token)
+        shared = {"config": settings, "token_file": token, "report": report}
         there = self._there(told)
         if order.role == "server":
             own = {"folder": place.folder / order.name, "index": told["index"], **_ports(told)}

@@ -1,5 +1,6 @@
 """The key of a run, with which machines outside the cluster take part in it: what it holds is asked of the cluster."""
 
+import time
 from collections.abc import Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -12,6 +13,8 @@ from paceline.k8s.kubectl import Kubectl, settings_of
 from paceline.k8s.script import script_of
 from paceline.local.cluster_key import SCRIPT, SETTINGS, ClusterKey
 from paceline.rpc.tls import AUTHORITY, CERTIFICATE, KEY, is_named, read_keys
+from paceline.rpc.token_file import LIFE, run_secret
+from paceline.rpc.tokens import Claims
 
 _PAGE = "docs/run/outside-workers.md"
 Document = dict[str, Any]
@@ -40,7 +43,7 @@ def make_key(kubectl: Kubectl, address: str = "") -> ClusterKey:
         run=kubectl.run_name,
         servers=tuple(addresses),
         shard_server=shards,
-        token=secret_of(kubectl, "token")["token"].decode().strip(),
+        token=_token(kubectl),
         authority=authority,
         certificate=certificate,
         key=own,
@@ -48,6 +51,13 @@ def make_key(kubectl: Kubectl, address: str = "") -> ClusterKey:
     )
     key.settings()
     return key
+
+
+def _token(kubectl: Kubectl) -> str:
+    """The token file for any worker of the run."""
+    text, now = secret_of(kubectl, "token")["token"].decode(), time.time()
+    claims = Claims(kubectl.run_name, "worker", "worker-*", now, now + LIFE)
+    return run_secret(text, f"The Secret {kubectl.part('token')}").token_file(claims, now)
 
 
 def is_open(document: Document) -> bool:

@@ -32,6 +32,7 @@ class ClusterKey(Section):
     shard_server: str = ""
     """The same of what streams shards; empty where a script brings its data."""
     token: str
+    """A token file, for any worker of the run."""
     authority: str
     certificate: str
     key: str

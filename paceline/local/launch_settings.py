@@ -9,6 +9,7 @@ from paceline.core.settings.config import Config
 from paceline.local.child_environment import child_environment
 from paceline.local.cpu_cores import threads_of
 from paceline.local.run_folder import RunFolder
+from paceline.local.run_tokens import given_token
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,4 +40,4 @@ class LaunchSettings:
         folder, config = self.folder, self.folder.config
         if self.config.is_script and folder.given.exists():
             config = folder.given
-        return {"config": config, "token_file": folder.token, "report": folder.ports(name)}
+        return {"config": config, "token_file": given_token(folder, name), "report": folder.ports(name)}

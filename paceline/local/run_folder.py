@@ -58,7 +58,12 @@ class RunFolder:
 
     @property
     def token(self) -> Path:
+        """The run's secret, which makes tokens for all others."""
         return self.path / "token"
+
+    def token_of(self, name: str) -> Path:
+        """The token of one process."""
+        return self.path / "tokens" / name
 
     @property
     def reader_token(self) -> Path:
@@ -220,21 +225,22 @@ class RunFolder:
         scores = self.last_status().get("scores") or []
         return dict(scores[-1]["metrics"]) if scores and scores[-1]["final"] else {}
 
-    def read_token(self) -> str:
+    def read_secret(self) -> str:
+        """What the file of the run's secret holds. ConfigError."""
         try:
-            return self.token.read_text().strip()
+            return self.token.read_text()
         except OSError as error:
             raise ConfigError(
-                f"Can't read the token of run '{self.name}' ({self.token}): {error.strerror}. Did this "
+                f"Can't read the secret of run '{self.name}' ({self.token}): {error.strerror}. Did this "
                 "account start the run?"
             ) from error
 
     def credentials(self) -> "Credentials":
-        """What the run's processes take."""
+        """Those of who holds the run's secret."""
         from paceline.rpc.auth import Credentials
 
         tls = self.facts().get("tls")
-        return Credentials(self.read_token(), Path(tls) if tls else None)
+        return Credentials(self.read_secret(), Path(tls) if tls else None, "admin", "", self.name, self.token)
 
     def gone(self) -> ServersGone:
         """What to say when the run has not ended and nobody answers."""
@@ -385,7 +391,7 @@ def _fill(folder: RunFolder, config: Config, given: Mapping[str, Any] | None) ->
     if not folder.config.exists():
         _keep(folder, config)
     if not folder.token.exists():
-        write_token(folder.token)
+        write_secret_word(folder.token)
 
 
 def _keep(folder: RunFolder, config: Config) -> None:
@@ -394,8 +400,8 @@ def _keep(folder: RunFolder, config: Config) -> None:
     temporary.replace(folder.config)
 
 
-def write_token(path: Path) -> None:
-    """A new token, which this user alone can read. OSError."""
+def write_secret_word(path: Path) -> None:
+    """A new long random word, which this user alone can read. OSError."""
     descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
     with os.fdopen(descriptor, "w") as file:
         file.write(secrets.token_urlsafe(32) + "\n")

@@ -15,11 +15,13 @@ from paceline.core.errors import (
     Unauthenticated,
     error_classes,
 )
-from paceline.rpc.auth import HEADER, OPEN, Credentials, bearer
+from paceline.rpc.auth import HEADER, OPEN, Credentials, held
 from paceline.rpc.tls import KeyFolder, key_folder, not_encrypted, untrusted
 
 T = TypeVar("T")
 ERROR_KEY = "paceline-error"
+RENEWAL_KEY = "paceline-token-bin"
+"""Metadata of a reply: what the caller's token file should hold from now on."""
 _TRANSIENT = ("UNAVAILABLE", "DEADLINE_EXCEEDED", "CANCELLED", "RESOURCE_EXHAUSTED")
 _OPTIONS = [
     ("grpc.max_receive_message_length", 8 << 20),
@@ -42,9 +44,9 @@ def open_channel(address: str, credentials: Credentials = OPEN) -> grpc.Channel:
     """A channel to one server; every call carries the token."""
     if credentials.tls is None:
         channel = grpc.insecure_channel(address, options=_OPTIONS)
-        return grpc.intercept_channel(channel, _Token(credentials.token)) if credentials.token else channel
+        return grpc.intercept_channel(channel, _Token(credentials)) if credentials.token else channel
     renewing = cast(grpc.Channel, _Renewing(address, key_folder(credentials.tls)))
-    return grpc.intercept_channel(renewing, _Token(credentials.token))
+    return grpc.intercept_channel(renewing, _Token(credentials))
 
 
 def translated(error: grpc.RpcError) -> PacelineError:
@@ -149,17 +151,25 @@ class _Token(
 ):
     """Adds the token to every call's metadata."""
 
-    def __init__(self, token: str) -> None:
-        self._entries = [(HEADER, bearer(token))] if token else []
+    def __init__(self, credentials: Credentials) -> None:
+        self._held = held(credentials)
 
     def _with_token(self, details: Any) -> _Details:
-        metadata = [*(details.metadata or ()), *self._entries]
+        shown = self._held.shown()
+        metadata = [*(details.metadata or ()), *([(HEADER, shown)] if shown else ())]
         return _Details(
             details.method, details.timeout, metadata, details.credentials, details.wait_for_ready, details.compression
         )
 
     def intercept_unary_unary(self, go_on: Any, details: Any, request: Any) -> Any:
-        return go_on(self._with_token(details), request)
+        answer = go_on(self._with_token(details), request)
+        answer.add_done_callback(self._renew)
+        return answer
+
+    def _renew(self, answer: Any) -> None:
+        for key, value in answer.trailing_metadata() or ():
+            if key == RENEWAL_KEY:
+                self._held.take(value.decode(errors="replace"))
 
     def intercept_unary_stream(self, go_on: Any, details: Any, request: Any) -> Any:
         return go_on(self._with_token(details), request)

@@ -14,7 +14,8 @@ from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 from paceline.core.errors import ConfigError, PacelineError
 from paceline.own_files import blamed
 from paceline.rpc.auth import HEADER, Authentication
-from paceline.rpc.channel import ERROR_KEY
+from paceline.rpc.channel import ERROR_KEY, RENEWAL_KEY
+from paceline.rpc.roles import answer, caller
 from paceline.rpc.tls import key_folder
 
 Observe = Callable[[str, str, float], None]
@@ -85,11 +86,16 @@ class Health:
 
 
 class Gate:
-    """What comes before every call, on each transport: checks the token, counts, and says what an exception becomes."""
+    """What comes before every call, on each transport: checks the token and what it opens, counts, and says what an exception
+    becomes."""
 
     def __init__(self, authentication: Authentication, observe: Observe) -> None:
         self._authentication = authentication
         self._observe = observe
+
+    def renewal(self) -> str:
+        """What the token file of whom this thread answers should hold from now on; '' where it is good."""
+        return self._authentication.renewal(caller())
 
     @contextmanager
     def call(self, name: str, credentials: str | None, is_there: Callable[[], bool]) -> Iterator[None]:
@@ -97,7 +103,7 @@ class Gate:
         bug, or a caller that went away."""
         start = time.monotonic()
         try:
-            self._authentication.check(credentials)
+            answer(self._authentication.check(credentials, name))
             yield
         except Exception as error:
             status, seconds = getattr(error, "status", ""), time.monotonic() - start
@@ -146,7 +152,10 @@ class _Interceptor(grpc.ServerInterceptor):  # type: ignore[type-arg]
         def handle(request: Any, context: grpc.ServicerContext) -> Any:
             try:
                 with self._gate.call(name, credentials, context.is_active):
-                    return inner(request, context)
+                    reply = inner(request, context)
+                if newer := self._gate.renewal():
+                    context.set_trailing_metadata(((RENEWAL_KEY, newer.encode()),))
+                return reply
             except Refused as refused:
                 _abort(context, refused)
 

@@ -78,7 +78,7 @@ class HttpService:
             start = time.monotonic()
             found: Response
             try:
-                self._authentication.check(request.headers.get("authorization"))
+                self._authentication.check(request.headers.get("authorization"), "Predict")
                 found = JSONResponse(await work(request))
             except PacelineError as error:
                 found = _refusal(error)

@@ -12,10 +12,12 @@ import uvicorn
 from prometheus_client import CollectorRegistry
 
 from paceline.core.errors import ConfigError, DiskError, Unauthenticated, UsageError
-from paceline.local.run_folder import write_token
-from paceline.rpc.auth import Authentication, bearer, read_token
+from paceline.local.run_folder import write_secret_word
+from paceline.rpc.auth import Authentication, bearer
 from paceline.rpc.host import bind, make_server
 from paceline.rpc.process import make_log, report_ports, serve_metrics, stop_on_signals
+from paceline.rpc.roles import ANYONE, Caller
+from paceline.rpc.token_file import read_token_file
 from paceline.serving.batches import Batches
 from paceline.serving.follower import Follower
 from paceline.serving.grpc_service import PredictServicer
@@ -61,19 +63,20 @@ class ReaderToken(Authentication):
     def __init__(self, token: str) -> None:
         self._expected = bearer(token).encode()
 
-    def check(self, credentials: str | None) -> None:
-        if credentials is None:
+    def check(self, shown: str | None, method: str) -> Caller:
+        if shown is None:
             raise Unauthenticated("The request carries no token. Send the reader's as `authorization: Bearer TOKEN`.")
-        if not hmac.compare_digest(credentials.encode(), self._expected):
+        if not hmac.compare_digest(shown.encode(), self._expected):
             raise Unauthenticated(
                 "The request carries a wrong token. The reader's token is in the file that serve named."
             )
+        return ANYONE
 
 
 def serve(source: Source, serving: Serving, tell: Callable[[str], None] = print) -> int:
     """Serves until SIGTERM or Ctrl-C; the exit code. ConfigError: a port is taken, or a kind of model that is not served."""
     token_file = _token_file(source, serving)
-    authentication = ReaderToken(read_token(token_file))
+    authentication = ReaderToken(read_token_file(token_file).strip())
     use_threads(serving.threads)
     registry, say = CollectorRegistry(), make_log("serve")
     metrics, model = ServeMetrics(registry), ServedModel(source, serving.device)
@@ -140,7 +143,7 @@ def _token_file(source: Source, serving: Serving) -> Path:
     path = source.place.reader_token
     try:
         if not path.exists():
-            write_token(path)
+            write_secret_word(path)
     except OSError as error:
         raise DiskError(f"Can't write the reader's token to {path}: {error.strerror}.") from error
     return path

@@ -24,7 +24,7 @@ _sym_db = _symbol_database.Default()
 
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1epaceline/v1/host_service.proto\x12\x0bpaceline.v1\"\xd3\x01\n\x0fHostJoinRequest\x12\x10\n\x08protocol\x18\x01 \x01(\r\x12\x0c\n\x04name\x18\x02 \x01(\t\x12\x0f\n\x07workers\x18\x03 \x01(\r\x12\x0f\n\x07servers\x18\x04 \x01(\r\x12\x0f\n\x07\x61\x64\x64ress\x18\x05 \x01(\t\x12<\n\x08versions\x18\x06 \x03(\x0b\x32*.paceline.v1.HostJoinRequest.VersionsEntry\x1a/\n\rVersionsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\"\xa2\x01\n\rHostJoinReply\x12\x0c\n\x04host\x18\x01 \x01(\x04\x12\x0c\n\x04name\x18\x02 \x01(\t\x12\x0b\n\x03run\x18\x03 \x01(\t\x12\x11\n\tauthority\x18\x04 \x01(\x0c\x12\x13\n\x0b\x63\x65rtificate\x18\x05 \x01(\x0c\x12\x0b\n\x03key\x18\x06 \x01(\x0c\x12\r\n\x05token\x18\x07 \x01(\t\x12\x0f\n\x07\x61\x64\x64ress\x18\x08 \x01(\t\x12\x13\n\x0b\x64ifferences\x18\t \x03(\t\" \n\x10HostFilesRequest\x12\x0c\n\x04host\x18\x01 \x01(\x04\"\x1e\n\x0eHostFilesReply\x12\x0c\n\x04\x64\x61ta\x18\x01 \x01(\x0c\"9\n\rHostModelPart\x12\x0c\n\x04host\x18\x01 \x01(\x04\x12\x0c\n\x04name\x18\x02 \x01(\t\x12\x0c\n\x04\x64\x61ta\x18\x03 \x01(\x0c\"\x0f\n\rHostKeepReply\"o\n\x11HostReportRequest\x12\x0c\n\x04host\x18\x01 \x01(\x04\x12*\n\x08\x63hildren\x18\x02 \x03(\x0b\x32\x18.paceline.v1.ChildReport\x12\x0f\n\x07leaving\x18\x03 \x01(\x08\x12\x0f\n\x07trouble\x18\x04 \x01(\t\"\xa6\x01\n\x0b\x43hildReport\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\r\n\x05start\x18\x02 \x01(\x04\x12\x0b\n\x03pid\x18\x03 \x01(\x04\x12\x11\n\x04\x63ode\x18\x04 \x01(\x12H\x00\x88\x01\x01\x12\r\n\x05\x65nded\x18\x05 \x01(\t\x12\x15\n\rlacked_memory\x18\x06 \x01(\x08\x12\x10\n\x08log_from\x18\x07 \x01(\x04\x12\x0b\n\x03log\x18\x08 \x01(\x0c\x12\x0c\n\x04port\x18\t \x01(\rB\x07\n\x05_code\"\x84\x01\n\x0fHostReportReply\x12\x12\n\nis_unknown\x18\x01 \x01(\x08\x12)\n\x08\x63hildren\x18\x02 \x03(\x0b\x32\x17.paceline.v1.ChildOrder\x12\x0f\n\x07is_over\x18\x03 \x01(\x08\x12\x11\n\texit_code\x18\x04 \x01(\x11\x12\x0e\n\x06reason\x18\x05 \x01(\t\"g\n\nChildOrder\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\r\n\x05start\x18\x02 \x01(\x04\x12\x0c\n\x04role\x18\x03 \x01(\t\x12\x0c\n\x04told\x18\x04 \x01(\t\x12\x0e\n\x06signal\x18\x05 \x01(\r\x12\x10\n\x08log_size\x18\x06 \x01(\x04\x32\xa0\x02\n\x0bHostService\x12@\n\x04Join\x12\x1c.paceline.v1.HostJoinRequest\x1a\x1a.paceline.v1.HostJoinReply\x12\x45\n\x05\x46iles\x12\x1d.paceline.v1.HostFilesRequest\x1a\x1b.paceline.v1.HostFilesReply0\x01\x12@\n\x04Keep\x12\x1a.paceline.v1.HostModelPart\x1a\x1a.paceline.v1.HostKeepReply(\x01\x12\x46\n\x06Report\x12\x1e.paceline.v1.HostReportRequest\x1a\x1c.paceline.v1.HostReportReplyb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1epaceline/v1/host_service.proto\x12\x0bpaceline.v1\"\xd3\x01\n\x0fHostJoinRequest\x12\x10\n\x08protocol\x18\x01 \x01(\r\x12\x0c\n\x04name\x18\x02 \x01(\t\x12\x0f\n\x07workers\x18\x03 \x01(\r\x12\x0f\n\x07servers\x18\x04 \x01(\r\x12\x0f\n\x07\x61\x64\x64ress\x18\x05 \x01(\t\x12<\n\x08versions\x18\x06 \x03(\x0b\x32*.paceline.v1.HostJoinRequest.VersionsEntry\x1a/\n\rVersionsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\"\x99\x01\n\rHostJoinReply\x12\x0c\n\x04host\x18\x01 \x01(\x04\x12\x0c\n\x04name\x18\x02 \x01(\t\x12\x0b\n\x03run\x18\x03 \x01(\t\x12\x11\n\tauthority\x18\x04 \x01(\x0c\x12\x13\n\x0b\x63\x65rtificate\x18\x05 \x01(\x0c\x12\x0b\n\x03key\x18\x06 \x01(\x0c\x12\x0f\n\x07\x61\x64\x64ress\x18\x08 \x01(\t\x12\x13\n\x0b\x64ifferences\x18\t \x03(\tJ\x04\x08\x07\x10\x08\" \n\x10HostFilesRequest\x12\x0c\n\x04host\x18\x01 \x01(\x04\"\x1e\n\x0eHostFilesReply\x12\x0c\n\x04\x64\x61ta\x18\x01 \x01(\x0c\"9\n\rHostModelPart\x12\x0c\n\x04host\x18\x01 \x01(\x04\x12\x0c\n\x04name\x18\x02 \x01(\t\x12\x0c\n\x04\x64\x61ta\x18\x03 \x01(\x0c\"\x0f\n\rHostKeepReply\"o\n\x11HostReportRequest\x12\x0c\n\x04host\x18\x01 \x01(\x04\x12*\n\x08\x63hildren\x18\x02 \x03(\x0b\x32\x18.paceline.v1.ChildReport\x12\x0f\n\x07leaving\x18\x03 \x01(\x08\x12\x0f\n\x07trouble\x18\x04 \x01(\t\"\xa6\x01\n\x0b\x43hildReport\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\r\n\x05start\x18\x02 \x01(\x04\x12\x0b\n\x03pid\x18\x03 \x01(\x04\x12\x11\n\x04\x63ode\x18\x04 \x01(\x12H\x00\x88\x01\x01\x12\r\n\x05\x65nded\x18\x05 \x01(\t\x12\x15\n\rlacked_memory\x18\x06 \x01(\x08\x12\x10\n\x08log_from\x18\x07 \x01(\x04\x12\x0b\n\x03log\x18\x08 \x01(\x0c\x12\x0c\n\x04port\x18\t \x01(\rB\x07\n\x05_code\"\x84\x01\n\x0fHostReportReply\x12\x12\n\nis_unknown\x18\x01 \x01(\x08\x12)\n\x08\x63hildren\x18\x02 \x03(\x0b\x32\x17.paceline.v1.ChildOrder\x12\x0f\n\x07is_over\x18\x03 \x01(\x08\x12\x11\n\texit_code\x18\x04 \x01(\x11\x12\x0e\n\x06reason\x18\x05 \x01(\t\"v\n\nChildOrder\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\r\n\x05start\x18\x02 \x01(\x04\x12\x0c\n\x04role\x18\x03 \x01(\t\x12\x0c\n\x04told\x18\x04 \x01(\t\x12\x0e\n\x06signal\x18\x05 \x01(\r\x12\x10\n\x08log_size\x18\x06 \x01(\x04\x12\r\n\x05token\x18\x07 \x01(\t2\xa0\x02\n\x0bHostService\x12@\n\x04Join\x12\x1c.paceline.v1.HostJoinRequest\x1a\x1a.paceline.v1.HostJoinReply\x12\x45\n\x05\x46iles\x12\x1d.paceline.v1.HostFilesRequest\x1a\x1b.paceline.v1.HostFilesReply0\x01\x12@\n\x04Keep\x12\x1a.paceline.v1.HostModelPart\x1a\x1a.paceline.v1.HostKeepReply(\x01\x12\x46\n\x06Report\x12\x1e.paceline.v1.HostReportRequest\x1a\x1c.paceline.v1.HostReportReplyb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -38,23 +38,23 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_HOSTJOINREQUEST_VERSIONSENTRY']._serialized_start=212
   _globals['_HOSTJOINREQUEST_VERSIONSENTRY']._serialized_end=259
   _globals['_HOSTJOINREPLY']._serialized_start=262
-  _globals['_HOSTJOINREPLY']._serialized_end=424
-  _globals['_HOSTFILESREQUEST']._serialized_start=426
-  _globals['_HOSTFILESREQUEST']._serialized_end=458
-  _globals['_HOSTFILESREPLY']._serialized_start=460
-  _globals['_HOSTFILESREPLY']._serialized_end=490
-  _globals['_HOSTMODELPART']._serialized_start=492
-  _globals['_HOSTMODELPART']._serialized_end=549
-  _globals['_HOSTKEEPREPLY']._serialized_start=551
-  _globals['_HOSTKEEPREPLY']._serialized_end=566
-  _globals['_HOSTREPORTREQUEST']._serialized_start=568
-  _globals['_HOSTREPORTREQUEST']._serialized_end=679
-  _globals['_CHILDREPORT']._serialized_start=682
-  _globals['_CHILDREPORT']._serialized_end=848
-  _globals['_HOSTREPORTREPLY']._serialized_start=851
-  _globals['_HOSTREPORTREPLY']._serialized_end=983
-  _globals['_CHILDORDER']._serialized_start=985
-  _globals['_CHILDORDER']._serialized_end=1088
-  _globals['_HOSTSERVICE']._serialized_start=1091
-  _globals['_HOSTSERVICE']._serialized_end=1379
+  _globals['_HOSTJOINREPLY']._serialized_end=415
+  _globals['_HOSTFILESREQUEST']._serialized_start=417
+  _globals['_HOSTFILESREQUEST']._serialized_end=449
+  _globals['_HOSTFILESREPLY']._serialized_start=451
+  _globals['_HOSTFILESREPLY']._serialized_end=481
+  _globals['_HOSTMODELPART']._serialized_start=483
+  _globals['_HOSTMODELPART']._serialized_end=540
+  _globals['_HOSTKEEPREPLY']._serialized_start=542
+  _globals['_HOSTKEEPREPLY']._serialized_end=557
+  _globals['_HOSTREPORTREQUEST']._serialized_start=559
+  _globals['_HOSTREPORTREQUEST']._serialized_end=670
+  _globals['_CHILDREPORT']._serialized_start=673
+  _globals['_CHILDREPORT']._serialized_end=839
+  _globals['_HOSTREPORTREPLY']._serialized_start=842
+  _globals['_HOSTREPORTREPLY']._serialized_end=974
+  _globals['_CHILDORDER']._serialized_start=976
+  _globals['_CHILDORDER']._serialized_end=1094
+  _globals['_HOSTSERVICE']._serialized_start=1097
+  _globals['_HOSTSERVICE']._serialized_end=1385
 # @@protoc_insertion_point(module_scope)

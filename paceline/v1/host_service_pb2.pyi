@@ -90,7 +90,6 @@ class HostJoinReply(_message.Message):
     AUTHORITY_FIELD_NUMBER: _builtins.int
     CERTIFICATE_FIELD_NUMBER: _builtins.int
     KEY_FIELD_NUMBER: _builtins.int
-    TOKEN_FIELD_NUMBER: _builtins.int
     ADDRESS_FIELD_NUMBER: _builtins.int
     DIFFERENCES_FIELD_NUMBER: _builtins.int
     host: _builtins.int
@@ -105,8 +104,6 @@ class HostJoinReply(_message.Message):
     """The host's own (PEM)."""
     key: _builtins.bytes
     """And its key (PEM)."""
-    token: _builtins.str
-    """What the run's processes show one another."""
     address: _builtins.str
     """Under which others reach the host: an IP, or a name."""
     @_builtins.property
@@ -122,13 +119,12 @@ class HostJoinReply(_message.Message):
         authority: _builtins.bytes = ...,
         certificate: _builtins.bytes = ...,
         key: _builtins.bytes = ...,
-        token: _builtins.str = ...,
         address: _builtins.str = ...,
         differences: _abc.Iterable[_builtins.str] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["address", b"address", "authority", b"authority", "certificate", b"certificate", "differences", b"differences", "host", b"host", "key", b"key", "name", b"name", "run", b"run", "token", b"token"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["address", b"address", "authority", b"authority", "certificate", b"certificate", "differences", b"differences", "host", b"host", "key", b"key", "name", b"name", "run", b"run"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -355,6 +351,7 @@ class ChildOrder(_message.Message):
     TOLD_FIELD_NUMBER: _builtins.int
     SIGNAL_FIELD_NUMBER: _builtins.int
     LOG_SIZE_FIELD_NUMBER: _builtins.int
+    TOKEN_FIELD_NUMBER: _builtins.int
     name: _builtins.str
     """Like "worker-3"."""
     start: _builtins.int
@@ -367,6 +364,8 @@ class ChildOrder(_message.Message):
     """Signal that it is to get; 0: none."""
     log_size: _builtins.int
     """How many bytes of what was written under this name the head has (bytes)."""
+    token: _builtins.str
+    """The process's token file."""
     def __init__(
         self,
         *,
@@ -376,10 +375,11 @@ class ChildOrder(_message.Message):
         told: _builtins.str = ...,
         signal: _builtins.int = ...,
         log_size: _builtins.int = ...,
+        token: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["log_size", b"log_size", "name", b"name", "role", b"role", "signal", b"signal", "start", b"start", "told", b"told"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["log_size", b"log_size", "name", b"name", "role", b"role", "signal", b"signal", "start", b"start", "token", b"token", "told", b"told"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

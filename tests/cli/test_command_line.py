@@ -153,16 +153,16 @@ def test_a_new_run_has_its_settings_and_a_secret_token(tmp_path: Path) -> None:
     assert config.run == "one"
     assert "epochs: 3" in folder.config.read_text()
     assert stat.S_IMODE(folder.token.stat().st_mode) == 0o600
-    assert len(folder.read_token()) > 30
+    assert len(folder.read_secret()) > 30
 
 
 def test_the_same_settings_resume_a_run_with_its_token(tmp_path: Path) -> None:
     first, _ = open_run(Config(run="one"), runs=tmp_path)
-    token = first.read_token()
+    token = first.read_secret()
 
     second, _ = open_run(Config(run="one"), runs=tmp_path)
 
-    assert second.read_token() == token
+    assert second.read_secret() == token
 
 
 def test_more_epochs_reopen_a_finished_run_but_not_one_that_is_going_on(tmp_path: Path) -> None:
@@ -525,7 +525,7 @@ def test_stop_asks_the_chief(folder: RunFolder) -> None:
 
 
 def test_a_run_elsewhere_is_asked_at_its_chiefs_address(tmp_path: Path) -> None:
-    (tmp_path / "token").write_text("secret\n")
+    (tmp_path / "token").write_text("the-run-secret-word\n")
     asked = []
 
     class Nobody:
@@ -541,4 +541,4 @@ def test_a_run_elsewhere_is_asked_at_its_chiefs_address(tmp_path: Path) -> None:
 
     with pytest.raises(ServersGone, match="No server answers at chief:50051"):
         status.show_status(status.Elsewhere(Path("chief:50051"), tmp_path / "token"), Console(), False, connect)
-    assert asked == [("chief:50051", Credentials("secret"))]
+    assert asked == [("chief:50051", Credentials("the-run-secret-word\n", file=tmp_path / "token"))]

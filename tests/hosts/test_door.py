@@ -39,6 +39,11 @@ OFFER = Offer(name="b", workers=1, servers=0)
 FILES = bytes(range(256)) * 10_000
 
 
+def token_of(name: str) -> str:
+    """In place of a token file."""
+    return f"the token of {name}"
+
+
 class Rig:
     """A head with an open door."""
 
@@ -46,7 +51,7 @@ class Rig:
         self.hosts = Hosts("play", {"worker": 2, "server": 0}, time.monotonic)
         self.authority = RunAuthority()
         self.models = folder / "models"
-        servicer = HostServicer(self.hosts, self.authority, "the-token", "play", lambda: FILES, self.models)
+        servicer = HostServicer(self.hosts, self.authority, token_of, "play", lambda: FILES, self.models)
         self.door = Door(0, servicer)
 
     def reached(self, key: JoinKey | None = None) -> Head:
@@ -66,7 +71,7 @@ def rig(tmp_path: Path) -> Iterator[Rig]:
 def test_with_the_key_a_machine_gets_token_certificate_and_files(rig: Rig, tmp_path: Path) -> None:
     calls = rig.calls()
     joined = calls.join(OFFER)
-    assert (joined.run, joined.name, joined.token, joined.address) == ("play", "b", "the-token", "127.0.0.1")
+    assert (joined.run, joined.name, joined.address) == ("play", "b", "127.0.0.1")
     assert calls.files(joined.host) == FILES
     read_keys(write_keys(tmp_path / "keys", joined.authority, joined.certificate, joined.key))
     assert (tmp_path / "keys").stat().st_mode & 0o777 == 0o700

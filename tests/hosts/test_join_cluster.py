@@ -24,7 +24,7 @@ from paceline.hosts import join_cluster
 from paceline.hosts.agent import Offer
 from paceline.hosts.join_cluster import RANKS, Stay, StillThere, free_ranks, join, orders, unpacked, words
 from paceline.local.cluster_key import ClusterKey
-from paceline.rpc.auth import authentication
+from paceline.rpc.auth import Credentials, authentication
 from paceline.rpc.host import bind, make_server
 from paceline.rpc.protocol_version import PROTOCOL
 from paceline.rpc.tls import AUTHORITY, CERTIFICATE, KEY
@@ -47,7 +47,7 @@ def keys(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def key_of(
-    keys: Path, server: str = "127.0.0.1:1", run: str = RUN, token: str = "of this run", **files: str
+    keys: Path, server: str = "127.0.0.1:1", run: str = RUN, token: str = "the-secret-of-this-run", **files: str
 ) -> ClusterKey:
     authority, certificate, own = ((keys / name).read_text() for name in (AUTHORITY, CERTIFICATE, KEY))
     return ClusterKey(
@@ -69,7 +69,7 @@ class Chief(RunServiceServicer):
         self.phase = "training"
         self.late = 0
         """Calls that get no answer in time."""
-        self._server = make_server(2, authentication("of this run"), lambda *_: None)
+        self._server = make_server(2, authentication(Credentials("the-secret-of-this-run")), lambda *_: None)
         add_RunServiceServicer_to_server(self, self._server)
         self.address = f"127.0.0.1:{bind(self._server, 0, 'gRPC', keys)}"
         self._server.start()
@@ -101,9 +101,8 @@ def test_what_the_key_holds_becomes_files_of_this_user_alone(keys: Path, tmp_pat
     assert config.task == str(folder / "script/train.py")
     assert (folder / "script/near.py").exists()
     assert config.transport == "grpc", "the lane's port is not open to others"
-    assert (folder / "token").read_text() == "of this run"
     assert os.environ[TLS] == str(folder / "keys")
-    assert {(folder / name).stat().st_mode & 0o777 for name in ("token", f"keys/{KEY}")} == {0o600}
+    assert (folder / f"keys/{KEY}").stat().st_mode & 0o777 == 0o600
 
 
 def test_a_key_that_would_write_elsewhere_is_refused(keys: Path, tmp_path: Path) -> None:
@@ -260,7 +259,7 @@ def test_a_machine_gives_up_once_servers_have_been_away_for_too_long(keys: Path)
 
 def test_a_key_of_another_time_is_told_from_one_of_another_run(keys: Path, tmp_path: Path, chief: Chief) -> None:
     for key in (
-        key_of(keys, chief.address, token="of old"),
+        key_of(keys, chief.address, token="the-secret-of-old-times"),
         key_of(Authority().write(tmp_path / "other"), chief.address),
     ):
         error, _ = refusal(key)

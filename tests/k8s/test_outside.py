@@ -13,6 +13,7 @@ from paceline.core.errors import ConfigError, PacelineError, UsageError
 from paceline.k8s.kubectl import Kubectl
 from paceline.k8s.outside import make_key
 from paceline.local.cluster_key import ClusterKey
+from paceline.rpc.auth import Credentials, authentication, held
 from paceline.variables import TLS
 from tools.authority import Authority
 
@@ -45,7 +46,7 @@ class Cluster(Kubectl):
             SERVERS: {"spec": {"replicas": 2, "template": {"spec": spec}}},
             SHARDS: {},
             "configmap/demo-paceline-config-x": {"data": {"run.yaml": "run: demo\ntask: rcv1\n", "mine.py": "x = 1\n"}},
-            f"{SECRET}-token": {"data": {"token": base64.b64encode(b"of this run\n").decode()}},
+            f"{SECRET}-token": {"data": {"token": base64.b64encode(b"the-secret-of-this-run\n").decode()}},
             f"{SECRET}-tls": {
                 "data": {one.name: base64.b64encode(one.read_bytes()).decode() for one in keys.iterdir()}
             },
@@ -93,7 +94,9 @@ def test_a_key_has_what_a_worker_outside_needs_and_comes_back_from_its_file(clus
     key = make_key(cluster)
 
     assert key.servers == (f"{NODE}:30001", f"{NODE}:30002")
-    assert (key.run, key.shard_server, key.token) == ("demo", f"{NODE}:30003", "of this run")
+    assert (key.run, key.shard_server) == ("demo", f"{NODE}:30003")
+    caller = authentication(Credentials("the-secret-of-this-run")).check(held(Credentials(key.token)).shown(), "Push")
+    assert (caller.role, caller.name) == ("worker", "worker-*"), "it opens nothing but a worker's calls"
     assert key.files == {"run.yaml": "run: demo\ntask: rcv1\n", "mine.py": "x = 1\n"}
     assert "BEGIN CERTIFICATE" in key.authority
     assert "PRIVATE KEY" in key.key

@@ -66,7 +66,7 @@ def streams(served: Served, name: str = "opened_streams") -> float:
 
 # one stream
 def test_many_exchanges_are_each_answered_and_counted(serve: Serve) -> None:
-    served = serve(Service(), token="right")
+    served = serve(Service(), token="the-right-secret-word")
     transport = served.transport()
     for clock in range(200):
         push(transport, clock)
@@ -156,9 +156,9 @@ def test_a_server_that_stops_in_mid_exchange_is_worth_another_try(serve: Serve) 
 
 def test_without_the_right_token_nothing_is_exchanged(serve: Serve) -> None:
     service = Service()
-    served = serve(service, token="right")
-    with pytest.raises(PacelineError, match="wrong token"):
-        push(served.transport("wrong"))
+    served = serve(service, token="the-right-secret-word")
+    with pytest.raises(PacelineError, match="is of another run, or of an older secret"):
+        push(served.transport("another-random-word"))
     assert served.calls.get(timeout=SOON)[1] == "UNAUTHENTICATED"
     assert service.left.empty()
 

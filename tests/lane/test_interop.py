@@ -18,7 +18,7 @@ import pytest
 
 from paceline.core.errors import BadPush, PlanMismatch, TryAgain
 from paceline.core.values import Vector
-from paceline.rpc.auth import Credentials
+from paceline.rpc.auth import Credentials, held
 from paceline.rpc.transport import IsThere
 from paceline.v1 import parameter_service_pb2 as pb
 from paceline.v1.parameter_service_pb2_grpc import (
@@ -34,6 +34,9 @@ COUNT = (3 << 20) + 7
 HERE = Path(__file__).parent
 GO = shutil.which("go") or shutil.which("/usr/local/go/bin/go")
 Serve = Callable[..., Served]
+SECRET = "the-right-secret-word"
+SHOWN = held(Credentials(SECRET)).shown().removeprefix("Bearer ")
+"""A token that it has signed."""
 
 
 @pytest.fixture
@@ -78,8 +81,8 @@ def weights(replies: Any) -> Vector:
 
 def test_stock_grpcio_exchanges_megabytes_with_the_lane(serve: Serve) -> None:
     service = Service()
-    served, sent = serve(service, token="right"), numbers()
-    right = (("authorization", "Bearer right"),)
+    served, sent = serve(service, token=SECRET), numbers()
+    right = (("authorization", f"Bearer {SHOWN}"),)
     with grpc.insecure_channel(served.address) as channel:
         stub = ParameterServiceStub(channel)
         resumed = stub.Resume(pb.ResumeRequest(clock=5), timeout=SOON, metadata=right)
@@ -106,8 +109,8 @@ def test_stock_grpcio_calls_go_side_by_side_on_one_connection(serve: Serve) -> N
 
 def test_stock_grpcio_exchanges_on_a_stream_that_stays_open(serve: Serve) -> None:
     service = Service()
-    served = serve(service, token="right")
-    right = (("authorization", "Bearer right"),)
+    served = serve(service, token=SECRET)
+    right = (("authorization", f"Bearer {SHOWN}"),)
     with grpc.insecure_channel(served.address) as channel:
         pushes: queue.SimpleQueue[pb.ExchangeSparseRequest] = queue.SimpleQueue()
         answers = ParameterServiceStub(channel).ExchangeSparse(iter(pushes.get, None), timeout=SOON, metadata=right)
@@ -141,8 +144,8 @@ def refusal(call: Callable[[], Any]) -> tuple[grpc.StatusCode, str]:
 
 def test_stock_grpcio_sees_the_status_and_text_of_every_refusal(serve: Serve) -> None:
     service = Service()
-    served, sent = serve(service, token="right"), numbers()
-    right = (("authorization", "Bearer right"),)
+    served, sent = serve(service, token=SECRET), numbers()
+    right = (("authorization", f"Bearer {SHOWN}"),)
     with grpc.insecure_channel(served.address) as channel:
         stub = ParameterServiceStub(channel)
         code, _ = refusal(lambda: stub.Resume(pb.ResumeRequest(), timeout=SOON))
@@ -187,8 +190,8 @@ def test_a_stock_grpcio_client_that_cancels_or_waits_too_long_is_waited_for_no_m
 
 # the lane's client at stock grpcio servers
 def test_the_lanes_client_exchanges_megabytes_with_our_servicer_on_grpcio() -> None:
-    served = Served("grpc", Service(), token="right")
-    transport, sent, sink = client("lane", served.address, Credentials("right")), numbers(), Gathered()
+    served = Served("grpc", Service(), token=SECRET)
+    transport, sent, sink = client("lane", served.address, Credentials(SECRET)), numbers(), Gathered()
     np.testing.assert_array_equal(exchange(transport, sent), 2 * sent)
     assert transport.pull(pb.PullRequest(version=COUNT), lambda head: sink, SOON).version == COUNT
     assert len(sink.values) == COUNT
@@ -281,8 +284,8 @@ def printed(program: Path, served: Served, *more: Any) -> list[str]:
 
 @pytest.mark.timeout(600)  # the first one builds
 def test_grpc_go_exchanges_megabytes_with_the_lane(go_client: Path, serve: Serve) -> None:
-    served = serve(Service(), token="right")
-    assert printed(go_client, served, "-token", "right") == [
+    served = serve(Service(), token=SECRET)
+    assert printed(go_client, served, "-token", SHOWN) == [
         "Resume OK: 0 weights, sum 0",
         f"PushPull OK: {COUNT} weights, sum {2 * numbers().astype(np.float64).sum():.0f}",
         f"Pull OK: {COUNT} weights, sum {COUNT * float(np.float32(COUNT)):.0f}",
@@ -293,12 +296,12 @@ def test_grpc_go_exchanges_megabytes_with_the_lane(go_client: Path, serve: Serve
 @pytest.mark.timeout(600)
 def test_grpc_go_sees_why_it_is_refused(go_client: Path, serve: Serve) -> None:
     service = Service()
-    served = serve(service, token="right")
+    served = serve(service, token=SECRET)
     codes = [line.partition(":")[0] for line in printed(go_client, served, "-token", "wrong")]
     assert codes == ["Resume Unauthenticated", "PushPull Unauthenticated", "Pull Unauthenticated"]
     service.at = {"resume": refusing(PlanMismatch("größer als 3")), "part": refusing(BadPush("poison"))}
     service.at["pull"] = service.until_gone
-    lines = printed(go_client, served, "-token", "right", "-patience", "2s")
+    lines = printed(go_client, served, "-token", SHOWN, "-patience", "2s")
     assert lines[:2] == ["Resume FailedPrecondition: größer als 3", "PushPull InvalidArgument: poison"]
     assert lines[2].startswith("Pull DeadlineExceeded")
     assert service.gone.wait(SOON)

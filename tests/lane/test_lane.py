@@ -154,11 +154,11 @@ def test_a_bug_in_the_server_is_named_and_the_connection_stays(serve: Serve, cap
 
 def test_without_the_right_token_nothing_is_answered(serve: Serve) -> None:
     service = Service()
-    served = serve(service, token="right")
+    served = serve(service, token="the-right-secret-word")
     assert len(exchange(served.transport(), numbers(10))) == 10
     assert served.calls.get(timeout=SOON) == ("PushPull", "OK")
     service.left.get(timeout=SOON)
-    for token in ("", "wrong", "right2"):
+    for token in ("", "another-random-word"):
         with pytest.raises(Unauthenticated):
             exchange(served.transport(token), numbers(10))
         assert served.calls.get(timeout=SOON) == ("PushPull", "UNAUTHENTICATED")
@@ -395,7 +395,9 @@ def test_calls_are_counted_by_name_and_outcome(serve: Serve) -> None:
 @pytest.fixture
 def cluster(tmp_path: Path) -> Iterator[Cluster]:
     made = Cluster(
-        config_of("asp", workers=1, servers=2, epochs=100, transport="lane"), tmp_path, Credentials("secret")
+        config_of("asp", workers=1, servers=2, epochs=100, transport="lane"),
+        tmp_path,
+        Credentials("the-run-secret-word"),
     )
     yield made
     made.close()

@@ -470,7 +470,8 @@ def test_shards_from_a_server_go_to_a_folder_of_each_process(stage: Stage) -> No
     sharder = stage.starts("sharder")[0]["argv"]
     assert outcome.exit_code == 0
     assert (sharder[0], sharder[sharder.index("--out") + 1]) == ("serve", str(stage.run.shards))
-    assert sharder[sharder.index("--token-file") + 1] == str(stage.run.token)
+    assert sharder[sharder.index("--token-file") + 1] == str(stage.run.token_of("sharder"))
+    assert worker[worker.index("--token-file") + 1] == str(stage.run.token_of("worker-1"))
     for argv, name in ((worker, "worker-1"), (evaluator, "evaluator")):
         assert argv[argv.index("--shard-server") + 1] == "127.0.0.1:7100"
         assert argv[argv.index("--shards") + 1] == str(stage.run.copies(name))

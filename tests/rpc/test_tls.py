@@ -93,9 +93,9 @@ def test_calls_side_by_side_get_each_its_own_answer(serve: Serve, keys: Path) ->
 
 
 def test_a_certificate_does_not_stand_for_the_token(serve: Serve, keys: Path) -> None:
-    served = serve(keys, token="right")
-    with pytest.raises(Unauthenticated, match="wrong token"):
-        exchange(served.transport("wrong"), numbers(10))
+    served = serve(keys, token="the-right-secret-word")
+    with pytest.raises(Unauthenticated, match="is of another run, or of an older secret"):
+        exchange(served.transport("another-random-word"), numbers(10))
     np.testing.assert_array_equal(exchange(served.transport(), numbers(10)), 2 * numbers(10))
 
 
@@ -490,7 +490,10 @@ def test_a_run_in_lock_step_gives_the_same_bits_with_and_without_tls(
     keys: Path, tmp_path: Path, transport: str
 ) -> None:
     models = []
-    for name, credentials in (("plain", Credentials("token")), ("tls", Credentials("token", keys))):
+    for name, credentials in (
+        ("plain", Credentials("the-run-secret-word")),
+        ("tls", Credentials("the-run-secret-word", keys)),
+    ):
         config = config_of("bsp", workers=1, servers=2, epochs=100, transport=transport)
         cluster = Cluster(config, tmp_path / name, credentials)
         try:
@@ -563,7 +566,7 @@ class OneCluster(Kubectl):
             containers = [{"env": [{"name": name} for name in self._env]}]
             return {"spec": {"template": {"spec": {"containers": containers}}}}
         if what == ("secret/mine-paceline-token",):
-            return {"data": {"token": base64.b64encode(b"right").decode()}}
+            return {"data": {"token": base64.b64encode(b"the-right-secret-word").decode()}}
         assert what == ("secret/mine-paceline-tls",)
         return {"data": {file.name: base64.b64encode(file.read_bytes()).decode() for file in self._keys.iterdir()}}
 
@@ -573,7 +576,9 @@ class OneCluster(Kubectl):
 
 
 def test_a_run_on_kubernetes_is_asked_with_the_keys_of_its_secret(keys: Path, tmp_path: Path) -> None:
-    cluster = Cluster(config_of("asp", workers=1, epochs=100), tmp_path / "run", Credentials("right", keys))
+    cluster = Cluster(
+        config_of("asp", workers=1, epochs=100), tmp_path / "run", Credentials("the-right-secret-word", keys)
+    )
     address = cluster.addresses[0].replace("localhost", "127.0.0.1")
     try:
         with chief_of(OneCluster(address, keys, ["OMP_NUM_THREADS", TLS])) as chief:

@@ -180,10 +180,10 @@ def test_an_empty_update_advances_the_clock_and_weighs_nothing(begin: Begin) -> 
 
 
 def test_a_whole_run_needs_the_token_on_every_line(begin: Begin) -> None:
-    cluster = begin(config_of("asp", workers=1, servers=2, epochs=100), token="secret")
+    cluster = begin(config_of("asp", workers=1, servers=2, epochs=100), token="the-run-secret-word")
     (pusher,) = seated(cluster)
     assert pusher.push(1.0)[1].version == 1
-    cluster.credentials = Credentials("guess")
+    cluster.credentials = Credentials("a-guess-at-the-secret")
     with pytest.raises(Unauthenticated):
         Pusher(cluster).join()
 

@@ -22,8 +22,7 @@ from typer.testing import CliRunner
 from paceline.cli.__main__ import app
 from paceline.core.errors import NotFound, PacelineError, Unauthenticated, UsageError
 from paceline.local.run_folder import RunFolder
-from paceline.rpc.auth import Credentials
-from paceline.rpc.channel import call, open_channel
+from paceline.rpc.channel import call
 from paceline.v1 import predict_service_pb2 as pb
 from paceline.v1.predict_service_pb2_grpc import PredictServiceStub
 from tests.support.live_run import LiveRun
@@ -62,6 +61,16 @@ def task(folder: Path, kind: tuple[str, str] = CLASSES) -> Path:
     file = folder / "own.py"
     file.write_text(TASK.replace("LABELS", kind[0]).replace("CLASSES", kind[1]))
     return file
+
+
+class Shown(grpc.UnaryUnaryClientInterceptor):  # type: ignore[type-arg]
+    """Sends a word with each call, as a client of predictions does."""
+
+    def __init__(self, word: str) -> None:
+        self._word = word
+
+    def intercept_unary_unary(self, go_on: Any, details: Any, request: Any) -> Any:
+        return go_on(details._replace(metadata=[("authorization", f"Bearer {self._word}")]), request)
 
 
 class Served:
@@ -110,7 +119,8 @@ class Served:
         return f"http://127.0.0.1:{self.ports['port']}{path}"
 
     def channel(self, token: str | None = None) -> grpc.Channel:
-        return open_channel(f"127.0.0.1:{self.ports['grpc_port']}", Credentials(self.token if token is None else token))
+        channel = grpc.insecure_channel(f"127.0.0.1:{self.ports['grpc_port']}")
+        return grpc.intercept_channel(channel, Shown(self.token if token is None else token))
 
     def metrics(self) -> str:
         with urllib.request.urlopen(
@@ -255,7 +265,7 @@ def test_a_bad_request_is_told_what_was_seen_and_expected(body: Any, code: int, 
 
 
 def test_without_the_readers_token_there_is_no_answer(ended: Served) -> None:
-    for token in ("", "wrong", ended.run.read_token()):
+    for token in ("", "wrong", ended.run.read_secret().strip()):
         code, reply = ended.post({"examples": [[1, 2, 3, 4]]}, token)
         assert (code, "token" in reply["error"]) == (401, True)
         with pytest.raises(Unauthenticated, match="token"):

@@ -372,7 +372,9 @@ def test_an_unknown_shard_is_named_without_asking_for_it(serving: Any, calls: Ca
     assert calls.asked == []
 
 
-@pytest.mark.parametrize(("token", "seen"), [("", "carries no token"), ("another", "carries a wrong token")])
+@pytest.mark.parametrize(
+    ("token", "seen"), [("", "carries no token"), ("another-random-word", "is of another run, or of an older secret")]
+)
 def test_a_reader_without_the_token_is_refused_at_once(serving: Any, token: str, seen: str) -> None:
     served = serving(token=TOKEN)
     with pytest.raises(Unauthenticated, match=seen) as caught:

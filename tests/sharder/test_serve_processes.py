@@ -193,7 +193,7 @@ def test_a_worker_and_an_evaluator_say_what_is_wrong_with_their_shard_server(tmp
         codes = {name: process.wait() for name, process in processes.items()}
 
         assert codes == {"token": 78, "none": 78, "gone": 69, "place": 73}
-        assert "Unauthenticated: The call carries a wrong token" in processes["token"].text()
+        assert "Unauthenticated: The call's token is of another run" in processes["token"].text()
         assert "you gave no --shard-server" in processes["none"].text()
         assert "the shard server at localhost:1 did not answer in time" in processes["gone"].text()
         assert "Can't write a copy of the shards" in processes["place"].text()

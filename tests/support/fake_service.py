@@ -151,11 +151,13 @@ class Served:
         self.lane: LaneServer | None = None
         if kind == "lane":
             routes = parameter_routes(service)
-            self.lane = LaneServer(routes, threads, authentication(token), observe, self.watched, port, tls)
+            self.lane = LaneServer(
+                routes, threads, authentication(Credentials(token)), observe, self.watched, port, tls
+            )
             self.port = self.lane.port
             self.lane.start()
         else:
-            self._grpc = make_server(threads, authentication(token), observe)
+            self._grpc = make_server(threads, authentication(Credentials(token)), observe)
             GrpcServicer(service, self.watched).add_to(self._grpc)
             self.port = bind(self._grpc, port, "gRPC", tls)
             self._grpc.start()

@@ -16,7 +16,7 @@ import numpy as np
 from paceline.core.coding.codec import load_codec
 from paceline.core.errors import BadPush, TryAgain
 from paceline.core.values import Vector
-from paceline.rpc.auth import HEADER, Credentials, authentication, bearer
+from paceline.rpc.auth import HEADER, Credentials, authentication, bearer, held
 from paceline.rpc.grpc_plane import SERVICE
 from paceline.rpc.lane import frames
 from paceline.rpc.lane.call import parameter_routes
@@ -33,7 +33,7 @@ ELEMENTS, PART = 12_000, 4_000
 VALUES: Vector = np.arange(ELEMENTS, dtype=np.float32)
 UNTOUCHED = np.float32(-12345.678)
 """What an element is before anything is put there."""
-TOKEN = "right"
+TOKEN = "the-right-secret-word"
 SOON = 20.0
 """Longest wait for what must happen (seconds)."""
 Frame = tuple[int, int, int, bytes]
@@ -131,7 +131,7 @@ class Lane:
         self._server = LaneServer(
             parameter_routes(self.slice),
             threads,
-            authentication(TOKEN),
+            authentication(Credentials(TOKEN)),
             lambda name, status, took: self._outcomes.put((name, status)),
             self.watchdog,
         )
@@ -226,7 +226,7 @@ class Peer:
             ":authority": "localhost",
             "te": "trailers",
             "content-type": "application/grpc",
-            HEADER: bearer(token),
+            HEADER: held(Credentials(TOKEN)).shown() if token == TOKEN else bearer(token),
             **more,
         }
         flags = frames.END_HEADERS | (frames.END_STREAM if end else 0)

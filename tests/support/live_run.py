@@ -29,7 +29,7 @@ class LiveRun:
             for file in self.folder.models.iterdir():
                 file.unlink()
         config = self.folder.settings()
-        self.cluster = Cluster(config, self.folder.path, Credentials(self.folder.read_token()))
+        self.cluster = Cluster(config, self.folder.path, Credentials(self.folder.read_secret()))
         addresses = self.cluster.addresses
         self.folder.write_facts(chief=addresses[0], servers=addresses, exit_code=None, finished=False)
         self.worker: Pusher | None = None

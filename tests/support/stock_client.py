@@ -11,6 +11,7 @@ from paceline.core.settings.config import Config
 from paceline.core.slice.plan import make_plan
 from paceline.core.values import Vector
 from paceline.rpc.agreed_settings import joining_settings
+from paceline.rpc.auth import Credentials, held
 from paceline.rpc.protocol_version import PROTOCOL
 from paceline.v1 import parameter_service_pb2 as pb
 from paceline.v1 import run_service_pb2 as run_pb
@@ -31,7 +32,7 @@ class StockClient:
         self.channel = grpc.insecure_channel(address)
         self.data = ParameterServiceStub(self.channel)
         self.run = RunServiceStub(self.channel)
-        self.metadata = (("authorization", f"Bearer {token}"),) if token else ()
+        self.metadata = (("authorization", held(Credentials(token)).shown()),) if token else ()
         self.config = config
         self.worker = worker
         self.clock = 0

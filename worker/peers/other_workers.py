@@ -17,6 +17,7 @@ from paceline.core.sync.policy import Own
 from paceline.core.values import Vector
 from paceline.rpc.auth import Credentials
 from paceline.rpc.retries import backoff
+from paceline.rpc.roles import speak_for
 from paceline.rpc.transport import IsThere, Outgoing, encoded_parts, weights_codec
 from paceline.v1 import parameter_service_pb2 as pb
 from paceline.v1.peer_service_pb2 import WelcomeRequest
@@ -331,6 +332,7 @@ class Peers:
     @contextmanager
     def taking(self, head: pb.PushHead, is_there: IsThere) -> Iterator[Delivery]:
         """Deliver: a message of another worker's."""
+        speak_for(head.worker)
         self._plan.check(head.plan_hash, head.worker)
         note = head.note
         with self._changed:
@@ -369,6 +371,7 @@ class Peers:
     @contextmanager
     def welcoming(self, request: WelcomeRequest, is_there: IsThere) -> Iterator[Outgoing]:
         """Welcome: what a joiner begins with."""
+        speak_for(request.reader)
         self._plan.check(request.plan_hash, request.reader)
         with self._changed:
             if self._is_joining:

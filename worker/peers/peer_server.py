@@ -65,7 +65,7 @@ class PeerServer:
         self.model = LocalModel()
         self._plan = plan
         self._part_bytes = part_bytes
-        shown, watchdog, threads = authentication(credentials.token), Watchdog(), _READERS + senders
+        shown, watchdog, threads = authentication(credentials), Watchdog(), _READERS + senders
         watchdog.start()
         if transport == "lane":
             routes = {_PULL_LOCAL: lambda call: call.download(peer_pb.PullLocalRequest, self._pull)}

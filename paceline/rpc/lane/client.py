@@ -11,7 +11,7 @@ from typing import Any
 from google.protobuf.message import Message
 
 from paceline.core.errors import TryAgain
-from paceline.rpc.auth import HEADER, OPEN, Credentials, bearer
+from paceline.rpc.auth import HEADER, OPEN, Credentials, held
 from paceline.rpc.channel import ERROR_KEY, error_of
 from paceline.rpc.grpc_plane import SERVICE
 from paceline.rpc.lane.connection import Connection
@@ -36,7 +36,7 @@ class LaneClient:
 
     def __init__(self, address: str, credentials: Credentials = OPEN, traffic: Traffic | None = None) -> None:
         self._address = address
-        self._token = credentials.token
+        self._held = held(credentials)
         self._traffic = traffic or Traffic()
         self._keys = key_folder(credentials.tls) if credentials.tls else None
         self._connection: Connection | None = None
@@ -101,8 +101,8 @@ class LaneClient:
             "content-type": "application/grpc",
             **more,
         }
-        if self._token:
-            fields[HEADER] = bearer(self._token)
+        if shown := self._held.shown():
+            fields[HEADER] = shown
         connection = self._connected()
         stream = connection.open(fields, opener)
         if opener is None:
@@ -140,6 +140,8 @@ class LaneTransport(LaneClient, Transport):
     def __init__(self, address: str, credentials: Credentials = OPEN, traffic: Traffic | None = None) -> None:
         super().__init__(address, credentials, traffic)
         self._kept: tuple[Connection, Stream] | None = None
+        self._kept_with = ""
+        """The token that the stream was opened with."""
         """A stream for sparse pushes that is open and has no exchange just now."""
 
     def resume(self, request: pb.ResumeRequest, timeout: float) -> pb.ResumeReply:
@@ -159,7 +161,8 @@ class LaneTransport(LaneClient, Transport):
         return reply.head
 
     def push_sparse(self, request: pb.PushPullSparseRequest, timeout: float) -> pb.PushPullSparseReply:
-        connection, stream = self._open_stream() or self._opened(f"/{SERVICE}/ExchangeSparse", {}, None)
+        shown = self._held.shown()
+        connection, stream = self._open_stream(shown) or self._opened(f"/{SERVICE}/ExchangeSparse", {}, None)
         stream.deadline = time.monotonic() + timeout
         answer = None
         try:
@@ -173,29 +176,35 @@ class LaneTransport(LaneClient, Transport):
         finally:
             if answer is None:
                 self._leave(connection, stream)
-        self._keep(connection, stream)
+        self._keep(connection, stream, shown)
         return pb.PushPullSparseReply.FromString(answer)
 
     def pull(self, request: pb.PullRequest, open_sink: OpenSink, timeout: float) -> pb.PullHead:
         return self.weights(f"/{SERVICE}/Pull", whole(request), open_sink, timeout)
 
-    def _open_stream(self) -> tuple[Connection, Stream] | None:
-        """The stream that is kept; None where it is taken, or has ended."""
+    def _open_stream(self, shown: str) -> tuple[Connection, Stream] | None:
+        """The stream that is kept; None where it is taken, has ended, or was opened with another token than is `shown` now."""
         with self._lock:
             kept = self._kept
             self._kept = None
         if kept is not None:
             connection, stream = kept
-            if connection.why is None and not connection.is_draining and not stream.done.is_set():
+            if (
+                shown == self._kept_with
+                and connection.why is None
+                and not connection.is_draining
+                and not stream.done.is_set()
+            ):
                 return kept
             self._leave(connection, stream)
         return None
 
-    def _keep(self, connection: Connection, stream: Stream) -> None:
+    def _keep(self, connection: Connection, stream: Stream, shown: str) -> None:
         """For the next exchange; one is enough."""
         with self._lock:
             if self._kept is None:
                 self._kept = connection, stream
+                self._kept_with = shown
                 return
         self._leave(connection, stream)
 

@@ -342,7 +342,7 @@ def test_a_sparse_message_with_wrong_places_changes_nothing(
 
 def test_without_the_token_nothing_is_taken(taker: Member, kind: str) -> None:
     with pytest.raises(Unauthenticated):
-        deliver(taker, kind, {}, ONES, "wrong")
+        deliver(taker, kind, {}, ONES, "another-random-word")
 
 
 def test_a_message_that_comes_twice_is_taken_once(taker: Member, kind: str) -> None:

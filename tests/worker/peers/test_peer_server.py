@@ -19,7 +19,7 @@ from paceline.core.settings.config import Config, Options, PlanConfig
 from paceline.core.slice.plan import make_plan
 from paceline.core.sync.clocks import Clocks
 from paceline.core.values import Vector
-from paceline.rpc.auth import HEADER, Credentials, bearer
+from paceline.rpc.auth import HEADER, Credentials, held
 from paceline.rpc.protocol_version import PROTOCOL
 from paceline.v1 import peer_service_pb2 as peer_pb
 from paceline.v1 import run_service_pb2 as pb
@@ -108,7 +108,11 @@ def test_a_stock_client_reads_a_local_model_by_generated_stubs(peers: Peers) -> 
     _, address = peers.serving()
     request = peer_pb.PullLocalRequest(reader="stock", plan_hash=PLAN.hash)
     with grpc.insecure_channel(address) as channel:
-        parts = list(PeerServiceStub(channel).PullLocal(request, metadata=[(HEADER, bearer(TOKEN))], timeout=60))
+        parts = list(
+            PeerServiceStub(channel).PullLocal(
+                request, metadata=[(HEADER, held(Credentials(TOKEN)).shown())], timeout=60
+            )
+        )
     assert parts[0].head.elements == PLAN.total
     assert b"".join(part.data for part in parts) == MODEL.tobytes()
 
@@ -139,7 +143,7 @@ def test_a_reader_with_another_model_or_without_the_token_is_refused(peers: Peer
     with pytest.raises(PlanMismatch, match="evaluator has another plan"):
         peers.pulled(address)
     with pytest.raises(Unauthenticated):
-        peers.pulled(address, "a-wrong-word")
+        peers.pulled(address, "another-random-word")
 
 
 def test_a_worker_that_is_gone_or_does_not_end_its_step_is_given_up(peers: Peers) -> None:

@@ -345,11 +345,13 @@ def test_a_member_that_leaves_in_mid_sum_is_no_failure(
     gone.close()
 
     def tell() -> None:
-        assert lost.acquire(timeout=20) and lost.acquire(timeout=20)
+        assert lost.acquire(timeout=20)
+        assert lost.acquire(timeout=20)
         told(2, first, second)
 
     side_by_side(lambda: first.step(1.0), lambda: second.step(1.0), tell)
-    assert not first.said.has("failed; the ring takes over") and not second.said.has("failed; the ring takes over")
+    for one in (first, second):
+        assert not one.said.has("failed; the ring takes over")
 
 
 def test_a_sum_that_is_not_finite_is_refused() -> None:
@@ -417,7 +419,6 @@ def test_who_is_killed_in_a_collective_comes_back_and_a_group_is_formed_again(tm
         cluster.until(lambda status: status.phase == "finished")
         codes = [process.wait() for process in (workers[0], workers[1], again, evaluator)]
     assert codes == [0, 0, 0, 0]
-    assert any(worker.events("torch.distributed failed; the ring takes over") for worker in workers[:2])
     assert all(worker.events("torch.distributed adds up no more") for worker in workers[:2])
 
 

@@ -1,0 +1,77 @@
+"""The tokens of a run's processes, made with the run's secret."""
+
+import re
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from paceline.core.errors import UsageError
+from paceline.local.run_folder import RunFolder, find_run
+from paceline.rpc.auth import LOOK
+from paceline.rpc.roles import ROLES, Role
+from paceline.rpc.token_file import LIFE, OVERLAP, Secret, new_secret, read_token_file, run_secret, write_token_file
+from paceline.rpc.tokens import Claims
+
+_KNOWN = 3 * LOOK
+"""Time until all processes of this machine have read a changed token file (seconds)."""
+
+
+def role_of(name: str) -> Role:
+    """What the token of the process of this name opens."""
+    first = name.partition("-")[0]
+    return next((role for role in ROLES if role == first), "reader")
+
+
+def token_text(folder: RunFolder, name: str) -> str:
+    """What the token file of the run's process of this name holds. ConfigError."""
+    return _token(folder, run_secret(folder.read_secret(), str(folder.token)), name)
+
+
+def made(name: str | None, secret_file: Path | None, role: str, who: str, life: float) -> str:
+    """What a token file for this role and name holds. `name`: of the run, of this machine unless there is a file with its
+    secret; `life`: how long it holds (seconds). UsageError, ConfigError."""
+    if role in ("worker", "server") and not re.fullmatch(rf"{role}-([0-9]+|\*)", who):
+        raise UsageError(
+            f"--name {who or '(none)'}: a {role} speaks for itself alone; expected {role}-0, {role}-1, ..., or {role}-*."
+        )
+    if secret_file is None:
+        folder = find_run(name)
+        name, text, where = folder.name, folder.read_secret(), str(folder.token)
+    elif name is None:
+        raise UsageError("Which run is it? Name it: paceline token RUN --secret-file FILE ...")
+    else:
+        text, where = read_token_file(secret_file), str(secret_file)
+    now = time.time()
+    return run_secret(text, where).token_file(Claims(name, role, who or role, now, now + life), now)
+
+
+def given_token(folder: RunFolder, name: str) -> Path:
+    """The token file for a process that is about to start: servers get the secret."""
+    if role_of(name) == "server":
+        return folder.token
+    path = folder.token_of(name)
+    path.parent.mkdir(mode=0o700, exist_ok=True)
+    write_token_file(path, token_text(folder, name))
+    return path
+
+
+def replace_secret(folder: RunFolder, overlap: float = OVERLAP, sleep: Callable[[float], None] = time.sleep) -> None:
+    """Puts another secret in the place of the run's. The old one holds for `overlap` seconds beside it, in which all processes
+    of the run get tokens of the new one. ConfigError, OSError."""
+    before = run_secret(folder.read_secret(), str(folder.token))
+    text = before.replaced(time.time(), overlap) if overlap else new_secret()
+    write_token_file(folder.token, text)
+    after = run_secret(text, str(folder.token))
+    files = [file for file in folder.token_of("").glob("*") if not file.name.startswith(".")]
+    if overlap:
+        # all know the new public key before anyone shows a token of the new secret
+        for file in files:
+            write_token_file(file, _token(folder, after, file.name, before.word))
+        sleep(_KNOWN)
+    for file in files:
+        write_token_file(file, _token(folder, after, file.name, after.word))
+
+
+def _token(folder: RunFolder, secret: Secret, name: str, signer: str = "") -> str:
+    now = time.time()
+    return secret.token_file(Claims(folder.name, role_of(name), name, now, now + LIFE), now, signer)

@@ -1,0 +1,160 @@
+"""What `--token-file` may hold: a run's secret, whose holder can be anybody, or the token of one process.
+
+A secret is a long random word. While it is being replaced, a second line has the old one: `was WORD from T until T`.
+A token's file has the run's public keys, `key BASE64` or `key BASE64 until T`, and then the token (paceline/rpc/tokens.py).
+Times are in seconds since 1970; lines that begin with # are comments."""
+
+import os
+import secrets
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+
+from paceline.core.errors import ConfigError
+from paceline.rpc.tokens import Claims, is_public_key, looks_signed, moment, public_key, sign
+
+LIFE = 365 * 86400.0
+"""How long the token of a run's own process holds (seconds)."""
+OVERLAP = 60.0
+"""How long the old secret holds beside the new one (seconds)."""
+_SIGNS = 1 / 3
+"""The part of that time in which the old one still signs: until all processes know the new one's public key."""
+
+
+@dataclass(frozen=True, slots=True)
+class Key:
+    """A public key."""
+
+    text: str
+    until: float | None = None
+    """When it no longer holds."""
+
+    @property
+    def line(self) -> str:
+        """Of a token's file."""
+        return f"key {self.text}" if self.until is None else f"key {self.text} until {self.until:.0f}"
+
+    def holds(self, now: float) -> bool:
+        return self.until is None or now < self.until
+
+
+@dataclass(frozen=True)
+class Secret:
+    """A run's secret."""
+
+    word: str
+    old: str = ""
+    since: float = 0.0
+    until: float = 0.0
+    """From when until when the old one holds beside it."""
+
+    @cached_property
+    def keys(self) -> tuple[Key, ...]:
+        """The newest first."""
+        old = (Key(public_key(self.old), self.until),) if self.old else ()
+        return (Key(public_key(self.word)), *old)
+
+    def signer(self, now: float) -> str:
+        """The secret that signs now."""
+        is_old = self.old and now < self.since + _SIGNS * (self.until - self.since)
+        return self.old if is_old else self.word
+
+    def token_file(self, claims: Claims, now: float, signer: str = "") -> str:
+        """What the file of a process that these claims are for holds. `signer`: the secret that signs; '': the usual one."""
+        keys = [key.line for key in self.keys if key.holds(now)]
+        name = claims.name if claims.name == claims.role else f"{claims.name} ({claims.role})".strip()
+        about = f"# {name} of run {claims.run}, until {moment(claims.until)}. Keep it like a password."
+        return "\n".join([about, *keys, sign(signer or self.signer(now), claims), ""])
+
+    def replaced(self, now: float, overlap: float = OVERLAP) -> str:
+        """What the secret's file holds once another word takes its place."""
+        return f"{new_secret()}was {self.word} from {now:.0f} until {now + overlap:.0f}\n"
+
+
+@dataclass(frozen=True, slots=True)
+class Token:
+    """One process's token, and the keys that it checks others' with."""
+
+    keys: tuple[Key, ...]
+    text: str
+
+
+Content = Secret | Token | None
+"""None: nothing is shown or checked."""
+
+
+def new_secret() -> str:
+    """A secret's file."""
+    return f"{secrets.token_urlsafe(32)}\n"
+
+
+def content_of(text: str, where: str = "The token file") -> Content:
+    """What a token file says. ConfigError: it is neither."""
+    lines = [line.strip() for line in text.splitlines() if line.strip() and not line.startswith("#")]
+    if not lines:
+        return None
+    if lines[0].startswith("key "):
+        return _token(lines, where)
+    if looks_signed(lines[0]):
+        raise ConfigError(
+            f"{where} holds a token, but no line `key ...` before it, with which others' are checked. Give the whole "
+            "file that `paceline token` has made."
+        )
+    return _secret(lines, where)
+
+
+def run_secret(text: str, where: str) -> Secret:
+    """The secret that a file holds. ConfigError: it holds none."""
+    if not isinstance(found := content_of(text, where), Secret):
+        raise ConfigError(f"{where} holds no secret of a run, so it makes no tokens: expected one long random word.")
+    return found
+
+
+def read_token_file(path: Path) -> str:
+    """What a token file holds, as text. ConfigError: it can't be read, is empty, or is neither."""
+    try:
+        text = path.read_text()
+    except (OSError, UnicodeDecodeError) as error:
+        why = error.strerror if isinstance(error, OSError) else "it is no text"
+        raise ConfigError(f"Can't read the token file {path}: {why}. Give a file that this user can read.") from error
+    if content_of(text, f"The token file {path}") is None:
+        raise ConfigError(f"The token file {path} is empty; write a long random word into it.")
+    return text
+
+
+def write_token_file(path: Path, text: str) -> None:
+    """Replaces the file by one that this user alone can read. OSError."""
+    temporary = path.with_name(f".{path.name}.{os.getpid()}")
+    temporary.unlink(missing_ok=True)
+    with os.fdopen(os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
+        file.write(text)
+    temporary.replace(path)
+
+
+def _secret(lines: list[str], where: str) -> Secret:
+    match [line.split() for line in lines]:
+        case [[word]]:
+            return Secret(word)
+        case [[word], ["was", old, "from", since, "until", until]] if since.isdigit() and until.isdigit():
+            return Secret(word, old, float(since), float(until))
+    raise ConfigError(
+        f"{where} is neither a run's secret nor a process's token: expected one long random word, or what `paceline token` "
+        f"makes; got {len(lines)} lines."
+    )
+
+
+def _token(lines: list[str], where: str) -> Token:
+    keys = []
+    for line in lines[:-1]:
+        match line.split():
+            case ["key", key] if is_public_key(key):
+                keys.append(Key(key))
+            case ["key", key, "until", until] if is_public_key(key) and until.isdigit():
+                keys.append(Key(key, float(until)))
+            case _:
+                raise ConfigError(
+                    f"{where} has a line that is no public key: {line[:60]!r}. Make the file again: paceline token."
+                )
+    if not keys or not looks_signed(lines[-1]):
+        raise ConfigError(f"{where} has public keys, but no token after them. Make the file again: paceline token.")
+    return Token(tuple(keys), lines[-1])

@@ -1,0 +1,154 @@
+"""Signed tokens: who somebody is in a run, and until when. A run's secret signs them, its public key checks them."""
+
+import base64
+import hashlib
+from datetime import UTC, datetime
+from functools import lru_cache
+from typing import Any, NamedTuple
+
+import jwt
+from cryptography.exceptions import InvalidKey
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
+from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
+
+from paceline.core.errors import ConfigError, Unauthenticated
+
+_ALGORITHM = "EdDSA"
+_SALT = b"paceline: the key of a run, from its secret\n"
+_CLAIMS = ["run", "role", "sub", "iat", "exp"]
+_SKEW = 300.0
+"""How far two machines' clocks may differ (seconds)."""
+_ANOTHER = "The holder of the run's secret makes another one: paceline token."
+
+
+class Claims(NamedTuple):
+    """What a token says."""
+
+    run: str
+    role: str
+    name: str
+    """Of the process that shows it; `worker-*` stands for any worker's."""
+    made: float
+    until: float
+    """Both in seconds since 1970, by the clock of its maker."""
+
+
+def public_key(secret: str) -> str:
+    """With what tokens of this secret are checked, as text."""
+    return _text(private_key(secret).public_key())
+
+
+def sign(secret: str, claims: Claims) -> str:
+    """The token that says this: a JSON Web Token (RFC 7519), signed with Ed25519 (RFC 8037)."""
+    said = {
+        "run": claims.run,
+        "role": claims.role,
+        "sub": claims.name,
+        "iat": int(claims.made),
+        "exp": int(claims.until),
+    }
+    return jwt.encode(said, private_key(secret), algorithm=_ALGORITHM)
+
+
+def read(token: str, keys: tuple[str, ...]) -> tuple[Claims, str]:
+    """What a token says, and which of these keys has signed it. Unauthenticated: it is none, or none of them has."""
+    for key in keys:
+        try:
+            return _claims(jwt.decode(token, _public(key), algorithms=[_ALGORITHM], options=_unchecked(True))), key
+        except jwt.InvalidSignatureError:
+            continue
+        except jwt.InvalidTokenError as error:
+            raise Unauthenticated(
+                f"The call's token can't be read: {error}. Give the whole file that `paceline token` has made "
+                "with --token-file."
+            ) from error
+    try:
+        said = _claims(jwt.decode(token, options=_unchecked(False)))
+    except jwt.InvalidTokenError as error:
+        raise Unauthenticated(f"The call's token can't be read: {error}. {_ANOTHER}") from error
+    raise Unauthenticated(
+        f"The call's token is of another run, or of an older secret: it is for {_shown(said.name or said.role)} of run "
+        f"{_shown(said.run) or 'without a name'}, made {moment(said.made)}. {_ANOTHER}"
+    )
+
+
+def check_time(claims: Claims, now: float) -> None:
+    """Unauthenticated: its time has not come, or is over, by this machine's clock."""
+    if claims.made > now + _SKEW:
+        raise Unauthenticated(
+            f"The token of {claims.name or claims.role} was made {moment(claims.made)}, {_span(claims.made - now)} after "
+            f"this server's {moment(now)}: one of both clocks is wrong. Set them by NTP."
+        )
+    if claims.until <= now:
+        raise Unauthenticated(
+            f"The token of {claims.name or claims.role} expired {moment(claims.until)}; this server's clock says "
+            f"{moment(now)}. {_ANOTHER} If it has just been made, set both clocks by NTP."
+        )
+
+
+def is_public_key(text: str) -> bool:
+    """Whether this is what `public_key` gives."""
+    try:
+        _public(text)
+    except (ValueError, InvalidKey):
+        return False
+    return True
+
+
+def looks_signed(text: str) -> bool:
+    """Whether this has the form of a token: three parts with dots."""
+    return text.count(".") == 2 and text.startswith("ey")
+
+
+def moment(seconds: float) -> str:
+    """A time for people."""
+    try:
+        return f"{datetime.fromtimestamp(seconds, UTC):%Y-%m-%d %H:%M:%S} UTC"
+    except (ValueError, OverflowError, OSError):  # anybody can write a token that nobody has signed
+        return f"{seconds:g} s after 1970"
+
+
+def _claims(found: dict[str, object]) -> Claims:
+    try:
+        run, role, name, made, until = (found[name] for name in _CLAIMS)
+        if not (isinstance(run, str) and isinstance(role, str) and isinstance(name, str)):
+            raise TypeError("run, role and sub are texts")
+        return Claims(run, role, name, float(str(made)), float(str(until)))
+    except (KeyError, TypeError, ValueError) as error:
+        raise Unauthenticated(
+            f"The call's token lacks something: {error}. A token of a run says {', '.join(_CLAIMS)}."
+        ) from error
+
+
+def _unchecked(signature: bool) -> Any:
+    """Times are checked by `check_time`, with words of our own."""
+    return {"verify_signature": signature, "verify_exp": False, "verify_iat": False, "verify_nbf": False}
+
+
+def _shown(text: str) -> str:
+    """What somebody who is not known wrote, for a log."""
+    return "".join(each for each in text if each.isprintable())[:64]
+
+
+def _span(seconds: float) -> str:
+    return f"{seconds / 3600:.1f} h" if seconds >= 3600 else f"{seconds:.0f} s"
+
+
+@lru_cache(maxsize=8)
+def private_key(secret: str) -> Ed25519PrivateKey:
+    """With what a secret signs. ConfigError: it is too short."""
+    if len(secret) < 16:
+        raise ConfigError(
+            f"The run's secret has {len(secret)} characters, which can be guessed. Write a long random one: "
+            "openssl rand -hex 32."
+        )
+    return Ed25519PrivateKey.from_private_bytes(hashlib.sha256(_SALT + secret.encode()).digest())
+
+
+@lru_cache(maxsize=8)
+def _public(key: str) -> Ed25519PublicKey:
+    return Ed25519PublicKey.from_public_bytes(base64.b64decode(key, validate=True))
+
+
+def _text(key: Ed25519PublicKey) -> str:
+    return base64.b64encode(key.public_bytes(Encoding.Raw, PublicFormat.Raw)).decode()
