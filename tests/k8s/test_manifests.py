@@ -189,8 +189,9 @@ def pod_labels(found):
 
 
 def only_container(spec):
+    """Beside the one that makes the pod's token before it."""
     assert len(spec["containers"]) == 1
-    assert "initContainers" not in spec
+    assert [each["name"] for each in spec.get("initContainers", [])] in ([], ["token"])
     return spec["containers"][0]
 
 
@@ -719,7 +720,8 @@ def test_all_that_is_mounted_exists_and_nothing_else_is_named(everything):
     for part, each, spec in pods(everything):
         templates = {claim["metadata"]["name"] for claim in each["spec"].get("volumeClaimTemplates", [])}
         volumes = {volume["name"]: volume for volume in spec["volumes"]}
-        assert {mount["name"] for mount in only_container(spec)["volumeMounts"]} == set(volumes) | templates
+        mounts = {mount["name"] for each in spec.get("initContainers", []) for mount in each["volumeMounts"]}
+        assert {mount["name"] for mount in only_container(spec)["volumeMounts"]} | mounts == set(volumes) | templates
         for volume in volumes.values():
             used |= {volume.get("persistentVolumeClaim", {}).get("claimName")} - {None}
             if "configMap" in volume:
@@ -727,12 +729,39 @@ def test_all_that_is_mounted_exists_and_nothing_else_is_named(everything):
             if volume["name"] == "object-store":
                 assert volume["secret"]["secretName"] == STORE_SECRET, "as the input data it is of no run"
             elif "secret" in volume:
-                secret = f"{run_of(everything)['run']}-paceline-{volume['name']}"
-                assert volume["name"] in ("token", "tls")
+                name = "tls" if volume["name"] == "tls" else "token"
+                secret = f"{run_of(everything)['run']}-paceline-{name}"
+                assert volume["name"] in ("token", "secret", "tls")
                 assert volume["secret"] == {"secretName": secret, "defaultMode": 0o440}
-                assert f"create secret generic demo-paceline-{volume['name']}" in PAGES
+                assert f"create secret generic demo-paceline-{name}" in PAGES
         assert ("token" in volumes) is (part != "sharder" or each["kind"] == "Deployment")
     assert used - {DATA} == claims, "the input data is of no run"
+
+
+@pytest.mark.parametrize("case", EVERYTHING, ids="+".join)
+def test_only_servers_get_the_run_s_secret_all_others_a_token_of_their_own(case, folder):
+    found = rendered(case, folder)
+    roles = {"worker": ["worker", "worker-$(JOB_COMPLETION_INDEX)"], "evaluator": ["evaluator"]}
+    for part, each, spec in pods(found):
+        secret = {v["name"] for v in spec["volumes"] if v.get("secret", {}).get("secretName", "").endswith("-token")}
+        seen = {mount["name"] for mount in only_container(spec)["volumeMounts"]}
+        makers = spec.get("initContainers", [])
+        assert bool(secret & seen) is (part == "server"), part
+        assert bool(makers) is (part != "server" and (part != "sharder" or each["kind"] == "Deployment"))
+        for maker in makers:
+            options = dict(word.removeprefix("--").split("=", 1) for word in maker["args"][1:])
+            made = [options["role"], *([options["name"]] if "name" in options else [])]
+            assert made == roles.get(part, ["reader", {"sharder": "shards"}.get(part, part)])
+            assert maker["args"][0] == "$(RUN)"
+            assert options["out"] == argument_of_token(only_container(spec))
+            assert {mount["name"] for mount in maker["volumeMounts"]} == {*secret, "token"}
+            assert maker["image"] == only_container(spec)["image"]
+
+
+def argument_of_token(container):
+    """Where the process looks for its token, as an option or as a script's variable."""
+    words = [*container.get("args", []), *(each.get("value", "") for each in container["env"])]
+    return next(found[1] for word in words if (found := re.search(r'token[-_]file"?[=:] ?"?([^",]+)', word)))
 
 
 @pytest.mark.parametrize("case", EVERYTHING, ids="+".join)
@@ -773,7 +802,7 @@ def test_readers_mount_shards_and_data_read_only(everything):
             assert mounts[place].get("readOnly", False) is not copies
         assert all(
             mounts[path].get("readOnly")
-            for path in ("/data", "/etc/paceline", "/run/secrets/paceline", "/script")
+            for path in ("/data", "/etc/paceline", "/script", *(["/run/secrets/paceline"] if part == "server" else []))
             if path in mounts
         )
         assert ("/models" in mounts) is (part == "evaluator")
