@@ -122,7 +122,7 @@ class _Team:
         self._say("torch.distributed adds up no more", view=self.meeting.view, round=self._last)
 
     def _work(self) -> None:
-        """Runs in a thread. Reports a failure in torch's words, unless a member has just left: the policy then uses the ring."""
+        """Runs in a thread. Reports a failure in torch's words, unless a member has just left: then the ring is used."""
         wanted = self.meeting
         try:
             wanted = _next(self._rounds)

@@ -345,11 +345,13 @@ def test_a_member_that_leaves_in_mid_sum_is_no_failure(
     gone.close()
 
     def tell() -> None:
-        assert lost.acquire(timeout=20) and lost.acquire(timeout=20)
+        assert lost.acquire(timeout=20)
+        assert lost.acquire(timeout=20)
         told(2, first, second)
 
     side_by_side(lambda: first.step(1.0), lambda: second.step(1.0), tell)
-    assert not first.said.has("failed; the ring takes over") and not second.said.has("failed; the ring takes over")
+    assert not first.said.has("failed; the ring takes over")
+    assert not second.said.has("failed; the ring takes over")
 
 
 def test_a_sum_that_is_not_finite_is_refused() -> None:
