@@ -1,5 +1,6 @@
 """Bills of materials, licences and advisories of what is locked. What other programs do is skipped where they can't be had."""
 
+import io
 import json
 import subprocess
 import sys
@@ -69,6 +70,20 @@ def test_all_that_is_locked_has_an_accepted_licence() -> None:
 
     assert licences.refused(found) == ""
     assert len(found) > 150
+
+
+def test_the_table_has_a_line_for_each_library_with_the_files_that_lock_it() -> None:
+    out = io.StringIO()
+
+    licences.write_table(
+        [Row(Pin("numpy", "2.0"), "MIT", [DEVELOPMENT, SERVER]), Row(Pin("b", "1"), "", [SERVER])], out
+    )
+
+    assert out.getvalue().splitlines() == [
+        "library,version,licence,locked in",
+        "numpy,2.0,MIT,requirements.lock docker/server.lock",
+        "b,1,unknown,docker/server.lock",
+    ]
 
 
 @pytest.mark.parametrize(

@@ -63,7 +63,7 @@ def make(folder: Path, settings: dict[str, str], revision: str) -> dict[str, str
     (wheel,) = (folder / "packages").glob("*.whl")
     write_wheel_bill(wheel, ROOT / "docker" / "server.lock", folder / "bills" / "wheel.cdx.json")
     write_bill(ROOT / "requirements.lock", folder / "bills" / "development.cdx.json")
-    write_licences(folder / "licences.md")
+    write_licences(folder / "licences.csv")
     pinned(folder / "k8s", registry, digests)
     facts = {"org.opencontainers.image.version": tag, "org.opencontainers.image.revision": revision}
     subjects = {f"{registry}/paceline-{name}": digest for name, digest in digests.items()}

@@ -3,11 +3,12 @@ licences (tools/release/licences.yaml), with 69 where nothing could be read. Lic
 name; a version for another Python or system has that of the installed one."""
 
 import argparse
+import csv
 import json
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TextIO
 
 import yaml
 
@@ -82,13 +83,13 @@ def rows(installed: Sequence[Mapping[str, str]], accepted: Accepted) -> list[Row
     return [row._replace(wrong=accepted.refusal(row)) for row in found]
 
 
-def table(found: Sequence[Row]) -> str:
-    """As a page."""
-    lines = ["| library | version | licence | locked in |", "|---|---|---|---|"]
+def write_table(found: Sequence[Row], out: TextIO) -> None:
+    """As CSV."""
+    lines = csv.writer(out, lineterminator="\n")
+    lines.writerow(["library", "version", "licence", "locked in"])
     for row in found:
-        where = ", ".join(f"`{path.relative_to(ROOT)}`" for path in row.locks)
-        lines.append(f"| {row.pin.name} | {row.pin.version} | {row.licence or 'unknown'} | {where} |")
-    return "\n".join(lines) + "\n"
+        where = " ".join(str(path.relative_to(ROOT)) for path in row.locks)
+        lines.writerow([row.pin.name, row.pin.version, row.licence or "unknown", where])
 
 
 def installed() -> list[dict[str, str]]:
@@ -107,9 +108,10 @@ def read_accepted() -> Accepted:
 
 
 def write_licences(file: Path) -> None:
-    """The table as a page. SystemExit where a licence is refused, or could not be read."""
+    """The table as a file. SystemExit where a licence is refused, or could not be read."""
     found = rows(installed(), read_accepted())
-    file.write_text(f"# Licences of what is locked\n\n{table(found)}")
+    with file.open("w") as out:
+        write_table(found, out)
     if told := refused(found):
         raise SystemExit(told)
 
@@ -122,7 +124,7 @@ def refused(found: Sequence[Row]) -> str:
 def main() -> None:
     argparse.ArgumentParser(prog="make licences", description=__doc__).parse_args()
     found = rows(installed(), read_accepted())
-    print(table(found))
+    write_table(found, sys.stdout)
     sys.exit(refused(found) or 0)
 
 
