@@ -13,6 +13,7 @@ ROUNDS ?=
 KILLS  ?=
 SEED   ?=
 SCHEDULES ?=
+SOURCE ?=
 SOAK   ?=
 OVERLAY   ?= demo
 NAMESPACE ?= paceline
@@ -39,7 +40,7 @@ BUILD_FLAGS ?=
 comma  := ,
 
 .DEFAULT_GOAL := help
-.PHONY: help setup spark demo test mutants schedules chaos check docs-blocks bench experiments protos pages docs docs-serve docs-pictures lock images release clean \
+.PHONY: help setup spark demo test mutants schedules chaos check licences audit docs-blocks bench experiments protos pages docs docs-serve docs-pictures lock images release clean \
   deploy run status logs dashboard scale key put-data fetch-model doctor teardown purge e2e
 
 help: ## this list
@@ -91,6 +92,12 @@ check: setup ## lint, format, types, layers, stale stubs and pages, spelling, pr
 	$(BIN)/python -m tools.dashboard --check
 	$(BIN)/codespell
 	$(BIN)/python -m tools.prose
+
+licences: setup spark $(VENV)/.docs ## the licence of all that is locked; fails for one that is not accepted (tools/release/licences.yaml)
+	$(BIN)/python -m tools.release.licences
+
+audit: $(VENV)/.cli ## advisories on what is locked, from OSV or SOURCE=; "Error 69": the source could not be asked, so nothing is known
+	$(BIN)/python -m tools.release.audit $(if $(SOURCE),--source $(SOURCE))
 
 docs-blocks: setup ## the commands and code of README and docs, run for real, and what they print (minutes; PAGES= for some of them)
 	$(BIN)/python -m tools.doc_blocks --run $(PAGES)
@@ -207,7 +214,7 @@ images: ## container images, built by docker, podman or buildah (IMAGES= REGISTR
 	done; \
 	$$engine images | grep -E "REPOSITORY|$(REGISTRY)/paceline-.* $(TAG) "
 
-release: setup images ## packages, images by digest, manifests, a Helm chart and bills of materials, in RELEASE=release (REGISTRY= TAG=)
+release: setup spark $(VENV)/.docs images ## packages, images by digest, manifests, a Helm chart, bills of materials and licences, in RELEASE=release (REGISTRY= TAG=)
 	$(BIN)/python -m tools.release --engine "$(FOUND_ENGINE)" --registry $(REGISTRY) --tag $(TAG) --out $(RELEASE)
 
 clean: ## forget the virtual environment and the runs

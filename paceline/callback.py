@@ -10,6 +10,7 @@ from typing import Any, ClassVar
 
 from paceline.core.run.scoring import Score as Score
 from paceline.core.run.warnings import RunWarning as RunWarning
+from paceline.private import make_private
 
 PACKAGE = "paceline.loggers"
 """The folder of loggers: one file is one, and its stem is its name."""
@@ -53,7 +54,7 @@ class RunBegin:
         """What the logger has kept of this run; a value that is given is kept from now on."""
         kept = self.folder / "loggers" / logger
         if value:
-            kept.parent.mkdir(exist_ok=True)
+            make_private(kept.parent)
             kept.write_text(value)
         return kept.read_text() if kept.is_file() else ""
 

@@ -7,6 +7,7 @@ from typing import Any
 from paceline.core.errors import BadPush, ConfigError, Stopped
 from paceline.core.settings.config import Config
 from paceline.load_settings import differences, load
+from paceline.private import make_private
 from paceline.rpc.auth import Credentials, authentication
 from paceline.rpc.host import Health, bind, make_server
 from paceline.rpc.process import report_ports
@@ -66,7 +67,7 @@ def await_description(told: ToldServer, credentials: Credentials, stop: threadin
 
 def _listen(told: ToldServer, credentials: Credentials, stop: threading.Event) -> tuple[dict[str, Any], int]:
     """Answers descriptions until one is saved; returns it and the port. Raises Stopped."""
-    told.folder.mkdir(parents=True, exist_ok=True)
+    make_private(told.folder)
     server = make_server(_THREADS, authentication(credentials), lambda method, status, seconds: None)
     servicer = ScriptServicer(told, is_ready=False)
     add_ScriptServiceServicer_to_server(servicer, server)

@@ -11,6 +11,7 @@ from typing import Any
 from paceline.core.errors import ConfigError, DataError, DiskError
 from paceline.core.slice.plan import SlicePlan
 from paceline.core.slice.state import SliceState
+from paceline.private import make_private
 from paceline.rpc.agreed_settings import changed_settings
 from paceline.server.checked_files import CheckedFiles, Owner
 from paceline.server.disk import Disk
@@ -171,7 +172,7 @@ def _locked(folder: Path) -> int:
     """A descriptor that keeps other servers out as long as it is open, on a disk that is only read as well."""
     path = folder / "lock"
     try:
-        folder.mkdir(parents=True, exist_ok=True)
+        make_private(folder)
         try:
             lock = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
         except OSError as error:

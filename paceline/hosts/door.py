@@ -20,6 +20,7 @@ from paceline.data.whole_file import replacing
 from paceline.hosts.certificates import RunAuthority, door_pair
 from paceline.hosts.hosts import Hosts
 from paceline.hosts.key import JoinKey
+from paceline.private import make_private
 from paceline.rpc.auth import Authentication, bearer
 from paceline.rpc.host import make_server
 from paceline.rpc.protocol_version import PROTOCOL, check_protocol
@@ -96,7 +97,7 @@ class HostServicer(HostServiceServicer):
             raise BadPush(
                 f"Host {first.host} sent a model called {first.name!r}; expected a name like last.safetensors."
             )
-        self._models.mkdir(parents=True, exist_ok=True)
+        make_private(self._models)
         with replacing(self._models / first.name, "a model from another machine") as draft, draft.open("wb") as file:
             for part in itertools.chain((first,), parts):
                 file.write(part.data)

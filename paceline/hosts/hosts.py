@@ -12,6 +12,7 @@ from typing import Any
 
 from paceline.core.errors import PoolFull, Stopped, UsageError
 from paceline.local.own_records import append
+from paceline.private import make_private
 from paceline.v1 import host_service_pb2 as pb
 
 LOST = 10.0
@@ -56,7 +57,7 @@ class RemoteProcess:
         new = said.log[max(0, self.log_size - said.log_from) :] if said.log_from <= self.log_size else b""
         if new:
             with suppress(OSError):  # the launcher says that its disk fails
-                self.log.parent.mkdir(parents=True, exist_ok=True)
+                make_private(self.log.parent)
                 append(self.log, new)
             self.log_size += len(new)
         if said.start != self.start:

@@ -20,6 +20,7 @@ from paceline.local.gpus import VISIBLE, visible_gpus
 from paceline.local.process_ports import ports_of
 from paceline.local.process_words import server_words, worker_words
 from paceline.local.script_processes import script_environment, script_words
+from paceline.private import make_private
 from paceline.rpc.token_file import write_token_file
 from paceline.v1 import host_service_pb2 as pb
 from paceline.worker.command_line import ToldLaunched
@@ -81,7 +82,7 @@ class OwnWork:
         """The GPU of each worker."""
         self.models = place.folder / "models"
         """Where a script's worker writes the model that the run ends with."""
-        self.models.mkdir(exist_ok=True)
+        make_private(self.models)
 
     def carry_out(self, orders: Iterable[pb.ChildOrder]) -> None:
         """Starts what must run, passes signals on, ends what must not run any more."""
@@ -163,13 +164,13 @@ class OwnWork:
         given = place.folder / GIVEN
         settings = given if place.config.is_script and given.exists() else place.folder / SETTINGS
         token = place.folder / "tokens" / order.name
-        token.parent.mkdir(mode=0o700, exist_ok=True)
+        make_private(token.parent)
         write_token_file(token, order.token)
         shared = {"config": settings, "token_file": token, "report": report}
         there = self._there(told)
         if order.role == "server":
             own = {"folder": place.folder / order.name, "index": told["index"], **_ports(told)}
-            own["folder"].mkdir(exist_ok=True)
+            make_private(own["folder"])
             return server_words({**own, "chief": there["chief"], **shared}), self._environment
         own = {
             "rank": told["rank"],

@@ -11,6 +11,7 @@ from typing import IO, NamedTuple
 from paceline.core.errors import ConfigError, UsageError
 from paceline.hosts.hosts import Hosts
 from paceline.hosts.key import JoinKey
+from paceline.private import make_private
 
 OPTIONS = ("-T", "-o", "BatchMode=yes", "-o", "ConnectTimeout=15", "-o", "ServerAliveInterval=10")
 """No terminal, no questions, and an end where nobody answers."""
@@ -124,7 +125,7 @@ def begin_by_ssh(
 
 
 def _begin(host: SshHost, where: str, key: JoinKey, log: Path) -> _Begun:
-    log.parent.mkdir(parents=True, exist_ok=True)
+    make_private(log.parent)
     start = log.stat().st_size if log.exists() else 0
     with log.open("ab") as words:
         try:

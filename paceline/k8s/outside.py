@@ -1,15 +1,17 @@
 """The key of a run, with which machines outside the cluster take part in it: what it holds is asked of the cluster."""
 
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
+from urllib.parse import urlsplit
 
 from paceline.core.errors import ConfigError, UsageError
 from paceline.k8s.cluster_status import keys_of, secret_of
 from paceline.k8s.findings import condition
 from paceline.k8s.kubectl import Kubectl, settings_of
+from paceline.k8s.overlay import config_of
 from paceline.k8s.script import script_of
 from paceline.local.cluster_key import SCRIPT, SETTINGS, ClusterKey
 from paceline.rpc.tls import AUTHORITY, CERTIFICATE, KEY, is_named, read_keys
@@ -32,12 +34,15 @@ def make_key(kubectl: Kubectl, address: str = "") -> ClusterKey:
     where = _Ways(kubectl, address)
     addresses = [where.to(f"server-{index}") for index in range(servers["spec"]["replicas"])]
     script = script_of(kubectl.job("worker") or {})
-    if not script and kubectl.find(kubectl.shards) is None:
+    files = _files(kubectl, servers, script)
+    is_stored = not script and _is_stored(kubectl.run_name, files)
+    if not script and not is_stored and kubectl.find(kubectl.shards) is None:
         raise ConfigError(
             f"Nothing streams the shards of run {kubectl.run_name}, so machines outside the cluster can't have them: add the "
-            f"component data-server, with data.source: server in run.yaml ({_PAGE})."
+            "component data-server, with data.source: server in run.yaml, or shards-in-bucket, with data.shards_at "
+            f"({_PAGE})."
         )
-    shards = "" if script else where.to("shards")
+    shards = "" if script or is_stored else where.to("shards")
     authority, certificate, own = _keys(kubectl, [each for each in (*addresses, shards) if each])
     key = ClusterKey(
         run=kubectl.run_name,
@@ -47,7 +52,7 @@ def make_key(kubectl: Kubectl, address: str = "") -> ClusterKey:
         authority=authority,
         certificate=certificate,
         key=own,
-        files=_files(kubectl, servers, script),
+        files=files,
     )
     key.settings()
     return key
@@ -58,11 +63,6 @@ def _token(kubectl: Kubectl) -> str:
     text, now = secret_of(kubectl, "token")["token"].decode(), time.time()
     claims = Claims(kubectl.run_name, "worker", "worker-*", now, now + LIFE)
     return run_secret(text, f"The Secret {kubectl.part('token')}").token_file(claims, now)
-
-
-def is_open(document: Document) -> bool:
-    """Whether it is of the component outside."""
-    return document["kind"] == "Service" and "-paceline-outside-" in document["metadata"]["name"]
 
 
 class _Ways:
@@ -135,6 +135,20 @@ def _files(kubectl: Kubectl, servers: Document, script: str) -> dict[str, str]:
     files = {name: text for name, text in found.items() if name == SETTINGS or name.endswith(".py")}
     beside = (kubectl.find(f"configmap/{script}") or {}).get("data", {}) if script else {}
     return files | {f"{SCRIPT}/{name}": text for name, text in beside.items()}
+
+
+def _is_stored(run: str, files: Mapping[str, str]) -> bool:
+    """Whether these settings keep the shards in an object store, which each machine reads with its own credentials.
+    ConfigError: the URL has some in it, which everybody with the key would get."""
+    url = config_of([{"kind": "ConfigMap", "data": dict(files)}], f"of run {run}").data.shards_at
+    parts = urlsplit(url or "")
+    if parts.password is not None or parts.query:
+        bare = f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{parts.path}"
+        raise ConfigError(
+            f"data.shards_at of run {run} is {bare} with a password or a query in it, which everybody with the key would "
+            f"get. Leave them out, and give credentials by variables (docs/run/object-stores.md)."
+        )
+    return url is not None
 
 
 def _joined(host: str, port: int) -> str:

@@ -12,7 +12,6 @@ from paceline.core.errors import ConfigError
 from paceline.core.settings.config import Config
 from paceline.k8s.cluster_status import has_tls
 from paceline.k8s.kubectl import COMPONENT, RUN, Kubectl
-from paceline.k8s.outside import is_open
 from paceline.k8s.run_name import check_name, rename
 from paceline.k8s.script import name_by_content, put_script
 from paceline.load_settings import task_of
@@ -121,7 +120,7 @@ def _mistakes(overlay: Overlay) -> list[str]:
             f"paceline-server: {wanted}."
         )
     counts = {workers["spec"]["parallelism"], workers["spec"]["completions"]}
-    opened = any(is_open(each) for each in overlay.documents)
+    opened = any(_is_open(each) for each in overlay.documents)
     if opened and (why := refusal(config)):
         wrong.append(f"The component outside does not go with this run. {why}")
     if opened and not has_tls(servers):
@@ -150,6 +149,11 @@ def _mistakes(overlay: Overlay) -> list[str]:
                     f"the image {container['image']} has no fixed tag: set newTag under images in kustomization.yaml."
                 )
     return wrong
+
+
+def _is_open(document: dict[str, Any]) -> bool:
+    """Whether it is of the component outside."""
+    return document["kind"] == "Service" and "-paceline-outside-" in document["metadata"]["name"]
 
 
 def _label(part: dict[str, Any] | None) -> str:

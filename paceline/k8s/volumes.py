@@ -17,6 +17,7 @@ from paceline.k8s.deploy import EVERY, Say, make_namespace
 from paceline.k8s.findings import told
 from paceline.k8s.kubectl import DATA, PARTS, RUN, Kubectl
 from paceline.k8s.lacking_files import incomplete, is_plain, lacking
+from paceline.private import make_private
 
 HELPER, LIFE = "paceline-files", 6 * 3600
 """Names of such pods begin with this; one that is left behind ends after this many seconds."""
@@ -72,7 +73,7 @@ def _send(kubectl: Kubectl, pod: str, folder: Path, paths: list[Path], say: Say)
 
 def fetch_model(kubectl: Kubectl, target: Path, say: Say, image: str | None = None) -> list[Path]:
     """Copies the run's models to a folder here; the paths. DataError where there are none yet."""
-    target.mkdir(parents=True, exist_ok=True)
+    make_private(target)
     claim = kubectl.part("models")
     with _files(kubectl, claim, image or _image_of(kubectl)) as pod:
         names = kubectl.run("exec", pod, "--", "ls", "/files").split()

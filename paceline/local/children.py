@@ -14,6 +14,7 @@ from pathlib import Path
 from paceline.core.errors import OUT_OF_MEMORY, OutOfMemory, error_classes
 from paceline.local.end_with_parent import tethered
 from paceline.local.forker import Forked, Forker
+from paceline.private import make_private
 from paceline.rpc.memory import kernel_kills, memory_limit
 
 TAIL_LINES = 12
@@ -99,7 +100,7 @@ class Child:
         if self.log is None:
             return None
         try:
-            self.log.parent.mkdir(parents=True, exist_ok=True)
+            make_private(self.log.parent)
             with self.log.open("ab") as log:
                 self._log_start = log.tell()
         except OSError:

@@ -30,7 +30,7 @@ class ClusterKey(Section):
     servers: tuple[str, ...]
     """host:port of each in order, as others reach them."""
     shard_server: str = ""
-    """The same of what streams shards; empty where a script brings its data."""
+    """The same of what streams shards; empty where a script brings its data, or where data.shards_at says where they are."""
     token: str
     """A token file, for any worker of the run."""
     authority: str
@@ -87,9 +87,9 @@ def refusal(config: Config) -> str:
             f"Under the policy {config.policy.name} the evaluator reads each worker's model, which it can't do outside the "
             "cluster: take another policy."
         )
-    if config.data.source == "files":
+    if config.data.source == "files" and config.data.shards_at is None:
         return (
             "Workers outside the cluster can't read its volume of shards: take the component data-server, and set "
-            "data.source to server."
+            "data.source to server; or shards-in-bucket, with data.shards_at."
         )
     return ""

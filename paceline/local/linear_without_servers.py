@@ -21,6 +21,7 @@ from paceline.data.linear_labels import check_labels
 from paceline.data.linear_model import LOSS, Labels, Parts, save_liblinear, save_safetensors
 from paceline.data.row_weights import check_some_count
 from paceline.data.splits import split
+from paceline.private import make_private
 from paceline.tasks.task import load_task
 from paceline.worker.linear.hogwild import Epoch, LocalSettings, train
 
@@ -147,7 +148,7 @@ def _parts(dataset: Dataset, config: Config) -> tuple[Examples, dict[PartName, E
 
 def _make(out: Path) -> None:
     try:
-        out.mkdir(parents=True, exist_ok=True)
+        make_private(out)
     except OSError as error:
         raise DiskError(f"Can't make {out}: {error.strerror}. Give another folder with --out.") from error
 

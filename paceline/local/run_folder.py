@@ -23,6 +23,7 @@ from paceline.core.stored_format import check_format
 from paceline.data.whole_file import replacing
 from paceline.load_settings import differences, read_yaml, write_yaml
 from paceline.own_extensions import KEPT, by_name
+from paceline.private import make_private
 from paceline.rpc.agreed_settings import has_more_epochs
 from paceline.tasks.missing_data import refuse_missing_data
 
@@ -121,7 +122,7 @@ class RunFolder:
             return None
         is_other = kept.exists()
         try:
-            kept.parent.mkdir(exist_ok=True)
+            make_private(kept.parent)
             temporary = kept.with_name(f".{kept.name}")
             shutil.copyfile(own, temporary)
             temporary.replace(kept)
@@ -385,7 +386,7 @@ def _extend(folder: RunFolder, config: Config) -> None:
 
 
 def _fill(folder: RunFolder, config: Config, given: Mapping[str, Any] | None) -> None:
-    folder.path.mkdir(parents=True, exist_ok=True)
+    make_private(folder.path)
     if given is not None and not folder.given.exists():
         folder.given.write_text(yaml.safe_dump({**given, "run": folder.name}, sort_keys=False))
     if not folder.config.exists():

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from paceline.core.errors import UsageError
 from paceline.local.run_folder import RunFolder, find_run
+from paceline.private import make_private
 from paceline.rpc.auth import LOOK
 from paceline.rpc.roles import ROLES, Role
 from paceline.rpc.token_file import LIFE, OVERLAP, Secret, new_secret, read_token_file, run_secret, write_token_file
@@ -50,7 +51,7 @@ def given_token(folder: RunFolder, name: str) -> Path:
     if role_of(name) == "server":
         return folder.token
     path = folder.token_of(name)
-    path.parent.mkdir(mode=0o700, exist_ok=True)
+    make_private(path.parent)
     write_token_file(path, token_text(folder, name))
     return path
 

@@ -18,6 +18,7 @@ from paceline.local.process_ports import kept_port, listening_at, ports_of
 from paceline.local.process_words import server_words, worker_words
 from paceline.local.processes import Ended, Processes
 from paceline.local.script_processes import ScriptProcesses
+from paceline.private import make_private
 from paceline.sharder.command_line import ToldShardServer
 from paceline.worker.command_line import ToldCheck, ToldEvaluator
 
@@ -64,7 +65,7 @@ class Starting:
 
     def workers(self, servers: list[str]) -> Config:
         """Starts workers and evaluator together; the run's settings, which a script completes."""
-        self._folder.models.mkdir(exist_ok=True)
+        make_private(self._folder.models)
         here = self._others.workers_here(self._config)
         self._stage(
             f"starting {here} worker{'s' * (here != 1)}" if here else "waiting for the workers of other machines"
@@ -127,7 +128,7 @@ class Starting:
 
     def _start_server(self, index: int, chief: str = "") -> Child:
         name, folder = f"server-{index}", self._folder.server(index)
-        folder.mkdir(exist_ok=True)
+        make_private(folder)
         self._folder.ports(name).unlink(missing_ok=True)
         if index >= self._others.servers_here(self._config):
             return self._lent_server(index, chief)

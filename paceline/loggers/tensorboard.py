@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from paceline.callback import Callback, End, RunBegin, RunEnd, Score, Status, chart_name
+from paceline.private import make_private
 
 WORKERS = "curves"
 """The folder of workers' curves in the run's: each worker is a run of TensorBoard's, so that one chart has all of them."""
@@ -60,7 +61,7 @@ class _EventFile:
     def __init__(self, folder: Path) -> None:
         from tensorboard.compat.proto.event_pb2 import Event
 
-        folder.mkdir(parents=True, exist_ok=True)
+        make_private(folder)
         now = time.time_ns()  # files are read in the order of their names
         self._path = folder / f"events.out.tfevents.{now // 10**9:010d}.{socket.gethostname()}.{os.getpid()}.{now}"
         self._append(Event(wall_time=now / 1e9, file_version="brain.Event:2"))

@@ -9,6 +9,7 @@ from typing import Any
 
 from paceline.core.errors import ConfigError
 from paceline.local.gpus import DEVICES, visible_gpus
+from paceline.private import make_private
 from paceline.reproduce.recipe import Figures
 
 FORMAT = 1
@@ -50,7 +51,7 @@ class Kept:
             self.about = {**self._what, "date": f"{datetime.now(UTC):%Y-%m-%d}", "cores": os.cpu_count()}
             if gpus := visible_gpus(os.environ, DEVICES):
                 self.about["gpus"] = len(gpus)
-            self._file.parent.mkdir(parents=True, exist_ok=True)
+            make_private(self._file.parent)
             self._size = self._file.write_text(json.dumps(self.about) + "\n")
         line = {"row": key[0], "seed": key[1], "seconds": round(seconds, 3), "figures": figures}
         with self._file.open("a") as file:

@@ -10,6 +10,7 @@ from typing import Any
 from paceline.core.errors import ConfigError, UsageError
 from paceline.local.cpu_cores import cores
 from paceline.plot_style import png
+from paceline.private import make_private
 from paceline.reproduce import page
 from paceline.reproduce.artefacts import Artefact, known
 from paceline.reproduce.kept import Kept
@@ -112,7 +113,7 @@ class Making:
     def write(self) -> None:
         """Table, picture and JSON, next to the runs."""
         runs = self.runs
-        self.folder.mkdir(parents=True, exist_ok=True)
+        make_private(self.folder)
         (self.folder / TABLE).write_text("\n".join(page.table(runs)) + "\n")
         (self.folder / RESULT).write_text(json.dumps(self.plain(), indent=1) + "\n")
         (self.folder / PICTURE).write_bytes(png(self.recipe.draw(runs)))

@@ -8,6 +8,7 @@ from pathlib import Path
 from paceline.data.rcv1 import TOPICS
 from paceline.data.rcv1_like import TRAIN_ROWS, rcv1_like, write_lyrl2004
 from paceline.local.linear_without_servers import train_here
+from paceline.private import make_private
 from paceline.reproduce.real_runs import config_of
 from paceline.reproduce.recipe import Around, Figures, Full
 from paceline.tasks.builtin import rcv1
@@ -35,6 +36,6 @@ def full_of(run: Callable[[Around, str, int], Figures]) -> Full:
 def rows_like_rcv1(folder: Path, seed: int, count: int = TRAIN_ROWS) -> Path:
     """As many rows to train on as to test on, in the form of RCV1's authors, made once."""
     if not (folder / TOPICS).is_file():
-        folder.mkdir(parents=True, exist_ok=True)
+        make_private(folder)
         write_lyrl2004(rcv1_like(count, count, seed=seed), folder)
     return folder

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from paceline.local.cpu_cores import cores
+from paceline.private import make_private
 from paceline.reproduce.kept import RunKey
 from paceline.reproduce.recipe import Around, Figures, Train
 
@@ -34,5 +35,5 @@ def _train(run: Train, folder: Path, row: str, seed: int) -> Finished:
     """In one of the processes. Runs share shards only with those of the same process."""
     multiprocessing.set_start_method("spawn", force=True)  # the processes that a run starts don't know joblib's
     mine = folder / str(os.getpid())
-    mine.mkdir(exist_ok=True)
+    make_private(mine)
     return timed(run, Around(mine), row, seed)

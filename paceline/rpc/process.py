@@ -25,6 +25,7 @@ from prometheus_client.core import CounterMetricFamily
 from prometheus_client.registry import Collector
 
 from paceline.core.errors import ConfigError
+from paceline.private import make_private
 from paceline.rpc.memory import memory_limit
 from paceline.rpc.unfailing_output import unfailing
 
@@ -112,7 +113,7 @@ def report_ports(path: Path | None, **ports: int) -> None:
         return
     temporary = path.with_suffix(".tmp")
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
+        make_private(path.parent)
         temporary.write_text(json.dumps({**ports, "pid": os.getpid()}))
         temporary.replace(path)
     except OSError as error:

@@ -15,6 +15,7 @@ from paceline.core.stored_format import check_format
 from paceline.data.whole_file import replacing
 from paceline.load_settings import differences
 from paceline.local.run_folder import RunFolder, held, open_run
+from paceline.private import make_private
 
 FORMAT = 1
 """Of search.json and what it stands for; a search that names none has the first one."""
@@ -105,7 +106,7 @@ def open_search(folder: F, what: Mapping[str, Any], fresh: bool) -> Iterator[F]:
     if path.exists() and not folder.manifest.exists() and not _is_empty(path):
         raise ConfigError(f"{path} exists, but is not the folder of a {folder.kind}; give --out another one.")
     with _disk_errors(folder):
-        path.mkdir(parents=True, exist_ok=True)
+        make_private(path)
     with folder.locked():
         with _disk_errors(folder):
             if fresh:

@@ -16,6 +16,7 @@ import numpy as np
 from paceline.core.errors import ConfigError, DataError, DiskError, PacelineError
 from paceline.data.shards import open_shards
 from paceline.extras import is_installed, lacks
+from paceline.private import make_private
 from paceline.trained.run_model import Trained
 
 if TYPE_CHECKING:
@@ -59,7 +60,7 @@ def export(trained: Trained, path: str | Path, which: str = "last") -> Path:
 
 def _written(target: Path, write: Callable[[], object]) -> Path:
     try:
-        target.parent.mkdir(parents=True, exist_ok=True)
+        make_private(target.parent)
         write()
     except OSError as error:
         raise DiskError(

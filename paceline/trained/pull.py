@@ -15,6 +15,7 @@ from paceline.core.sync.policy import build_policy
 from paceline.data.whole_file import replacing
 from paceline.local.run_status import find_chief
 from paceline.own_extensions import OWN
+from paceline.private import make_private
 from paceline.rpc.agreed_settings import agreed_settings
 from paceline.trained.live_run import KeptVersions, LiveRun, Versions, put_together, refuse_gone
 from paceline.trained.run_model import Trained
@@ -70,7 +71,7 @@ def pull(source: Source, out: Path, asked: Asked = Asked()) -> Pulled:  # noqa: 
     if asked.best and asked.version is not None:
         raise UsageError("--best and --version: give only one of them.")
     try:
-        out.parent.mkdir(parents=True, exist_ok=True)
+        make_private(out.parent)
     except OSError as error:
         raise DiskError(f"Can't make the folder {out.parent}: {error.strerror}.") from error
     if source.place is not None:

@@ -16,6 +16,7 @@ from paceline.local.script_output import Printed
 from paceline.local.script_processes import script_environment
 from paceline.variables import CONNECT
 from paceline.worker.command_line import ToldLaunched
+from tests.support.private_files import open_to_others
 
 torch = pytest.importorskip("torch")
 
@@ -78,6 +79,7 @@ def test_a_script_trains_on_two_workers_and_is_scored_by_its_own_function(folder
     assert settings.is_script
     assert settings.optimizer.options["lr"] == 0.3
     assert {file.name for file in (folder / "runs/mine/models").iterdir()} == {"last.safetensors", "best.safetensors"}
+    assert open_to_others(folder / "runs") == []
     again = launch(
         "--run", "mine", "-w", "2", "--policy", "bsp", "-s", "2", "train.py", "--fast", "-w", "9", cwd=folder
     )

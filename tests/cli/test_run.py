@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.private_files import open_to_others
+
 pytest.importorskip("torch")
 
 TASK = ("digits", "-w", "2", "-s", "2", "--policy", "bsp", "--run", "short")
@@ -39,6 +41,17 @@ def test_a_run_that_learns_has_no_warnings(first: subprocess.CompletedProcess[st
     lines = (place / "runs/short/metrics.jsonl").read_text().splitlines()
     assert "warning" not in first.stdout
     assert json.loads(lines[-1])["warnings"] == []
+
+
+def test_nobody_else_can_read_what_a_run_has_made(first: subprocess.CompletedProcess[str], place: Path) -> None:
+    run = place / "runs/short"
+
+    assert open_to_others(place / "runs") == []
+    made = {path.name for path in run.iterdir() if path.is_dir()}
+    assert {"models", "logs", "server-0", "server-1"} <= made
+    for name in made - {"shards"}:
+        assert (run / name).stat().st_mode & 0o777 == 0o700, name
+    assert (run / "token").stat().st_mode & 0o777 == 0o600
 
 
 def test_a_run_in_which_nothing_is_wrong_has_no_cause(first: subprocess.CompletedProcess[str], place: Path) -> None:

@@ -410,16 +410,18 @@ def test_an_overlay_that_fits_its_settings_has_no_mistakes(found: Overlay):
 def opened(*, has_tls: bool = True, **settings: Any) -> Overlay:
     """With the component outside."""
     found = overlay(**{"data": {"source": "server"}, **settings})
+    is_streamed = found.config.data.source == "server"
     servers = found.documents[0]
     servers["spec"]["template"]["spec"]["containers"][0]["env"] = [{"name": TLS}] if has_tls else []
     service = {"kind": "Service", "metadata": {"name": "demo-paceline-outside-server-0"}, "spec": {}}
     labels = {"app.kubernetes.io/component": "sharder"}
     shards = {"kind": "Deployment", "metadata": {"name": "demo-paceline-shards", "labels": labels}, "spec": {}}
-    return Overlay([*found.documents, service, shards], found.config)
+    return Overlay([*found.documents, service, *([shards] if is_streamed else [])], found.config)
 
 
 def test_workers_from_outside_the_cluster_may_take_the_seats_that_pods_leave():
     assert _mistakes(opened(workers=3)) == []
+    assert _mistakes(opened(workers=3, data={"shards_at": "s3://mine/shards"})) == []
     assert any("workers: 3" in mistake for mistake in _mistakes(overlay(workers=3)))
 
 

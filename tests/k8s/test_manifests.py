@@ -994,6 +994,17 @@ def test_each_server_has_a_port_on_the_nodes_only_where_that_is_asked_for(case, 
         assert outside[name]["selector"][POD_INDEX] == name.removeprefix("server-")
 
 
+@pytest.mark.parametrize("case", EVERYTHING, ids="+".join)
+def test_what_is_private_on_one_machine_is_a_whole_volume_here_which_its_group_shares(case, folder):
+    for part, _, spec in pods(rendered(case, folder)):
+        container = only_container(spec)
+        told = [word for word in container.get("args", []) if word.startswith(("--folder=", "--models="))]
+        assert told or part not in ("server", "evaluator") or is_script(rendered(case, folder))
+        for place in (word.partition("=")[2] for word in told):
+            assert place in [each["mountPath"] for each in container["volumeMounts"]]
+            assert spec["securityContext"]["fsGroup"] == 10001
+
+
 @pytest.mark.parametrize("case", CASES, ids="+".join)
 def test_only_who_reads_the_data_gets_the_keys_of_an_object_store(case, folder):
     readers = {"sharder": "object-store", "worker": "script-object-store", "evaluator": "script-object-store"}

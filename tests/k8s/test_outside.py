@@ -147,6 +147,41 @@ def test_a_script_goes_with_its_neighbours(cluster: Cluster) -> None:
     assert (key.settings()["task"], key.shard_server) == ("script/train.py", "")
 
 
+STORED = "run: demo\ntask: rcv1\ndata: {shards_at: 's3://mine/shards'}\n"
+
+
+def in_a_bucket(settings: str) -> Any:
+    """With the component shards-in-bucket, and these settings."""
+
+    def change(cluster: Cluster) -> None:
+        for name in (SHARDS, f"{SERVICE}-shards"):
+            cluster.there.pop(name, None)
+        cluster.there["configmap/demo-paceline-config-x"]["data"]["run.yaml"] = settings
+
+    return change
+
+
+def test_a_run_with_its_shards_in_a_bucket_needs_no_data_server_and_its_key_has_no_credentials(
+    cluster: Cluster, tmp_path: Path
+) -> None:
+    cluster.there["secret/paceline-object-store"] = {"data": {"AWS_SECRET_ACCESS_KEY": "bm90IGZvciBvdGhlcnM="}}
+    in_a_bucket(STORED)(cluster)
+
+    key = make_key(cluster)
+
+    assert key.shard_server == ""
+    assert key.settings()["data"] == {"shards_at": "s3://mine/shards"}
+    assert "AWS" not in key.text()
+
+
+def test_a_task_file_may_say_where_the_shards_are(cluster: Cluster) -> None:
+    in_a_bucket("run: demo\ntask: /config/mine.py\n")(cluster)
+    task = "SETTINGS = {'data': {'shards_at': 's3://mine/shards'}}\n\n\ndef data():\n    raise OSError\n"
+    cluster.there["configmap/demo-paceline-config-x"]["data"]["mine.py"] = task
+
+    assert make_key(cluster).shard_server == ""
+
+
 def without(what: str) -> Any:
     return lambda cluster: cluster.there.pop(what)
 
@@ -169,7 +204,17 @@ def finished(cluster: Cluster) -> None:
             ConfigError,
             "no Service demo-paceline-outside-server-1.*add the component outside",
         ),
-        (without(SHARDS), ConfigError, "Nothing streams the shards of run demo.*add the component data-server"),
+        (without(SHARDS), ConfigError, "Nothing streams the shards of run demo.*data-server.*or shards-in-bucket"),
+        (
+            in_a_bucket(STORED.replace("mine/", "me:secret@mine/")),
+            ConfigError,
+            "data.shards_at of run demo is s3://mine/shards with a password or a query in it.*Leave them out",
+        ),
+        (
+            in_a_bucket(STORED.replace("shards'", "shards?sig=abc'")),
+            ConfigError,
+            "is s3://mine/shards with a password or a query in it.*by variables",
+        ),
         (plain, ConfigError, "Run demo has no TLS.*add the component tls"),
         (
             lambda cluster: cluster.there.update({f"{SERVICE}-shards": balancer()}),
@@ -192,6 +237,8 @@ def finished(cluster: Cluster) -> None:
         "finished",
         "not open",
         "no data server",
+        "a password in the URL",
+        "a signature in the URL",
         "no tls",
         "no address",
         "other names",

@@ -211,7 +211,7 @@ def test_the_provenance_names_what_was_made_and_from_which_commit_and_locks() ->
     assert materials["docker/server.lock"] == {"sha256": hashlib.sha256(lock.read_bytes()).hexdigest()}
 
 
-def test_a_bill_of_materials_has_every_library_of_the_lock_with_its_version(tmp_path: Path) -> None:
+def test_a_bill_of_materials_has_every_library_of_the_lock_and_keeps_to_the_schema(tmp_path: Path) -> None:
     lock, file = provenance.ROOT / "docker" / "server.lock", tmp_path / "server.cdx.json"
     try:
         bill.write_bill(lock, file)
@@ -220,6 +220,7 @@ def test_a_bill_of_materials_has_every_library_of_the_lock_with_its_version(tmp_
     found = {one["name"]: one["version"] for one in json.loads(file.read_text())["components"]}
     locked = dict(line.split(" ")[0].split("==") for line in lock.read_text().splitlines() if "==" in line)
     assert found == locked
+    bill.check_bill(file)
 
 
 def test_the_same_files_are_packed_to_the_same_bytes(tmp_path: Path) -> None:

@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.private_files import open_to_others
+
 pytest.importorskip("torch")
 
 SEARCH = (
@@ -64,6 +66,11 @@ def test_the_results_are_there_as_tables_and_as_a_picture(first: subprocess.Comp
     with (place / "both/results.csv").open() as table:
         assert [line["point"] for line in csv.DictReader(table)] == ["1", "2", "3", "4"]
     assert (place / "both/results.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_nobody_else_can_read_what_a_search_has_made(first: subprocess.CompletedProcess[str], place: Path) -> None:
+    assert (place / "both/points/point-2").is_dir()
+    assert open_to_others(place / "both") == []
 
 
 def test_a_point_is_a_run_as_others_are(first: subprocess.CompletedProcess[str], place: Path) -> None:

@@ -11,9 +11,10 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from tools.release.artifact import packed, write_artifact
-from tools.release.bill import write_bill
+from tools.release.bill import write_bill, write_wheel_bill
 from tools.release.chart import write_chart
 from tools.release.images import NAMES, save
+from tools.release.licences import write_licences
 from tools.release.manifests import pinned
 from tools.release.provenance import ROOT, commit, sha256, statement
 
@@ -59,7 +60,10 @@ def make(folder: Path, settings: dict[str, str], revision: str) -> dict[str, str
     uv, how = Path(sys.executable).with_name("uv"), ("--quiet", "--no-build-isolation", "--python", sys.executable)
     subprocess.run([uv, "build", *how, "--out-dir", folder / "packages", ROOT], check=True)
     (folder / "packages" / ".gitignore").unlink(missing_ok=True)  # uv's
+    (wheel,) = (folder / "packages").glob("*.whl")
+    write_wheel_bill(wheel, ROOT / "docker" / "server.lock", folder / "bills" / "wheel.cdx.json")
     write_bill(ROOT / "requirements.lock", folder / "bills" / "development.cdx.json")
+    write_licences(folder / "licences.csv")
     pinned(folder / "k8s", registry, digests)
     facts = {"org.opencontainers.image.version": tag, "org.opencontainers.image.revision": revision}
     subjects = {f"{registry}/paceline-{name}": digest for name, digest in digests.items()}

@@ -11,6 +11,7 @@ from pathlib import Path
 import numpy as np
 
 from paceline.core.coding.error_feedback import Owed
+from paceline.private import make_private
 
 _FORMAT = 1
 """Of the file. A file of any other one is emptied, as one of another run is, and that is said: it never outlives its machine's
@@ -42,7 +43,7 @@ def _mapped(folder: Path | None, name: str, facts: bytes, size: int) -> tuple[mm
         return None, "it was in its last process's memory; give workers --residuals FOLDER to keep it in files"
     path = folder / name
     try:
-        folder.mkdir(parents=True, exist_ok=True)
+        make_private(folder)
         with path.open("a+b") as file:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)  # for as long as it is mapped
             file.seek(0)

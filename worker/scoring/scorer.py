@@ -21,6 +21,7 @@ from paceline.core.sync.policy_in_force import PolicyInForce
 from paceline.core.values import Vector
 from paceline.data.dataset import Array, Rows, is_class_label
 from paceline.data.shards import Shards
+from paceline.private import make_private
 from paceline.rpc.view_messages import switch_value
 from paceline.v1 import run_service_pb2 as pb
 from paceline.worker.exchange.newest_version import pull_newest
@@ -104,7 +105,7 @@ class Scorer(ABC):
         self._models = models
         self._say = around.say
         self._metrics = ScoreMetrics(around.registry)
-        models.mkdir(parents=True, exist_ok=True)
+        make_private(models)
         self._chief = ChiefClient(around)
         self._client = ParameterClient(around, plan)
         self._in_force = PolicyInForce(build_policy(config.policy))

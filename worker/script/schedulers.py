@@ -15,6 +15,7 @@ import torch
 from torch.optim import Optimizer
 from torch.optim.lr_scheduler import CyclicLR, LRScheduler, OneCycleLR, ReduceLROnPlateau
 
+from paceline.private import make_private
 from paceline.worker.script.tell import tell
 
 _OF_SCORES = ("best", "cooldown_counter", "num_bad_epochs", "last_epoch")
@@ -196,7 +197,7 @@ class Schedulers:
             return
         new = self._file.with_suffix(".new")
         try:
-            self._file.parent.mkdir(parents=True, exist_ok=True)
+            make_private(self._file.parent)
             new.write_text(json.dumps(self._noted))
             os.replace(new, self._file)
         except OSError:
