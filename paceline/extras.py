@@ -30,7 +30,6 @@ EXTRAS = {
     "lightning": "lightning",
     "mlflow": "mlflow",
     "wandb": "wandb",
-    "cryptography": "hosts",
     "optuna": "search",
     "starlette": "serve",
     "uvicorn": "serve",

@@ -24,7 +24,7 @@ def token(
         str,
         typer.Option("--name", help="Whose it is: a worker's is worker-3, or worker-* for any; others may have one."),
     ] = "",
-    days: Annotated[float, typer.Option(min=0.0, help="How long it holds.")] = 1.0,
+    days: Annotated[float, typer.Option(min=0.0, help="Days until it expires.")] = 1.0,
     out: Annotated[
         Path | None,
         typer.Option("-o", "--out", metavar="FILE", help="File for it, which only you can read; default: shown."),
@@ -38,11 +38,11 @@ def token(
     replace: Annotated[
         bool,
         typer.Option(
-            "--replace-secret", help="Give the run another secret; tokens of the old one hold a minute longer."
+            "--replace-secret", help="Give the run another secret; tokens of the old one stay valid for a minute."
         ),
     ] = False,
     at_once: Annotated[
-        bool, typer.Option(help="With --replace-secret: the old secret's tokens hold no longer.")
+        bool, typer.Option(help="With --replace-secret: tokens of the old secret are worthless.")
     ] = False,
 ) -> None:
     """Make a token for a run: who shows it may do what its role says, until it expires. Give it as --token-file."""
@@ -83,8 +83,8 @@ def _replace(name: str | None, secret_file: Path | None, at_once: bool) -> None:
     folder = find_run(name)
     replace_secret(folder, 0.0 if at_once else OVERLAP)
     old = (
-        "its tokens hold no longer"
+        "its tokens are worthless"
         if at_once
-        else "its tokens hold a minute longer, and processes get new ones meanwhile"
+        else "its tokens stay valid for a minute, and processes get new ones meanwhile"
     )
     say(f"run {folder.name} has another secret. Of the old one: {old}.")

@@ -16,7 +16,7 @@ from paceline.rpc.tokens import Claims, is_public_key, looks_signed, moment, pub
 LIFE = 365 * 86400.0
 """How long the token of a run's own process holds (seconds)."""
 OVERLAP = 60.0
-"""How long the old secret holds beside the new one (seconds)."""
+"""How long the old secret is valid besides the new one (seconds)."""
 _SIGNS = 1 / 3
 """The part of that time in which the old one still signs: until all processes know the new one's public key."""
 
@@ -46,7 +46,7 @@ class Secret:
     old: str = ""
     since: float = 0.0
     until: float = 0.0
-    """From when until when the old one holds beside it."""
+    """From when until when the old one is valid, too."""
 
     @cached_property
     def keys(self) -> tuple[Key, ...]:

@@ -189,7 +189,7 @@ def pod_labels(found):
 
 
 def only_container(spec):
-    """Beside the one that makes the pod's token before it."""
+    """The one that stays; another one may make the pod's token before it."""
     assert len(spec["containers"]) == 1
     assert [each["name"] for each in spec.get("initContainers", [])] in ([], ["token"])
     return spec["containers"][0]

@@ -17,40 +17,20 @@ from paceline.v1 import run_service_pb2 as run_pb
 from paceline.v1.parameter_service_pb2_grpc import ParameterServiceStub
 from paceline.v1.run_service_pb2_grpc import RunServiceStub
 from tests.support.in_process import Cluster, config_of
+from tests.support.tree import ROOT
 
 SECRET = "the-secret-of-this-run"
 PARAMETERS = pb.DESCRIPTOR.services_by_name["ParameterService"]
 RUN = run_service_pb2.DESCRIPTOR.services_by_name["RunService"]
-MATRIX = """
-                worker  evaluator  server  reader  admin
-Join            yes     no         no      no      yes
-Seat            yes     no         no      no      yes
-Heartbeat       yes     no         no      no      yes
-Validated       yes     no         no      no      yes
-Leave           yes     no         no      no      yes
-GoBack          yes     no         no      no      yes
-FollowView      no      no         yes     no      yes
-Evaluate        yes     yes        no      no      yes
-Status          yes     yes        yes     yes     yes
-Stop            no      no         no      no      yes
-SetPolicy       no      no         no      no      yes
-Resume          yes     no         no      no      yes
-Initialise      yes     no         no      no      yes
-PushPull        yes     no         no      no      yes
-Push            yes     no         no      no      yes
-PushPullSparse  yes     no         no      no      yes
-ExchangeSparse  yes     no         no      no      yes
-Pull            yes     yes        no      yes     yes
-PullLocal       yes     yes        no      yes     yes
-Deliver         yes     no         no      no      yes
-Welcome         yes     no         no      no      yes
-Describe        yes     yes        no      no      yes
-Manifest        yes     yes        no      no      yes
-Fetch           yes     yes        no      no      yes
-Counts          yes     yes        no      no      yes
-"""
-HEADINGS, *LINES = (line.split() for line in MATRIX.strip().splitlines())
-OPEN_TO = {name: {role: word == "yes" for role, word in zip(HEADINGS, words, strict=True)} for name, *words in LINES}
+PAGE = (ROOT / "docs/understand/protocol.md").read_text().partition("| call | worker |")
+HEADINGS, _, *LINES = [
+    line.strip("| ").split(" | ") for line in f"{PAGE[1]}{PAGE[2]}".partition("\n\n")[0].splitlines()
+]
+OPEN_TO = {
+    name: {role: word.startswith("yes") for role, word in zip(HEADINGS[1:], words, strict=True)}
+    for name, *words in LINES
+}
+"""What the page of the protocol says."""
 CASES = [
     (transport, service.full_name, method.name)
     for transport, services in (("grpc", (PARAMETERS, RUN)), ("lane", (PARAMETERS,)))
@@ -77,7 +57,7 @@ def test_the_matrix_has_a_line_for_each_call_and_a_column_for_each_role() -> Non
     calls = {method.name for service in services for method in service.methods}
 
     assert set(OPEN_TO) == calls == set(MAY)
-    assert tuple(HEADINGS) == ROLES
+    assert tuple(HEADINGS[1:]) == ROLES
 
 
 @pytest.mark.parametrize("role", ROLES)
