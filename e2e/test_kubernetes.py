@@ -155,7 +155,7 @@ def test_an_edited_overlay_is_applied_again_and_the_run_goes_on(namespace: str, 
     }
     place = Path(overlay(tmp_path / "run", "svm-hogwild", settings, patches=[pool(2)]))
     put_rows(rows, tmp_path / "data", namespace)
-    kubectl.run("create", "secret", "generic", kubectl.part("token"), "--from-literal=token=applied-by-hand")
+    kubectl.run("create", "secret", "generic", kubectl.part("token"), "--from-literal=token=applied-by-hand-for-a-test")
 
     def edit(file: str, old: str, new: str) -> None:
         text = (place / file).read_text()
@@ -220,7 +220,7 @@ def test_async_svm_with_tls_and_a_policy_of_ones_own_is_finished_and_stopped_by_
     own = {"mine.py": OWN_POLICY}
     place = overlay(tmp_path / "run", "svm-hogwild-async", settings, "autostop", last=("tls",), own=own)
     put_rows(rows, tmp_path / "data", namespace)
-    kubectl.run("create", "secret", "generic", kubectl.part("token"), "--from-literal=token=of-this-test")
+    kubectl.run("create", "secret", "generic", kubectl.part("token"), "--from-literal=token=the-secret-of-this-test")
     make_keys(kubectl, tmp_path / "keys")
 
     kubectl.run("apply", "--kustomize", place)
@@ -329,7 +329,7 @@ def test_workers_with_gpus_are_scheduled_as_far_as_there_are_gpus(
     place = overlay(tmp_path / "run", "cifar10-shat", {}, patches=[small], worker="paceline-worker-slim")
     gpus(1)
     kubectl.run("create", "namespace", namespace)
-    kubectl.run("create", "secret", "generic", kubectl.part("token"), "--from-literal=token=of-this-test")
+    kubectl.run("create", "secret", "generic", kubectl.part("token"), "--from-literal=token=the-secret-of-this-test")
 
     kubectl.run("apply", "--kustomize", place)
 
