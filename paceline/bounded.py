@@ -6,6 +6,8 @@ from typing import Protocol
 
 MOST_KEY = 1 << 20
 """Largest file with a token, a certificate or a key (bytes)."""
+MOST_MODEL = 64 << 30
+"""Largest file of a model (bytes): 16 billion float32."""
 _PIECE = 1 << 20
 
 

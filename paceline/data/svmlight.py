@@ -170,7 +170,8 @@ def _rows(block: bytes) -> tuple[Any, Array]:
         if _UNSORTED not in str(error):
             raise
         rows, labels = _parsed(b"\n".join(map(_in_order, block.split(b"\n"))))
-    if not (np.isfinite(rows.data).all() and np.isfinite(labels).all()):
+    most = np.finfo(np.float32).max
+    if not (np.isfinite(rows.data).all() and (np.abs(labels) <= most).all()):
         raise ValueError("a number is NaN, infinite or too large for float32")
     return rows, labels
 

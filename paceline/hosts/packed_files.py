@@ -22,6 +22,8 @@ from paceline.own_files import is_own
 MOST = 64 << 20
 """Most that a script's folder may hold (bytes)."""
 MOST_FILES = 20_000
+MOST_SENT = 2 * MOST
+"""Largest tar that a machine takes from its head (bytes), and most that it holds."""
 _PIECE = 1 << 20
 LEFT_OUT = ".pacelineignore"
 """A file in the script's folder: a pattern a line of what is not sent."""
@@ -78,15 +80,15 @@ def unpack(content: bytes, folder: Path) -> None:
         return DataError(f"The tar that the head sent {why}; nothing was started.")
 
     try:
-        for member, sent in plain_members(io.BytesIO(content), 2 * MOST, 2 * MOST_FILES, refuse):
+        for member, sent in plain_members(io.BytesIO(content), MOST_SENT, 2 * MOST_FILES, refuse):
             if sent is None:
                 raise refuse(f"has a folder {member.name!r:.300}")
             place = (folder / member.name).resolve()
             if not place.is_relative_to(folder.resolve()):
                 raise refuse(f"has {member.name!r:.300}, which lies elsewhere")
             place.parent.mkdir(parents=True, exist_ok=True)
-            with place.open("wb") as file:
-                shutil.copyfileobj(sent, file, _PIECE)
+            with place.open("wb") as out:
+                shutil.copyfileobj(sent, out, _PIECE)
             place.chmod(member.mode & 0o755 | 0o600)
     except (DataError, MemoryError):
         raise

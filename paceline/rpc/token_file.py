@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
+from paceline.bounded import MOST_KEY, read_text
 from paceline.core.errors import ConfigError
 from paceline.rpc.tokens import Claims, is_public_key, looks_signed, moment, public_key, sign
 
@@ -113,7 +114,7 @@ def run_secret(text: str, where: str) -> Secret:
 def read_token_file(path: Path) -> str:
     """What a token file holds, as text. ConfigError: it can't be read, is empty, or is neither."""
     try:
-        text = path.read_text()
+        text = read_text(path, MOST_KEY)
     except (OSError, UnicodeDecodeError) as error:
         why = error.strerror if isinstance(error, OSError) else "it is no text"
         raise ConfigError(f"Can't read the token file {path}: {why}. Give a file that this user can read.") from error

@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable
 from typing import Any
 
-MOST = 1 << 16
+MOST = 1 << 15
 """Longest damaged content (bytes), before it is packed."""
 HUGE = (
     *(b"-1", b"0", b"1e400", b"-1e999", b"NaN", b"1e-400", b"00", b"0x7f", b"1_0", b"2147483648", b"4294967296"),
@@ -67,10 +67,10 @@ def _line_moved(dice: random.Random, content: bytes) -> bytes:
 
 
 def _other_number(dice: random.Random, content: bytes) -> bytes:
-    found = list(_NUMBER.finditer(content))
-    if not found:
+    found = _NUMBER.search(content, dice.randrange(len(content) + 1)) or _NUMBER.search(content)
+    if found is None:
         return content + dice.choice(HUGE)
-    start, stop = dice.choice(found).span()
+    start, stop = found.span()
     return content[:start] + dice.choice(HUGE) + content[stop:]
 
 

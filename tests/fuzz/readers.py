@@ -14,7 +14,7 @@ from functools import partial
 from pathlib import Path
 
 import numpy as np
-import sklearn.datasets  # noqa: F401 - where a line is bad it is loaded, which takes a second
+import sklearn.datasets  # where a line is bad it is loaded, which takes a second
 import yaml
 
 from paceline.core import registry
@@ -25,19 +25,25 @@ from paceline.core.slice.plan import make_plan
 from paceline.core.slice.state import SliceState
 from paceline.data import rcv1
 from paceline.data.cifar import PIXELS, TEST, TRAIN, read_cifar10
+from paceline.data.files import reading
 from paceline.data.idx import read_mnist
+from paceline.data.manifest import MANIFEST
+from paceline.data.npz import loaded, read_npy, read_npz
 from paceline.data.rcv1 import read_documents, read_rcv1
+from paceline.data.shards import open_shards
 from paceline.data.svmlight import read_rows, read_svmlight
 from paceline.hosts.key import JoinKey
-from paceline.hosts.packed_files import SETTINGS, packed, unpack
+from paceline.hosts.packed_files import GIVEN, SETTINGS, unpack
 from paceline.load_settings import load, parse_sets
 from paceline.local.cluster_key import ClusterKey
-from paceline.server.checked_files import Owner
+from paceline.server.checked_files import CheckedFiles, Owner
 from paceline.server.disk import Disk
+from paceline.server.snapshot_files import SnapshotFiles
 from paceline.server.state_audit import audit_folder, check_chief
 from paceline.server.state_folder import TABLES, StateFolder
 from paceline.trained.live_run import KeptVersions
 from tests.fuzz.cases import Form, Reader, as_it_is
+from tests.support.small_shards import made
 
 Make = Callable[[Path], Reader]
 """Makes a reader whose files lie in this folder."""
@@ -116,14 +122,20 @@ def _audit(folder: Path) -> None:
     check_chief(audit_folder(folder, OWNER))
 
 
-_LOOKS = (_start, _start, _go_back, _pull, _audit)
+def _load(folder: Path) -> None:
+    """What all of them do in the end; it takes a third of the time."""
+    disk = _ReadOnly()
+    SnapshotFiles(CheckedFiles(folder, disk, OWNER), disk, 3, OWNER, lambda event, **facts: None).load(1)
+
+
+_LOOKS = (_load, _start, _load, _go_back, _load, _pull, _load, _audit)
 
 
 def _server_json(names: Sequence[str]) -> Make:
     """JSON files in a server's folder."""
 
     def make(folder: Path) -> Reader:
-        looks = itertools.cycle(_LOOKS)
+        looks = itertools.cycle(_LOOKS if names != TABLES else (_start, _audit))
 
         def form(name: str) -> Form:
             place = _server_folder(folder / name.partition(".")[0])
@@ -237,36 +249,30 @@ def _libsvm(folder: Path) -> Reader:
 def _reading(file: Path, reader: Callable[[Path], object]) -> Callable[[bytes], None]:
     def read(content: bytes) -> None:
         file.write_bytes(content)
-        reader(file)
+        with sklearn.config_context(skip_parameter_validation=True):  # of what we pass, which takes longer than the reading
+            reader(file)
 
     return read
 
 
 def _lyrl(folder: Path) -> Reader:
-    """The vectors or the topics of RCV1, next to those that are right."""
+    """The vectors or the topics of RCV1, next to those that are right; vectors without topics."""
+    texts = {
+        rcv1.TRAIN: "2286  1:0.04 1523:0.0444\n2287  864:0.123456789012345678\n2288  47236:1\n",
+        rcv1.TOPICS: "CCAT 2286 1\nE11 2287 1\nECAT 2287 1\nGCAT 2288 1\n",
+    }
 
-    def form(name: str, ending: str = "") -> Form:
-        place = folder / f"{name}{ending}"
+    def form(name: str) -> Form:
+        place = folder / name
         place.mkdir()
-        texts = {
-            rcv1.TRAIN: "2286  1:0.04 1523:0.0444\n2287  864:0.123456789012345678\n2288  47236:1\n",
-            rcv1.TESTS[0]: "810000  3:1\n",
-            rcv1.TOPICS: "CCAT 2286 1\nE11 2287 1\nECAT 2287 1\nGCAT 2288 1\nCCAT 810000 1\n",
-        }
         for each, text in texts.items():
             (place / each).write_text(text)
-        file = place / f"{name}{ending}"
-        if ending:
-            (place / name).unlink()
-        ways = itertools.cycle((lambda: read_rcv1(place), lambda: read_documents(place / rcv1.TESTS[0], "CCAT")))
+        return Form(_reading(place / name, lambda _: read_rcv1(place)), texts[name].encode())
 
-        def read(content: bytes) -> None:
-            file.write_bytes(content)
-            next(ways)()
-
-        return Form(read, texts[name].encode(), _gzipped if ending else as_it_is)
-
-    return [form(rcv1.TRAIN), form(rcv1.TOPICS), form(rcv1.TESTS[0]), form(rcv1.TRAIN, ".gz")]
+    alone = partial(read_documents, topic="CCAT")
+    plain = Form(_reading(folder / "vectors.dat", alone), texts[rcv1.TRAIN].encode())
+    packed = Form(_reading(folder / "vectors.dat.gz", alone), texts[rcv1.TRAIN].encode(), _gzipped)
+    return [form(rcv1.TRAIN), form(rcv1.TOPICS), plain, plain, packed]
 
 
 def _gzipped(content: bytes) -> bytes:
@@ -317,10 +323,8 @@ def _cifar(folder: Path) -> Reader:
 
 def _packed_files(folder: Path) -> Reader:
     """What a head sends to a machine that joins."""
-    (folder / "from").mkdir()
-    (folder / "from/task.py").write_text("...\n")
-    sent = gzip.decompress(packed(Config(task=str(folder / "from/task.py")), folder / "run"))
-    deep = tarred({f"folder-0/{'a' * 120}/{'b' * 120}.py": b"...", SETTINGS: b"task: folder-0/task.py\n"}, tarfile.GNU_FORMAT)
+    settings = b"task: folder-0/task.py\nworkers: 3\n"
+    files = {SETTINGS: settings, GIVEN: settings, "folder-0/task.py": b"...", f"folder-0/{'a' * 120}/{'b' * 120}.py": b"."}
     place = folder / "to"
 
     def read(content: bytes) -> None:
@@ -330,7 +334,7 @@ def _packed_files(folder: Path) -> Reader:
         finally:
             shutil.rmtree(place)
 
-    return [Form(read, sent, _gzipped), Form(read, deep, _gzipped)]
+    return [Form(read, tarred(files, form), _gzipped) for form in (tarfile.PAX_FORMAT, tarfile.GNU_FORMAT)]
 
 
 def _keys(folder: Path) -> Reader:
@@ -352,16 +356,70 @@ def _keys(folder: Path) -> Reader:
     return [short, *(Form(read, text.encode()) for text in (key.text(), json.dumps(key.model_dump(mode="json"))))]
 
 
+def _arrays(folder: Path) -> Reader:
+    """numpy's files."""
+    rows, labels = np.ones((3, 2), np.float32), np.arange(3)
+    buffers = [io.BytesIO() for _ in range(3)]
+    np.save(buffers[0], rows)
+    np.savez(buffers[1], features=rows, labels=labels)
+    np.savez_compressed(buffers[2], features=rows, labels=labels)
+    single, *archives = (buffer.getvalue() for buffer in buffers)
+    (folder / "labels.npy").write_bytes(single)
+    forms = [Form(_reading(folder / "rows.npy", lambda file: read_npy(file, folder / "labels.npy")), single)]
+    forms += [Form(_reading(folder / "rows.npz", read_npz), each) for each in archives]
+    return [*forms, Form(_reading(folder / "loaded.npy", _loaded), single)]
+
+
+def _loaded(file: Path) -> None:
+    """As from an object store."""
+    with reading(file), file.open("rb") as stream:
+        loaded(stream)
+
+
+def _shard_manifest(folder: Path) -> Reader:
+    """The manifest of shards, dense and sparse ones, and what is mapped by it."""
+
+    def form(is_sparse: bool) -> Form:
+        place = folder / f"{is_sparse}"
+        made(place, is_sparse)
+        file = place / MANIFEST
+        body = json.loads(file.read_bytes())
+        del body["sha256"]
+
+        def read(content: bytes) -> None:
+            file.write_bytes(content)
+            shards = open_shards(place)
+            for number in range(min(3, len(shards))):
+                shards.shard(number)
+            shards.part("test")
+
+        return Form(read, json.dumps(body).encode(), _sealed_manifest)
+
+    return [form(False), form(True)]
+
+
+def _sealed_manifest(content: bytes) -> bytes:
+    """With its checksum, where it is a manifest at all."""
+    try:
+        body = json.loads(content)
+        digest = hashlib.sha256(json.dumps(body, sort_keys=True).encode()).hexdigest()
+        return (json.dumps({**body, "sha256": digest}, indent=1) + "\n").encode()
+    except (ValueError, TypeError, RecursionError):
+        return content
+
+
 READERS: dict[str, Make] = {
     "server's tables": _server_json(TABLES),
     "snapshot manifest": _server_json(["snapshot-000000000001.json"]),
     "snapshot data": _snapshot_data,
+    "shards' manifest": _shard_manifest,
     "settings": _settings,
     "sparse places": _places,
     "codecs": _codecs,
     "LIBSVM": _libsvm,
     "LYRL": _lyrl,
     "idx": _idx,
+    "npy and npz": _arrays,
     "CIFAR-10's tar": _cifar,
     "files from the head": _packed_files,
     "keys": _keys,
