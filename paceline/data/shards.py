@@ -180,7 +180,7 @@ def _csr(files: dict[FileName, Array], entry: ShardEntry, folder: Path) -> Any:
 
     try:
         return csr_array((files["values"], files["indices"], files["indptr"]), (entry.examples, entry.columns))
-    except ValueError as error:
+    except (ValueError, OverflowError) as error:
         raise DataError(f"{folder} is damaged: {error}. {FIX}") from error
 
 

@@ -4,7 +4,9 @@ import random
 import re
 import resource
 import signal
+import tempfile
 import time
+import zlib
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -110,9 +112,17 @@ def shown(content: bytes) -> str:
     text = repr(content)
     if len(text) <= 2000:
         return text
-    file = Path("/tmp") / f"paceline-fuzz-{abs(hash(content)):x}"
+    file = Path(tempfile.gettempdir()) / f"paceline-fuzz-{zlib.crc32(content):08x}"
     file.write_bytes(content)
     return f"{text[:300]}... of {len(content):,} bytes, in {file}"
+
+
+@contextmanager
+def scratch() -> Iterator[Path]:
+    """A folder for the cases' files: in memory where there is such a place, since a disk would take most of the time."""
+    memory = Path("/dev/shm")
+    with tempfile.TemporaryDirectory(prefix="paceline-fuzz-", dir=memory if memory.is_dir() else None) as made:
+        yield Path(made)
 
 
 @contextmanager

@@ -1,7 +1,6 @@
 """Damaged files are refused by errors of ours, within a second of CPU time and 64 MiB, whatever is wrong with them."""
 
 import random
-import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -9,7 +8,7 @@ import pytest
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
-from tests.fuzz.cases import Reader, run
+from tests.fuzz.cases import Reader, run, scratch
 from tests.fuzz.readers import READERS
 
 CASES, DRAWS = 10_000, 20
@@ -18,10 +17,8 @@ CASES, DRAWS = 10_000, 20
 
 @pytest.fixture(scope="module")
 def folder() -> Iterator[Path]:
-    """In memory where there is such a place: a disk would take most of the time."""
-    memory = Path("/dev/shm")
-    with tempfile.TemporaryDirectory(prefix="paceline-fuzz-", dir=memory if memory.is_dir() else None) as made:
-        yield Path(made)
+    with scratch() as made:
+        yield made
 
 
 @pytest.fixture(scope="module", params=READERS)
@@ -36,6 +33,7 @@ def test_what_is_not_damaged_is_read(reader: Reader) -> None:
         form.read(form.whole)
 
 
+@pytest.mark.timeout(600)
 @settings(max_examples=DRAWS, phases=[Phase.explicit, Phase.reuse, Phase.generate])
 @given(seed=st.integers(0, 2**64 - 1))
 def test_what_is_damaged_is_refused_by_an_error_of_ours(reader: Reader, seed: int) -> None:
