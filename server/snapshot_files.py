@@ -219,12 +219,14 @@ class SnapshotFiles:
         self._disk.sync_folder(self._folder)
 
     def load(self, number: int) -> tuple[SlicePlan, SliceState]:
-        """A snapshot's plan and state. Raises one of `DAMAGES` where it is damaged, ConfigError where it is another server's."""
+        """A snapshot's plan and state. Raises one of `DAMAGES` where it is damaged, ConfigError where it is another's."""
         manifest, _ = self.checked(number)
         data = self.data(number)
         with understood(data):
             arrays = load_file(data)
-            if any(array.dtype != np.float32 or array.shape != arrays["weights"].shape[:1] for array in arrays.values()):
+            if any(
+                array.dtype != np.float32 or array.shape != arrays["weights"].shape[:1] for array in arrays.values()
+            ):
                 raise DataError(f"{data.name} holds arrays that are not as long as its weights, or not of float32")
             gathered, lag = arrays.pop("gathered", None), arrays.pop("lag", None)
             slots: Sequence[Any] = [arrays[f"slot{index}"] for index in range(len(arrays) - 1)]

@@ -119,7 +119,9 @@ class StateFolder:
         setting that they don't name is of a later release than theirs; where it is among the `defaults` it changes nothing."""
         found = self._files.read("settings.json", {"settings": list(settings)})
         with understood(self._folder / "settings.json"):
-            before: list[str] = found["settings"] if isinstance(found, dict) else list(settings)  # a list before format 1
+            before: list[str] = (
+                found["settings"] if isinstance(found, dict) else list(settings)
+            )  # a list before format 1
             named = {line.partition("=")[0] for line in before}
             new = {line for line in defaults if line.partition("=")[0] not in named}
             differing = changed_settings(before, [line for line in settings if line not in new])

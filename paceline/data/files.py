@@ -98,7 +98,9 @@ def _blocks(path: Path, open_: Callable[[Path], AbstractContextManager[BinaryIO]
         while piece := stream.read(PIECE_BYTES):
             total += len(piece)
             if is_packed and total > most:
-                raise ValueError(f"it unpacks to more than {MOST_UNPACKED:,} times its size; unpack it to read it nevertheless")
+                raise ValueError(
+                    f"it unpacks to more than {MOST_UNPACKED:,} times its size; unpack it to read it nevertheless"
+                )
             lines, end, piece = piece.rpartition(b"\n")
             if len(rest) + len(piece) > longest:
                 raise ValueError(f"a line has more than {longest:,} bytes")

@@ -237,8 +237,7 @@ class RunFolder:
         except (OSError, UnicodeDecodeError) as error:
             why = (isinstance(error, OSError) and error.strerror) or "it is no text in UTF-8"
             raise ConfigError(
-                f"Can't read the secret of run '{self.name}' ({self.token}): {why}. Did this "
-                "account start the run?"
+                f"Can't read the secret of run '{self.name}' ({self.token}): {why}. Did this account start the run?"
             ) from error
 
     def credentials(self) -> "Credentials":

@@ -61,7 +61,9 @@ def arguments(words: list[str]) -> argparse.Namespace:
     one = part("schedules", virtual, "runs in virtual time, in which servers are killed, too")
     one.add_argument("--number", type=int, default=10_000, help="for each policy")
     one.add_argument("--processes", type=int, default=2)
-    one = part("fuzz", fuzz, "damaged files, which each reader must refuse by an error of ours, quickly and in little memory")
+    one = part(
+        "fuzz", fuzz, "damaged files, which each reader must refuse by an error of ours, quickly and in little memory"
+    )
     one.add_argument("--cases", type=int, default=250_000, help="for each reader")
     one.add_argument("readers", nargs="*", metavar="reader", help=f"of: {', '.join(READERS)}; default: all")
     one = part("all", everything, "all of the above, then the mutants and the report", with_kinds=True)

@@ -6,8 +6,8 @@ import re
 from collections.abc import Callable
 from typing import Any
 
-MOST = 1 << 15
-"""Longest damaged content (bytes), before it is packed."""
+MOST = 1 << 13
+"""Longest damaged content (bytes) before it is packed, if the valid one is not longer."""
 HUGE = (
     *(b"-1", b"0", b"1e400", b"-1e999", b"NaN", b"1e-400", b"00", b"0x7f", b"1_0", b"2147483648", b"4294967296"),
     *(b"9223372036854775808", b"18446744073709551616", b"1" + 400 * b"0"),
@@ -25,9 +25,10 @@ _NUMBER = re.compile(rb"[+-]?\d+(?:\.\d+)?(?:e[+-]?\d+)?")
 
 
 def damaged(dice: random.Random, content: bytes) -> bytes:
-    """The content with one to four faults, at most `MOST` bytes."""
+    """The content with one to four faults."""
+    most = max(MOST, len(content))
     for _ in range(dice.choice((1, 1, 1, 2, 4))):
-        content = dice.choice(MUTATIONS)(dice, content)[:MOST]
+        content = dice.choice(MUTATIONS)(dice, content)[:most]
     return content
 
 
@@ -77,7 +78,7 @@ def _other_number(dice: random.Random, content: bytes) -> bytes:
 def _other_length(dice: random.Random, content: bytes) -> bytes:
     width, order = dice.choice((1, 2, 4, 8)), "big" if dice.random() < 0.5 else "little"
     value = (dice.choice(EXTREMES) if dice.random() < 0.8 else dice.randrange(1 << 30)) & ((1 << 8 * width) - 1)
-    start = dice.randrange(max(1, min(len(content), dice.choice((16, 600, MOST)))))
+    start = dice.randrange(max(1, min(len(content), dice.choice((16, 600, len(content))))))
     return content[:start] + value.to_bytes(width, order) + content[start + width :]  # type: ignore[arg-type]
 
 
@@ -87,7 +88,10 @@ def _inserted(dice: random.Random, content: bytes) -> bytes:
 
 
 def _deep(dice: random.Random, content: bytes) -> bytes:
-    start, opened = dice.randrange(len(content) + 1), dice.choice((b"[", b"{", b'{"a":', b"- ", b"? ", b"(", b"&a [*a,"))
+    start, opened = (
+        dice.randrange(len(content) + 1),
+        dice.choice((b"[", b"{", b'{"a":', b"- ", b"? ", b"(", b"&a [*a,")),
+    )
     return content[:start] + opened * dice.choice((3, 300, 20_000)) + content[start:]
 
 

@@ -16,6 +16,7 @@ from pathlib import Path
 import numpy as np
 import sklearn.datasets  # where a line is bad it is loaded, which takes a second
 import yaml
+from scipy.sparse import csr_array
 
 from paceline.core import registry
 from paceline.core.coding.codec import PACKAGE, load_codec
@@ -25,15 +26,17 @@ from paceline.core.slice.plan import make_plan
 from paceline.core.slice.state import SliceState
 from paceline.data import rcv1
 from paceline.data.cifar import PIXELS, TEST, TRAIN, read_cifar10
+from paceline.data.dataset import Labelled, PartName, Selection
 from paceline.data.files import reading
 from paceline.data.idx import read_mnist
-from paceline.data.manifest import MANIFEST
+from paceline.data.manifest import MANIFEST, Recipe
 from paceline.data.npz import loaded, read_npy, read_npz
 from paceline.data.rcv1 import read_documents, read_rcv1
+from paceline.data.shard_writer import Dealt, write_shards
 from paceline.data.shards import open_shards
 from paceline.data.svmlight import read_rows, read_svmlight
 from paceline.hosts.key import JoinKey
-from paceline.hosts.packed_files import GIVEN, SETTINGS, unpack
+from paceline.hosts.packed_files import SETTINGS, unpack
 from paceline.load_settings import load, parse_sets
 from paceline.local.cluster_key import ClusterKey
 from paceline.server.checked_files import CheckedFiles, Owner
@@ -43,7 +46,6 @@ from paceline.server.state_audit import audit_folder, check_chief
 from paceline.server.state_folder import TABLES, StateFolder
 from paceline.trained.live_run import KeptVersions
 from tests.fuzz.cases import Form, Reader, as_it_is
-from tests.support.small_shards import made
 
 Make = Callable[[Path], Reader]
 """Makes a reader whose files lie in this folder."""
@@ -190,7 +192,10 @@ def _settings(folder: Path) -> Reader:
 
     texts = [json.dumps(small | {key: value}) for key, value in sections.items()]
     texts += [json.dumps(small | {key: whole[key]}) for key in whole]
-    texts += [yaml.safe_dump(small | sections), "policy: &a {name: asp}\ndata: {strategy: {<<: {name: random}}}\nworkers: 3\ntask: digits # !!int '3'\n"]
+    texts += [
+        yaml.safe_dump(small | sections),
+        "policy: &a {name: asp}\ndata: {strategy: {<<: {name: random}}}\nworkers: 3\ntask: digits # !!int '3'\n",
+    ]
     sets = ("policy.bound=3\nworkers=4", "optimizer=adam", "data={validation: 0.1}", "policy=ssp:3", "seed=7")
     return [*(Form(read, text.encode()) for text in texts), *(Form(read_sets, text.encode()) for text in sets)]
 
@@ -236,12 +241,14 @@ def _libsvm(folder: Path) -> Reader:
         (partial(read_svmlight, classes=False, features=20), labelled),
         (partial(read_rows, features=20), (*labelled, "1:2 3:4\n2:1\n")),
     )
-    plain = [
-        Form(_reading(folder / "rows.txt", read), text.encode()) for read, texts in ways for text in texts
-    ]
+    plain = [Form(_reading(folder / "rows.txt", read), text.encode()) for read, texts in ways for text in texts]
     packed = [
         Form(_reading(folder / f"rows.txt{ending}", read_svmlight), labelled[0].encode(), pack)
-        for ending, pack in ((".gz", _gzipped), (".bz2", partial(bz2.compress, compresslevel=1)), (".xz", partial(lzma.compress, preset=0)))
+        for ending, pack in (
+            (".gz", _gzipped),
+            (".bz2", partial(bz2.compress, compresslevel=1)),
+            (".xz", partial(lzma.compress, preset=0)),
+        )
     ]
     return [*plain, *packed]
 
@@ -249,7 +256,9 @@ def _libsvm(folder: Path) -> Reader:
 def _reading(file: Path, reader: Callable[[Path], object]) -> Callable[[bytes], None]:
     def read(content: bytes) -> None:
         file.write_bytes(content)
-        with sklearn.config_context(skip_parameter_validation=True):  # of what we pass, which takes longer than the reading
+        with sklearn.config_context(
+            skip_parameter_validation=True
+        ):  # of what we pass, which takes longer than the reading
             reader(file)
 
     return read
@@ -324,7 +333,7 @@ def _cifar(folder: Path) -> Reader:
 def _packed_files(folder: Path) -> Reader:
     """What a head sends to a machine that joins."""
     settings = b"task: folder-0/task.py\nworkers: 3\n"
-    files = {SETTINGS: settings, GIVEN: settings, "folder-0/task.py": b"...", f"folder-0/{'a' * 120}/{'b' * 120}.py": b"."}
+    files = {SETTINGS: settings, "folder-0/task.py": b"...", "a" * 120: b"..."}
     place = folder / "to"
 
     def read(content: bytes) -> None:
@@ -381,7 +390,11 @@ def _shard_manifest(folder: Path) -> Reader:
 
     def form(is_sparse: bool) -> Form:
         place = folder / f"{is_sparse}"
-        made(place, is_sparse)
+        features = np.eye(4, dtype=np.float32)
+        source = Labelled(csr_array(features) if is_sparse else features, np.arange(4) % 2)
+        recipe = Recipe(task="made", strategy="random", shards=1, validation=0, test=0, seed=0, examples="a" * 64)
+        test: dict[PartName, Selection] = {"test": Selection(source, np.array([3]))}
+        write_shards(place, "made", recipe, Dealt([Selection(source, np.arange(3))]), test)
         file = place / MANIFEST
         body = json.loads(file.read_bytes())
         del body["sha256"]
@@ -389,8 +402,7 @@ def _shard_manifest(folder: Path) -> Reader:
         def read(content: bytes) -> None:
             file.write_bytes(content)
             shards = open_shards(place)
-            for number in range(min(3, len(shards))):
-                shards.shard(number)
+            shards.shard(0)
             shards.part("test")
 
         return Form(read, json.dumps(body).encode(), _sealed_manifest)

@@ -102,7 +102,11 @@ def test_a_key_of_a_cluster_without_settings_is_refused(run: str, tmp_path: Path
     parts = dict.fromkeys(("token", "authority", "certificate", "key"), "x")
     key = ClusterKey(run="a", servers=("b:1",), files={"run.yaml": run} if run else {}, **parts)
     (tmp_path / "key").write_text(key.text())
-    refused(lambda: ClusterKey.read(tmp_path / "key").settings(), UsageError, "(?s)run.yaml.* Copy the whole file, or make one")
+    refused(
+        lambda: ClusterKey.read(tmp_path / "key").settings(),
+        UsageError,
+        "(?s)run.yaml.* Copy the whole file, or make one",
+    )
 
 
 # a server's folder
@@ -114,7 +118,16 @@ def server(tmp_path: Path) -> Path:
 
 @pytest.mark.parametrize("name", ["term.json", "settings.json", "run.json", "snapshot-000000000001.json"])
 @pytest.mark.parametrize(
-    "text", ["{", "[" * 100_000, '{"of": []}', '{"of": {"term": {}}}', '{"of": {"term": 1e400}}', '{"format": "1"}', '{"settings": 3, "term": "x"}']
+    "text",
+    [
+        "{",
+        "[" * 100_000,
+        '{"of": []}',
+        '{"of": {"term": {}}}',
+        '{"of": {"term": 1e400}}',
+        '{"format": "1"}',
+        '{"settings": 3, "term": "x"}',
+    ],
 )
 def test_a_servers_file_that_says_something_else_is_told(text: str, name: str, server: Path) -> None:
     (server / name).write_bytes(sealed(text.encode()))
@@ -144,7 +157,9 @@ def test_a_servers_file_that_is_too_large_is_not_read(server: Path) -> None:
 def test_no_server_writes_a_file_that_it_would_not_read(server: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("paceline.server.checked_files.MOST_BYTES", 1000)
     files_of = CheckedFiles(server, Disk(), None)
-    with pytest.raises(PacelineError, match="would have 1,[0-9]+ bytes; no such file is above 1,000. The older one stays"):
+    with pytest.raises(
+        PacelineError, match=r"would have 1,[0-9]+ bytes; no such file is above 1,000. The older one stays"
+    ):
         files_of.write("run.json", {"scores": 1000 * "x"})
 
 
@@ -152,8 +167,16 @@ def test_no_server_writes_a_file_that_it_would_not_read(server: Path, monkeypatc
     ("key", "value", "said"),
     [
         ("table", {"version": 1e400, "clocks": {}}, "expected a whole number from 0"),  # Infinity
-        ("table", {"version": 1, "clocks": {"worker-0": {"clock": -1, "incarnation": 1}}}, "is -1; expected a whole number"),
-        ("plan", {"shapes": [["a", [10**12]]], "slices": [[[0, 9]]], "strategy": ""}, "cuts 9 of 1,000,000,000,000 values"),
+        (
+            "table",
+            {"version": 1, "clocks": {"worker-0": {"clock": -1, "incarnation": 1}}},
+            "is -1; expected a whole number",
+        ),
+        (
+            "plan",
+            {"shapes": [["a", [10**12]]], "slices": [[[0, 9]]], "strategy": ""},
+            "cuts 9 of 1,000,000,000,000 values",
+        ),
         ("plan", {"shapes": [["a", [9.0]]], "slices": [[[0, 9]]], "strategy": ""}, "no whole numbers from 0"),
         ("plan", 3, "TypeError"),
     ],
@@ -190,7 +213,9 @@ def test_a_label_that_is_no_class_number_is_refused(label: str, tmp_path: Path) 
 
 @pytest.mark.parametrize("pack", [gzip.compress, bz2.compress, lzma.compress])
 def test_a_packed_line_without_end_fills_no_memory(pack: Callable[[bytes], bytes], tmp_path: Path) -> None:
-    ending = {gzip: ".gz", bz2: ".bz2", lzma: ".xz"}[{"gzip": gzip, "bz2": bz2, "lzma": lzma}[pack.__module__.lstrip("_")]]
+    ending = {gzip: ".gz", bz2: ".bz2", lzma: ".xz"}[
+        {"gzip": gzip, "bz2": bz2, "lzma": lzma}[pack.__module__.lstrip("_")]
+    ]
     (tmp_path / f"rows{ending}").write_bytes(pack(bytes(100 * MIB)))
     refused(lambda: read_svmlight(tmp_path / f"rows{ending}"), DataError, "a line has more than|unpacks to more than")
 
@@ -254,7 +279,9 @@ def test_a_head_fills_no_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     many = gzip.compress(tarred({f"a{number}": bytes(3000) for number in range(9)}))
     refused(lambda: unpack(many, tmp_path), DataError, "unpacks to more than 30,000 bytes; nothing was started")
     monkeypatch.setattr(packed_files, "MOST_FILES", 3)
-    refused(lambda: unpack(gzip.compress(tarred(dict.fromkeys("abcdefg", b""))), tmp_path), DataError, "more than 6 members")
+    refused(
+        lambda: unpack(gzip.compress(tarred(dict.fromkeys("abcdefg", b""))), tmp_path), DataError, "more than 6 members"
+    )
 
 
 @pytest.mark.parametrize("settings", [b"task: 3\n", b"task: [folder-0/x.py]\n"])

@@ -58,5 +58,7 @@ def test_a_model_that_is_larger_than_any_is_not_read(folder: RunFolder, monkeypa
     monkeypatch.setattr(run_model, "MOST_MODEL", 10)
     folder.models.mkdir()
     (folder.models / "last.safetensors").write_bytes(bytes(11))
-    with pytest.raises(DataError, match="last.safetensors has 11 bytes; no model is above 10. It is none of this run"):
+    with pytest.raises(
+        DataError, match=r"last.safetensors has 11 bytes; no model is above 10\. It is none of this run"
+    ):
         Trained(folder).inputs()

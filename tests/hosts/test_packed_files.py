@@ -105,7 +105,7 @@ def test_nothing_is_written_outside_of_the_folder(name: str, tmp_path: Path) -> 
 
 
 def test_a_link_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(DataError, match="has a member .link. that is a link or a sparse file, .* nothing was started"):
+    with pytest.raises(DataError, match=r"has a member .link. that is a link or a sparse file, .* nothing was started"):
         unpack(tar_of("link", tarfile.SYMTYPE), tmp_path)
 
 

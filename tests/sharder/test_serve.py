@@ -183,7 +183,9 @@ def test_a_manifest_or_counts_without_end_are_not_waited_for(serving: Any, monke
     with pytest.raises(DataError, match=f"sent more than {8 * width} bytes as the counts of {width} features"):
         reader.feature_counts()
     monkeypatch.setattr(shard_client, "MAX_BYTES", 100)
-    with pytest.raises(DataError, match="sent more than 100 bytes as the manifest, so it is not the run's shard server"):
+    with pytest.raises(
+        DataError, match="sent more than 100 bytes as the manifest, so it is not the run's shard server"
+    ):
         served.reader("other")
 
 
@@ -196,7 +198,7 @@ def test_ends_of_rows_that_lie_fetch_nothing(serving: Any, monkeypatch: pytest.M
         return np.array(ends) if file == "indptr" else elements(self, name, file, starts, stops)
 
     monkeypatch.setattr(RemoteShards, "_elements", lying)
-    with pytest.raises(DataError, match="shard-0/indptr came damaged from .* do not rise from 0 to the"):
+    with pytest.raises(DataError, match=r"shard-0/indptr came damaged from .* do not rise from 0 to the"):
         reader.rows(np.array([0]))
 
 
