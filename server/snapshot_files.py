@@ -321,7 +321,7 @@ def _plan_in(manifest: Mapping[str, Any]) -> SlicePlan:
 
 
 def _check_table(table: Mapping[str, Any]) -> None:
-    """ValueError and the like: it has no version and clocks that a start, or an audit, can go by."""
+    """ValueError and the like: it has no version and clocks that a start, or an audit, can use."""
     numbers = [table["version"], table.get("pushes", 0), *table.get("gathered", ())[:1]]
     for entry in table["clocks"].values():
         numbers += [entry["clock"], entry["incarnation"]]

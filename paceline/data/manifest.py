@@ -45,7 +45,7 @@ class FileEntry(Section):
 
     @model_validator(mode="after")
     def _is_as_large_as_its_array(self) -> "FileEntry":
-        """What is read, or fetched, of a file goes by its shape: so that must be what the file can hold."""
+        """The shape decides how much is read, or fetched, of a file: so the file must be able to hold it."""
         kind = np.dtype(self.dtype if _KIND.fullmatch(self.dtype) else object)
         if kind.str != self.dtype or any(size < 0 for size in self.shape):
             raise ValueError(f"{self.dtype!r:.40} of shape {self.shape!s:.40} is no array of numbers.")

@@ -1,6 +1,7 @@
 """Reads examples from numpy's own files: arrays with names in an .npz, or an .npy for the features and one for the
 labels. Pickled objects are never loaded, since loading them runs code."""
 
+import io
 import math
 import os
 from collections.abc import Callable, Mapping
@@ -16,6 +17,8 @@ from paceline.data.files import MOST_UNPACKED, at, reading
 
 Names = tuple[str, str]
 """The names of the features and the labels."""
+_MOST_HEADER = 12 + (1 << 16)
+"""Longest header of an npy file (bytes)."""
 _FORMS: dict[tuple[int, int], Callable[[Any], tuple[tuple[int, ...], bool, "np.dtype[Any]"]]] = {
     (1, 0): read_array_header_1_0,
     (2, 0): read_array_header_2_0,
@@ -57,11 +60,17 @@ def _labelled(found: Mapping[str, Array], names: Names, path: Path) -> Labelled:
 def loaded(stream: BinaryIO) -> Any:
     """What numpy loads: the array of an npy file; of an npz file a mapping, for `array_in`. ValueError: the header of an npy
     claims more than the file holds, which numpy would allocate."""
-    if stream.read(len(MAGIC_PREFIX)) == MAGIC_PREFIX:
-        stream.seek(0)
-        _check_claim("its header", *_npy_header(stream), stream.seek(0, os.SEEK_END))
-    stream.seek(0)
+    check_npy(stream)
     return np.load(stream, allow_pickle=False)
+
+
+def check_npy(stream: BinaryIO) -> None:
+    """ValueError: it is an npy file whose header claims more than the file holds."""
+    is_npy = stream.read(len(MAGIC_PREFIX)) == MAGIC_PREFIX
+    stream.seek(0)
+    if is_npy:
+        _check_claim("its header", *_npy_header(stream), stream.seek(0, os.SEEK_END))
+        stream.seek(0)
 
 
 def array_in(found: Any, name: str) -> Array:
@@ -83,10 +92,11 @@ def _check_claim(what: str, shape: tuple[int, ...], kind: "np.dtype[Any]", size:
 
 def _npy_header(stream: Any) -> tuple[tuple[int, ...], np.dtype[Any]]:
     """Shape and type that an npy file begins with. ValueError: it is none, or holds Python objects."""
-    version = read_magic(stream)
+    head = io.BytesIO(stream.read(_MOST_HEADER))  # numpy reads as much as the header claims to have
+    version = read_magic(head)
     if version not in _FORMS:
         raise ValueError(f"its form {version} is not known")
-    shape, _, kind = _FORMS[version](stream)
+    shape, _, kind = _FORMS[version](head)
     if kind.hasobject or any(size < 0 for size in shape):
         raise ValueError("it holds Python objects, or sizes below 0")
     return shape, kind
@@ -97,6 +107,8 @@ def mapped(path: str | Path) -> Array:
     path = at(path)
     is_local = type(path) is type(Path())
     with reading(path, EXPECTED.format(kind="npy")), path.open("rb") as stream:
+        if is_local:
+            check_npy(stream)
         found: Any = np.load(path, mmap_mode="r") if is_local else loaded(stream)
     if not isinstance(found, np.ndarray):
         raise DataError(f"{path} is not a single array; expected an npy file. Read npz files with read_npz().")

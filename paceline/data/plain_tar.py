@@ -17,7 +17,7 @@ Refuse = Callable[[str], Exception]
 def plain_members(
     packed: BinaryIO, most: int, most_members: int, refuse: Refuse
 ) -> Iterator[tuple[tarfile.TarInfo, IO[bytes] | None]]:
-    """Each member with its content, which is to be read before the next one; None: a folder. Nothing goes to disk, and the
+    """Each member with its content, which must be read before the next one; None: a folder. Nothing goes to disk, and the
     archive is read to its end, where its checksum is. Raises what `refuse` makes of more than `most` unpacked bytes or
     `most_members`, of links and other special files, and of places outside; what tarfile and gzip raise of damage."""
     with gzip.open(packed) as unzipped, _Capped(unzipped, most, refuse) as capped:

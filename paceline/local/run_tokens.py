@@ -56,7 +56,7 @@ def given_token(folder: RunFolder, name: str) -> Path:
 
 
 def replace_secret(folder: RunFolder, overlap: float = OVERLAP, sleep: Callable[[float], None] = time.sleep) -> None:
-    """Puts another secret in the place of the run's. The old one holds for `overlap` seconds beside it, in which all processes
+    """Replaces the run's secret. The old one is good for `overlap` seconds next to the new one, in which all processes
     of the run get tokens of the new one. ConfigError, OSError."""
     before = run_secret(folder.read_secret(), str(folder.token))
     text = before.replaced(time.time(), overlap) if overlap else new_secret()

@@ -143,7 +143,7 @@ def held(credentials: Credentials) -> Held:
 
 
 class Authentication(ABC):
-    """Decides whether a call's token is good, and whom it names."""
+    """Decides whether a call's token is good, and who is named in it."""
 
     @abstractmethod
     def check(self, shown: str | None, method: str) -> Caller:

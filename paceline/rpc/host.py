@@ -94,7 +94,7 @@ class Gate:
         self._observe = observe
 
     def renewal(self) -> str:
-        """What the token file of whom this thread answers should hold from now on; '' where it is good."""
+        """What the token file of this thread's caller should hold from now on; '' where it is good."""
         return self._authentication.renewal(caller())
 
     @contextmanager

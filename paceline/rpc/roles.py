@@ -25,7 +25,7 @@ _OPEN: tuple[tuple[str, tuple[Role, ...]], ...] = (
     ("Stop SetPolicy", ()),
 )
 MAY = {method: frozenset(roles) for methods, roles in _OPEN for method in methods.split()}
-"""By call: whom it is open to. An admin may do everything; a call that is not named here is open to admins alone."""
+"""By call: the roles that it is open to. An admin may do everything; a call that is not named here is open to admins alone."""
 
 
 class Caller(NamedTuple):
@@ -60,7 +60,7 @@ def admit(caller: Caller, method: str) -> None:
     if caller.role != "admin" and caller.role not in may:
         raise PermissionDenied(
             f"{method} is not for the token of {_who(caller)}: it takes one with the role "
-            f"{' or '.join([*sorted(may), 'admin'])}. Whoever holds the run's secret makes one: paceline token --role."
+            f"{' or '.join([*sorted(may), 'admin'])}. The holder of the run's secret makes one: paceline token --role."
         )
 
 

@@ -17,7 +17,7 @@ from paceline.rpc.tokens import Claims, is_public_key, looks_signed, moment, pub
 LIFE = 365 * 86400.0
 """How long the token of a run's own process holds (seconds)."""
 OVERLAP = 60.0
-"""How long the old secret holds beside the new one (seconds)."""
+"""How long the old secret holds next to the new one (seconds)."""
 _SIGNS = 1 / 3
 """The part of that time in which the old one still signs: until all processes know the new one's public key."""
 
@@ -47,7 +47,7 @@ class Secret:
     old: str = ""
     since: float = 0.0
     until: float = 0.0
-    """From when until when the old one holds beside it."""
+    """From when until when the old one holds next to it."""
 
     @cached_property
     def keys(self) -> tuple[Key, ...]:
@@ -136,7 +136,7 @@ def _secret(lines: list[str], where: str) -> Secret:
     match [line.split() for line in lines]:
         case [[word]]:
             return Secret(word)
-        case [[word], ["was", old, "from", since, "until", until]] if since.isdigit() and until.isdigit():
+        case [[word], ["was", old, "from", since, "until", until]] if since.isdecimal() and until.isdecimal():
             return Secret(word, old, float(since), float(until))
     raise ConfigError(
         f"{where} is neither a run's secret nor a process's token: expected one long random word, or what `paceline token` "
@@ -150,7 +150,7 @@ def _token(lines: list[str], where: str) -> Token:
         match line.split():
             case ["key", key] if is_public_key(key):
                 keys.append(Key(key))
-            case ["key", key, "until", until] if is_public_key(key) and until.isdigit():
+            case ["key", key, "until", until] if is_public_key(key) and until.isdecimal():
                 keys.append(Key(key, float(until)))
             case _:
                 raise ConfigError(

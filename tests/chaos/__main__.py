@@ -62,7 +62,7 @@ def arguments(words: list[str]) -> argparse.Namespace:
     one.add_argument("--number", type=int, default=10_000, help="for each policy")
     one.add_argument("--processes", type=int, default=2)
     one = part(
-        "fuzz", fuzz, "damaged files, which each reader must refuse by an error of ours, quickly and in little memory"
+        "fuzz", fuzz, "damaged files, which each reader must refuse by a PacelineError, quickly and in little memory"
     )
     one.add_argument("--cases", type=int, default=250_000, help="for each reader")
     one.add_argument("readers", nargs="*", metavar="reader", help=f"of: {', '.join(READERS)}; default: all")

@@ -1,4 +1,4 @@
-"""Runs one reader over many damaged files: each must be read, or refused by an error of ours, quickly and in little memory."""
+"""Runs one reader over many damaged files: each must be read, or refused by a PacelineError, quickly and in little memory."""
 
 import random
 import re
@@ -72,7 +72,7 @@ def case(form: Form, dice: random.Random) -> bytes:
 
 
 def run(reader: Reader, count: int, dice: random.Random) -> Spent:
-    """So many cases. AssertionError says what the first bad one is."""
+    """This number of cases. AssertionError says what the first bad one is."""
     said: Counter[str] = Counter()
     began, slowest = time.thread_time(), 0.0
     for start in range(0, count, TOGETHER):
@@ -127,7 +127,7 @@ def scratch() -> Iterator[Path]:
 
 @contextmanager
 def limited(more: int) -> Iterator[None]:
-    """A MemoryError where this process takes more than so many bytes besides those that it has, `Endless` where a case
+    """A MemoryError where this process takes more than this number of bytes besides those that it has, `Endless` where a case
     does not end."""
     soft, hard = resource.getrlimit(resource.RLIMIT_DATA)
     resource.setrlimit(resource.RLIMIT_DATA, (_data_bytes() + more, hard))

@@ -96,7 +96,7 @@ def _deep(dice: random.Random, content: bytes) -> bytes:
 
 
 def _other_value(dice: random.Random, content: bytes) -> bytes:
-    """One value of a JSON document is another, is gone or is there under another name; what is no JSON gets a number."""
+    """One value of a JSON document is another, is gone or has another name; what is no JSON gets a number."""
     try:
         tree = json.loads(content)
     except (ValueError, RecursionError):

@@ -13,6 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 
+import jwt
 import numpy as np
 import sklearn.datasets  # where a line is bad it is loaded, which takes a second
 import yaml
@@ -39,6 +40,9 @@ from paceline.hosts.key import JoinKey
 from paceline.hosts.packed_files import SETTINGS, unpack
 from paceline.load_settings import load, parse_sets
 from paceline.local.cluster_key import ClusterKey
+from paceline.rpc.token_file import Secret, read_token_file
+from paceline.rpc.tokens import Claims, check_time, private_key
+from paceline.rpc.tokens import read as read_claims
 from paceline.server.checked_files import CheckedFiles, Owner
 from paceline.server.disk import Disk
 from paceline.server.snapshot_files import SnapshotFiles
@@ -347,7 +351,24 @@ def _packed_files(folder: Path) -> Reader:
 
 
 def _keys(folder: Path) -> Reader:
-    """Those of a run here, and of one on a cluster."""
+    """Those of a run here, and of one on a cluster; files of secrets and tokens, and tokens of callers."""
+    secret = Secret("a" * 40, "b" * 40, 1e9, 2e9)
+    claims = Claims("a", "worker", "worker-0", 1e9, 2e9)
+    public = tuple(each.text for each in secret.keys)
+
+    def called(content: bytes) -> None:
+        check_time(read_claims(content.decode("latin-1"), public)[0], 1.5e9)
+
+    def signed(content: bytes) -> bytes:
+        try:
+            return jwt.encode(json.loads(content), private_key(secret.word), algorithm="EdDSA").encode()
+        except (ValueError, TypeError, RecursionError, jwt.PyJWTError):
+            return content
+
+    said = {"run": "a", "role": "worker", "sub": "worker-0", "iat": 10**9, "exp": 2 * 10**9}
+    files = (f"{secret.word}\nwas {secret.old} from 1000000000 until 2000000000\n", secret.token_file(claims, 1.5e9))
+    tokens = [Form(_reading(folder / "token", read_token_file), text.encode()) for text in files]
+    tokens.append(Form(called, json.dumps(said).encode(), signed))
     key = ClusterKey(
         run="a",
         servers=("10.0.0.1:30000",),
@@ -362,7 +383,11 @@ def _keys(folder: Path) -> Reader:
         JoinKey.new(b"a certificate").text().encode(),
     )
     read = _reading(folder / "key.yaml", lambda file: ClusterKey.read(file).settings())
-    return [short, *(Form(read, text.encode()) for text in (key.text(), json.dumps(key.model_dump(mode="json"))))]
+    return [
+        *tokens,
+        short,
+        *(Form(read, text.encode()) for text in (key.text(), json.dumps(key.model_dump(mode="json")))),
+    ]
 
 
 def _arrays(folder: Path) -> Reader:

@@ -28,6 +28,7 @@ from paceline.hosts.key import JoinKey
 from paceline.hosts.packed_files import unpack
 from paceline.load_settings import MOST_BYTES, load, parse_sets, read_yaml
 from paceline.local.cluster_key import ClusterKey
+from paceline.rpc.token_file import content_of
 from paceline.server.checked_files import CheckedFiles
 from paceline.server.disk import Disk
 from paceline.server.snapshot_files import SnapshotFiles, packed
@@ -39,7 +40,7 @@ MIB = 1 << 20
 
 
 def refused(read: Callable[[], object], error: type[PacelineError], said: str) -> None:
-    """By an error of ours that says so, quickly and in little memory."""
+    """By the error that says so, quickly and in little memory."""
     told: list[PacelineError] = []
 
     def remembered(_: bytes) -> None:
@@ -106,6 +107,14 @@ def test_a_key_of_a_cluster_without_settings_is_refused(run: str, tmp_path: Path
         lambda: ClusterKey.read(tmp_path / "key").settings(),
         UsageError,
         "(?s)run.yaml.* Copy the whole file, or make one",
+    )
+
+
+def test_a_superscript_is_no_digit_of_a_time() -> None:
+    refused(
+        lambda: content_of(f"{'a' * 40}\nwas {'b' * 40} from \u00b2 until \u00b2"),
+        ConfigError,
+        "neither a run's secret",
     )
 
 
@@ -306,6 +315,12 @@ def test_an_array_that_claims_more_than_its_file_holds_is_not_made(tmp_path: Pat
     refused(lambda: read_npz(tmp_path / "a.npz"), DataError, "claims an array of 1,073,741,824 bytes in a file of 128")
     (tmp_path / "a.npy").write_bytes(claiming((1 << 28,)))
     refused(lambda: read_npy(tmp_path / "a.npy", tmp_path / "a.npy"), DataError, "Can't read")
+
+
+def test_a_header_that_claims_four_gibibytes_is_not_read(tmp_path: Path) -> None:
+    for form in (2, 3):
+        (tmp_path / "a.npy").write_bytes(b"\x93NUMPY" + bytes((form, 0, 255, 255, 255, 255)) + bytes(100))
+        refused(lambda: read_npy(tmp_path / "a.npy", tmp_path / "a.npy"), DataError, "Can't read")
 
 
 # shards

@@ -1,4 +1,4 @@
-"""Damaged files are refused by errors of ours, within a second of CPU time and 64 MiB, whatever is wrong with them."""
+"""Damaged files are refused by a PacelineError, within a second of CPU time and 64 MiB."""
 
 import random
 from collections.abc import Iterator

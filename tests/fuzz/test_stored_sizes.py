@@ -7,11 +7,12 @@ from pathlib import Path
 import pytest
 
 from paceline.bounded import read_bytes, read_most, read_text
-from paceline.core.errors import DataError
+from paceline.core.errors import ConfigError, DataError
 from paceline.core.settings.config import Config
 from paceline.load_settings import write_yaml
 from paceline.local import run_folder
 from paceline.local.run_folder import RunFolder
+from paceline.rpc.token_file import read_token_file
 from paceline.trained import run_model
 from paceline.trained.run_model import Trained
 
@@ -62,3 +63,16 @@ def test_a_model_that_is_larger_than_any_is_not_read(folder: RunFolder, monkeypa
         DataError, match=r"last.safetensors has 11 bytes; no model is above 10\. It is none of this run"
     ):
         Trained(folder).inputs()
+
+
+def test_a_token_file_is_a_short_text(tmp_path: Path) -> None:
+    (tmp_path / "token").write_bytes(bytes(2 << 20))
+    with pytest.raises(
+        ConfigError, match=r"token: it has more than 1,048,576 bytes, the most that is read. Give a file"
+    ):
+        read_token_file(tmp_path / "token")
+    with pytest.raises(ConfigError, match=r"token.: it has more than 1,048,576 bytes, the most that is read. Did this"):
+        RunFolder(tmp_path).read_secret()
+    (tmp_path / "token").write_bytes(b"\xff")
+    with pytest.raises(ConfigError, match=r"token.: it is no text in UTF-8. Did this"):
+        RunFolder(tmp_path).read_secret()

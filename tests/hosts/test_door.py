@@ -215,7 +215,9 @@ def test_a_model_that_is_larger_than_any_is_refused_and_not_kept(
     calls = rig.calls()
     model = tmp_path / "last.safetensors"
     model.write_bytes(FILES)
-    with pytest.raises(BadPush, match=r"more than 2,559,999 bytes as last[.]safetensors, the most that a model may have"):
+    with pytest.raises(
+        BadPush, match=r"more than 2,559,999 bytes as last[.]safetensors, the most that a model may have"
+    ):
         calls.keep(calls.join(OFFER).host, model)
     assert list(rig.models.iterdir()) == []
 

@@ -275,14 +275,3 @@ def test_the_transport_raises_what_the_server_raised(serve: Serve) -> None:
         transport.resume(pb.ResumeRequest(), 10.0)
     with pytest.raises(BadPush, match="this far"):
         transport.push_pull(pb.PushHead(), [(0, memoryview(b"1234"))], lambda head: Uploads(), 10.0)
-
-
-def test_a_token_file_is_a_short_text(tmp_path: Any) -> None:
-    (tmp_path / "token").write_bytes(bytes(2 << 20))
-    with pytest.raises(
-        ConfigError, match=r"token: it has more than 1,048,576 bytes, the most that is read. Give a file"
-    ):
-        read_token(tmp_path / "token")
-    (tmp_path / "token").write_bytes(b"\xff")
-    with pytest.raises(ConfigError, match=r"token: it is no text in UTF-8. Give a file"):
-        read_token(tmp_path / "token")

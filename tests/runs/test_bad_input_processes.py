@@ -100,7 +100,9 @@ def test_workers_that_do_not_fit_the_run_are_refused(tmp_path: Path) -> None:
         wrong.write_text("another-random-word")
 
         assert_ended(cluster.worker(0, "--set", "batch_size=64"), 78, "has other settings .*batch_size=64")
-        assert_ended(cluster.worker(0, "--token-file", wrong), 78, "Unauthenticated: .*is of another run, or of an older secret")
+        assert_ended(
+            cluster.worker(0, "--token-file", wrong), 78, "Unauthenticated: .*is of another run, or of an older secret"
+        )
         assert_ended(
             cluster.worker(0, "--set", "workers=3"), 78, "3 workers but only 2 shards .*every worker needs one"
         )
