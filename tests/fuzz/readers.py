@@ -162,14 +162,14 @@ def _server_json(names: Sequence[str]) -> Make:
 def _snapshot_data(folder: Path) -> Reader:
     """The safetensors file of a snapshot, whose manifest has its checksum."""
     data = next(_server_folder(folder).glob("*.safetensors"))
-    manifest, looks = data.with_suffix(".json"), itertools.cycle(_LOOKS)
+    manifest = data.with_suffix(".json")
     facts = json.loads(unsealed(manifest.read_bytes()))
 
     def read(content: bytes) -> None:
         data.write_bytes(content)
         said = facts | {"sha256": hashlib.sha256(content).hexdigest(), "bytes": len(content)}
         manifest.write_bytes(sealed(json.dumps(said).encode()))
-        next(looks)(folder)
+        _load(folder)
 
     return [Form(read, data.read_bytes())]
 
