@@ -14,6 +14,7 @@ KILLS  ?=
 SEED   ?=
 SCHEDULES ?=
 SOURCE ?=
+CASES  ?=
 SOAK   ?=
 OVERLAY   ?= demo
 NAMESPACE ?= paceline
@@ -77,9 +78,9 @@ mutants: setup ## each defect of tests/mutants/mutants.yaml planted in a copy, w
 schedules: setup ## 500 runs in virtual time for each of nine kinds, in which servers die (SEED=, SCHEDULES=)
 	$(BIN)/python -m tests.chaos schedules --number $(or $(SCHEDULES),500) $(if $(SEED),--seed $(SEED))
 
-chaos: setup ## hours of faults, then the reliability report (KINDS= ROUNDS= SCHEDULES= SOAK=seconds; SEED= replays rounds)
+chaos: setup ## hours of faults, then the reliability report (KINDS= ROUNDS= SCHEDULES= CASES= SOAK=seconds; SEED= replays rounds)
 	$(BIN)/python -m tests.chaos all $(KINDS) $(if $(SEED),--seed $(SEED)) $(if $(ROUNDS),--rounds $(ROUNDS)) $(if $(KILLS),--kills $(KILLS)) \
-	  $(if $(SCHEDULES),--number $(SCHEDULES)) $(if $(SOAK),--seconds $(SOAK))
+	  $(if $(SCHEDULES),--number $(SCHEDULES)) $(if $(CASES),--cases $(CASES)) $(if $(SOAK),--seconds $(SOAK))
 
 check: setup ## lint, format, types, layers, stale stubs and pages, spelling, prose
 	$(BIN)/ruff check .

@@ -10,6 +10,7 @@ from typing import Any
 import yaml
 from pydantic import ValidationError
 
+from paceline.bounded import read_text
 from paceline.core import registry
 from paceline.core.errors import ConfigError, UsageError
 from paceline.core.peers.peer_run import chosen_by
@@ -23,6 +24,11 @@ from paceline.variables import CONNECT, KEY, PREFIX, TLS
 _LOADER: type[Any] = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 """libyaml's where it is installed: every process of a run reads the settings, and Python's own takes ten times as
 long."""
+MOST_BYTES = 1 << 20
+"""Largest file of settings (bytes)."""
+_MOST_VALUES = 100_000
+"""Most that a YAML text may say, its aliases written out: ten lines of them stand for billions."""
+_DEEPEST = 100
 _BY_NAME = ("policy", "optimizer", "schedule", "strategy", "engine", "push", "pull")
 """Sections that may be written as a name alone: `optimizer: adam`."""
 
@@ -113,14 +119,56 @@ def read_preset(name: str) -> dict[str, Any]:
 def read_yaml(path: Path) -> dict[str, Any]:
     """A YAML mapping; ConfigError says what the file holds instead."""
     try:
-        found = _LOADER(path.read_text()).get_single_data()
+        found = parse_yaml(read_text(path, MOST_BYTES))
     except OSError as error:
         raise ConfigError(f"Can't read the config {path}: {error.strerror}. Give the path of a YAML file.") from error
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
+    except ValueError as error:
         raise ConfigError(f"The config {path} is not YAML: {error}") from error
     if not isinstance(found, dict):
         raise ConfigError(f"The config {path} holds {type(found).__name__}; expected keys like 'task: digits'.")
     return found
+
+
+def parse_yaml(text: str) -> Any:
+    """What a YAML text says. ValueError: it is none, or says more than `_MOST_VALUES`."""
+    try:
+        _check_depth(_LOADER(text))
+        loader = _LOADER(text)
+        node = loader.get_single_node()
+        if node is None:
+            return None
+        _count(node, {})
+        return loader.construct_document(node)
+    except MemoryError:
+        raise
+    except Exception as error:  # a date in month 13, and others that the library lets through
+        raise ValueError(str(error) or type(error).__name__) from error
+
+
+def _check_depth(loader: Any) -> None:
+    """ValueError: values lie too deep in one another; where that is 100,000 deep, the library's recursion ends the process."""
+    depth = 0
+    while (event := loader.get_event()) is not None and not isinstance(event, yaml.StreamEndEvent):
+        depth += isinstance(event, yaml.CollectionStartEvent) - isinstance(event, yaml.CollectionEndEvent)
+        if depth > _DEEPEST:
+            raise ValueError(f"lists and mappings lie more than {_DEEPEST} deep in one another")
+
+
+def _count(node: yaml.Node, known: dict[int, int]) -> int:
+    """How many values a node stands for, its aliases written out. `known`: those of nodes that were counted; 0: not yet."""
+    if (count := known.get(id(node))) is not None:
+        if not count:
+            raise ValueError("an alias stands for what it is a part of")
+        return count
+    known[id(node)] = 0
+    parts: list[Any] = [] if isinstance(node, yaml.ScalarNode) else node.value
+    if isinstance(node, yaml.MappingNode):
+        parts = [each for pair in parts for each in pair]
+    count = 1 + sum(_count(part, known) for part in parts)
+    if count > _MOST_VALUES:
+        raise ValueError(f"it says more than {_MOST_VALUES:,} values; write no such large lists, and fewer aliases")
+    known[id(node)] = count
+    return count
 
 
 def write_yaml(config: Config, path: Path) -> None:
@@ -136,8 +184,8 @@ def parse_sets(pairs: list[str]) -> dict[str, Any]:
         if not equals or not all(key.split(".")):
             raise UsageError(f"--set {pair}: expected key=value, like policy.bound=3.")
         try:
-            leaf: Any = yaml.safe_load(value)
-        except yaml.YAMLError as error:
+            leaf: Any = parse_yaml(value)
+        except ValueError as error:
             raise UsageError(f"--set {pair}: can't read the value: {error}") from error
         for part in reversed(key.split(".")):
             leaf = {part: leaf}
@@ -183,7 +231,10 @@ def _merge(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any]
 def _section(key: str, value: Any) -> Any:
     """'adam', or 'ssp:3' of a policy, as the section that it stands for."""
     if key == "policy" and isinstance(value, str):
-        return {option: yaml.safe_load(text) for option, text in from_shorthand(value).items()}
+        try:
+            return {option: parse_yaml(text) for option, text in from_shorthand(value).items()}
+        except ValueError as error:
+            raise ConfigError(f"policy {value}: can't read the value after ':': {error}") from error
     return named(value)
 
 

@@ -15,6 +15,7 @@ from paceline.core.settings.config import Options
 from paceline.core.slice.lost_slices import lost
 from paceline.core.slice.model_slice import ModelSlice
 from paceline.core.sync.clocks import Clocks
+from paceline.server.checked_files import understood
 from paceline.server.common_versions import CommonVersions
 from paceline.server.disk_trouble import DiskTrouble
 from paceline.server.own_figures import OwnFigures
@@ -73,7 +74,8 @@ class Chief:
         saved = folder.load_run()
         with self.changed:
             if saved is not None:
-                run.restore(saved, time.monotonic())
+                with understood(folder.run_file):
+                    run.restore(saved, time.monotonic())
                 run.counted(driver.clocks, time.monotonic())
                 self._warned = {warning.kind for warning in run.warnings.found}
             run.tick(time.monotonic())  # late ticks are noticed from here on

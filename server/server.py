@@ -24,7 +24,7 @@ from paceline.rpc.malloc import tune_malloc
 from paceline.rpc.process import make_log, report_ports, serve_metrics, stop_on_signals
 from paceline.rpc.self_inflicted import inflict_own, told_by
 from paceline.rpc.watchdog import Watchdog
-from paceline.server.checked_files import Owner
+from paceline.server.checked_files import Owner, understood
 from paceline.server.chief import Chief
 from paceline.server.command_line import ToldServer
 from paceline.server.common_versions import CommonVersions
@@ -175,7 +175,8 @@ class Server:
             )
         if self.driver.index == 0:
             self.folder.check_run(state.table["clocks"])
-        self.driver.restore(plan, state)
+        with understood(self.folder.run_file.parent):
+            self.driver.restore(plan, state)
         say(
             "back from a snapshot; workers send again, or compute again, what it lacks",
             term=self.folder.term,

@@ -7,20 +7,20 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from safetensors import SafetensorError
 from safetensors.numpy import load_file
 
 from paceline.core.errors import ConfigError, DataError, DiskError, TooNew
 from paceline.core.slice.plan import Range, SlicePlan
 from paceline.core.slice.state import SliceState
 from paceline.core.values import Vector
-from paceline.server.checked_files import CheckedFiles, Owner
+from paceline.server.checked_files import CheckedFiles, Owner, understood
 from paceline.server.disk import Disk
 
 _MANIFEST = "snapshot-{:012d}.json"
+_MOST_NUMBER = (1 << 63) - 1
 _BLOCK = 4 << 20
 """Bytes that are hashed and written at a time."""
-DAMAGES = (DataError, OSError, SafetensorError, ValueError, KeyError, TypeError)
+DAMAGES = (DataError, OSError)
 """What reading a damaged snapshot raises."""
 
 
@@ -143,10 +143,12 @@ class SnapshotFiles:
     def checked(self, number: int) -> tuple[dict[str, Any], int]:
         """A snapshot's manifest, once its data has that size and checksum, and the term in which it was written (0: it does
         not say). Raises one of `DAMAGES` where it is damaged."""
-        manifest, term = self._files.read_with_term(_MANIFEST.format(number), None)
+        manifest, term = self._files.read_with_term(name := _MANIFEST.format(number), None)
         data = self.data(number)
-        if data.stat().st_size != manifest["bytes"] or _digest(data) != manifest["sha256"]:
-            raise DataError(f"{data.name} does not have the size and checksum of its manifest")
+        with understood(self._folder / name):
+            if data.stat().st_size != manifest["bytes"] or _digest(data) != manifest["sha256"]:
+                raise DataError(f"{data.name} does not have the size and checksum of its manifest")
+            _check_table(manifest["table"])
         return manifest, term
 
     def highest_term(self) -> int:
@@ -217,19 +219,26 @@ class SnapshotFiles:
         self._disk.sync_folder(self._folder)
 
     def load(self, number: int) -> tuple[SlicePlan, SliceState]:
+        """A snapshot's plan and state. Raises one of `DAMAGES` where it is damaged, ConfigError where it is another's."""
         manifest, _ = self.checked(number)
         data = self.data(number)
-        arrays = load_file(data)
-        gathered, lag = arrays.pop("gathered", None), arrays.pop("lag", None)
-        slots: Sequence[Any] = [arrays[f"slot{index}"] for index in range(len(arrays) - 1)]
-        facts = manifest["plan"]
-        shapes = tuple((name, tuple(shape)) for name, shape in facts["shapes"])
-        slices = tuple(tuple(Range(*part) for part in ranges) for ranges in facts["slices"])
-        plan, weights = SlicePlan(shapes, slices, facts["strategy"]), np.ascontiguousarray(arrays["weights"])
-        if facts.get("hash", plan.hash) != plan.hash:
-            raise DataError(f"The plan of {data.name} does not have the hash of its manifest")
-        self._check_length(data, plan, weights)
-        return plan, SliceState(weights, slots, manifest["table"], gathered, lag)
+        with understood(data):
+            arrays = load_file(data)
+            if any(
+                array.dtype != np.float32 or array.shape != arrays["weights"].shape[:1] for array in arrays.values()
+            ):
+                raise DataError(f"{data.name} holds arrays that are not as long as its weights, or not of float32")
+            gathered, lag = arrays.pop("gathered", None), arrays.pop("lag", None)
+            slots: Sequence[Any] = [arrays[f"slot{index}"] for index in range(len(arrays) - 1)]
+            plan, weights = _plan_in(manifest), np.ascontiguousarray(arrays["weights"])
+            self._check_length(data, plan, weights)
+            return plan, SliceState(weights, slots, manifest["table"], gathered, lag)
+
+    def plan(self, number: int) -> SlicePlan:
+        """The plan by which a snapshot was cut. Raises one of `DAMAGES` where it is damaged."""
+        manifest, _ = self.checked(number)
+        with understood(self.data(number)):
+            return _plan_in(manifest)
 
     def _check_length(self, data: Path, plan: SlicePlan, weights: Vector) -> None:
         """Snapshots of older releases don't say whose they are, but their length may."""
@@ -248,9 +257,11 @@ class SnapshotFiles:
 
     def _table(self, number: int) -> dict[str, Any] | None:
         try:
-            table: dict[str, Any] = self._files.read_with_term(_MANIFEST.format(number), None)[0]["table"]
-            int(table["version"])
-            return table
+            manifest, _ = self._files.read_with_term(name := _MANIFEST.format(number), None)
+            with understood(self._folder / name):
+                table: dict[str, Any] = manifest["table"]
+                _check_table(table)
+                return table
         except DAMAGES:
             return None  # said when it is its turn to be read
 
@@ -290,6 +301,33 @@ def packed(arrays: Mapping[str, Vector]) -> Iterator[bytes | memoryview]:
             values = np.ascontiguousarray(array, np.float32).view(np.uint8).data
             for begin in range(0, len(values), _BLOCK):
                 yield values[begin : begin + _BLOCK]
+
+
+def _plan_in(manifest: Mapping[str, Any]) -> SlicePlan:
+    """ValueError and the like: the manifest describes no plan."""
+    facts = manifest["plan"]
+    shapes = tuple((str(name), tuple(shape)) for name, shape in facts["shapes"])
+    slices = tuple(tuple(Range(*part) for part in ranges) for ranges in facts["slices"])
+    numbers = [size for _, shape in shapes for size in shape]
+    numbers += [end for ranges in slices for part in ranges for end in (part.start, part.stop)]
+    plan = SlicePlan(shapes, slices, str(facts["strategy"]))
+    if any(type(number) is not int or number < 0 for number in numbers):
+        raise ValueError("its plan has sizes that are no whole numbers from 0")
+    if sum(plan.lengths) not in (0, plan.total):
+        raise ValueError(f"its plan cuts {sum(plan.lengths):,} of {plan.total:,} values")
+    if facts.get("hash", plan.hash) != plan.hash:
+        raise ValueError("its plan does not have the hash of its manifest")
+    return plan
+
+
+def _check_table(table: Mapping[str, Any]) -> None:
+    """ValueError and the like: it has no version and clocks that a start, or an audit, can use."""
+    numbers = [table["version"], table.get("pushes", 0), *table.get("gathered", ())[:1]]
+    for entry in table["clocks"].values():
+        numbers += [entry["clock"], entry["incarnation"]]
+    wrong = [number for number in numbers if type(number) is not int or not 0 <= number <= _MOST_NUMBER]
+    if wrong:
+        raise ValueError(f"a version, clock or incarnation is {wrong[0]!r:.40}; expected a whole number from 0")
 
 
 def _plain(slices: Sequence[Sequence[Range]]) -> list[list[list[int]]]:

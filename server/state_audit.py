@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from paceline.core.errors import ConfigError, DataError, TooNew
-from paceline.server.checked_files import CheckedFiles, Owner
+from paceline.server.checked_files import CheckedFiles, Owner, checked_term, understood
 from paceline.server.disk import Disk
 from paceline.server.snapshot_files import DAMAGES, SnapshotFiles
 from paceline.server.state_folder import TABLES, check_issued
@@ -97,6 +97,11 @@ def audit_folder(folder: Path, owner: Owner | None) -> FolderAudit:
 
 def _whole(snapshots: SnapshotFiles, number: int) -> WholeSnapshot:
     manifest, term = snapshots.checked(number)
+    with understood(snapshots.data(number).with_suffix(".json")):
+        return _described(snapshots, number, manifest, term)
+
+
+def _described(snapshots: SnapshotFiles, number: int, manifest: dict[str, Any], term: int) -> WholeSnapshot:
     table = manifest["table"]
     return WholeSnapshot(
         number=number,
@@ -117,7 +122,8 @@ def _terms_of(files: CheckedFiles, found: FolderAudit, name: str) -> list[int]:
     value, term = files.read_with_term(name, None)
     if name == "run.json":
         found.run = value
-    return [term, value["term"]] if name == "term.json" and value is not None else [term]
+    with understood(found.folder / name):
+        return [term, checked_term(value["term"])] if name == "term.json" and value is not None else [term]
 
 
 def _noted(found: FolderAudit, look: Callable[[], list[int]], otherwise: list[int]) -> list[int]:

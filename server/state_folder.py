@@ -13,7 +13,7 @@ from paceline.core.slice.plan import SlicePlan
 from paceline.core.slice.state import SliceState
 from paceline.private import make_private
 from paceline.rpc.agreed_settings import changed_settings
-from paceline.server.checked_files import CheckedFiles, Owner
+from paceline.server.checked_files import CheckedFiles, Owner, checked_term, understood
 from paceline.server.disk import Disk
 from paceline.server.snapshot_files import SnapshotFiles
 
@@ -105,6 +105,11 @@ class StateFolder:
         """Saves the chief's run state."""
         self._files.write("run.json", state)
 
+    @property
+    def run_file(self) -> Path:
+        """Where the chief's run state is kept."""
+        return self._folder / "run.json"
+
     def load_run(self) -> dict[str, Any] | None:
         """The chief's run state; None if there is none yet."""
         state: dict[str, Any] | None = self._files.read("run.json", None)
@@ -114,11 +119,14 @@ class StateFolder:
         """Keeps what the run's processes agree on, as 'key=value'. ConfigError where there are snapshots of other settings. A
         setting that they don't name is of a later release than theirs; where it is among the `defaults` it changes nothing."""
         found = self._files.read("settings.json", {"settings": list(settings)})
-        before: list[str] = found["settings"] if isinstance(found, dict) else list(settings)  # a list before format 1
-        named = {line.partition("=")[0] for line in before}
-        new = {line for line in defaults if line.partition("=")[0] not in named}
-        now = [line for line in settings if line not in new]
-        if self._snapshots.numbers() and (differing := changed_settings(before, now)):
+        with understood(self._folder / "settings.json"):
+            before: list[str] = (
+                found["settings"] if isinstance(found, dict) else list(settings)
+            )  # a list before format 1
+            named = {line.partition("=")[0] for line in before}
+            new = {line for line in defaults if line.partition("=")[0] not in named}
+            differing = changed_settings(before, [line for line in settings if line not in new])
+        if self._snapshots.numbers() and differing:
             raise ConfigError(
                 f"{self._folder} holds a run with other settings: {'; '.join(differing)} (before and now). Set them back, or "
                 "start a new run with empty folders; paceline set changes the policy of a run."
@@ -128,8 +136,9 @@ class StateFolder:
     def check_run(self, clocks: dict[str, dict[str, Any]]) -> None:
         """Before the chief goes on from a snapshot with these clocks: DataError where the run state is missing or older, since
         it would give out view numbers and incarnations that were given out before."""
-        issued = {worker: entry["incarnation"] for worker, entry in clocks.items()}
-        check_issued(self._folder / "run.json", self.load_run(), issued)
+        with understood(self._folder):
+            issued = {worker: int(entry["incarnation"]) for worker, entry in clocks.items()}
+        check_issued(self.run_file, self.load_run(), issued)
 
     def _next_term(self) -> int:
         """One more than any file of the folder says, so that a lost file makes no term come twice."""
@@ -137,7 +146,8 @@ class StateFolder:
         terms = [self._files.read_with_term(name, None)[1] for name in TABLES] + [self._snapshots.highest_term()]
         highest = max(terms)
         if kept is not None:
-            return 1 + max(int(kept["term"]), highest)
+            with understood(self._folder / "term.json"):
+                return 1 + max(checked_term(kept["term"]), highest)
         if highest:
             self._say("term.json is missing; the other files say the last term", term=highest)
         elif self._snapshots.numbers():
@@ -196,10 +206,11 @@ def check_issued(path: Path, run: Mapping[str, Any] | None, seen: Mapping[str, i
         raise DataError(
             f"{path} is missing, though there are snapshots. Bring it back, or start the run over with an empty folder."
         )
-    issued = run["membership"]["incarnations"]
-    for worker, incarnation in seen.items():
-        if incarnation > issued.get(worker, 0):
-            raise DataError(
-                f"{path} is older than the snapshots: {worker} has incarnation {issued.get(worker, 0)} in it, "
-                f"{incarnation} there. Bring back the newer one, or start the run over with an empty folder."
-            )
+    with understood(path):
+        issued = {worker: run["membership"]["incarnations"].get(worker, 0) for worker in seen}
+        older = next((worker for worker in seen if seen[worker] > issued[worker]), None)
+    if older is not None:
+        raise DataError(
+            f"{path} is older than the snapshots: {older} has incarnation {issued[older]} in it, "
+            f"{seen[older]} there. Bring back the newer one, or start the run over with an empty folder."
+        )

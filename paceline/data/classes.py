@@ -7,6 +7,8 @@ import numpy as np
 from paceline.core.errors import DataError
 from paceline.data.dataset import Array, Rows
 
+_MOST = 2.0**63
+
 
 def number_classes(columns: Sequence[Array], what: str) -> tuple[tuple[str, ...], list[Rows]]:
     """What the classes are called, and the labels of several sets as numbers from 0, in sorted order of all labels that
@@ -36,11 +38,11 @@ def _comparable(column: Array, what: str) -> Array:
     if column.dtype.kind in "biu":
         return column.astype(np.int64)
     if column.dtype.kind == "f":
-        bad = ~np.isfinite(column) | (column != np.round(column))
+        bad = ~np.isfinite(column) | (column != np.round(column)) | (np.abs(column) >= _MOST)
         if not bad.any():
             return column.astype(np.int64)
         raise DataError(
-            f"{what} holds {column[bad][0]:g}; expected whole numbers or text as classes. For a regression give "
+            f"{what} holds {column[bad][0]:g}; expected whole numbers below 2^63 or text as classes. For a regression give "
             "classes=False."
         )
     strange = next((label for label in column if not isinstance(label, str)), None)

@@ -7,6 +7,7 @@ from typing import BinaryIO
 
 import numpy as np
 
+from paceline.bounded import read_most
 from paceline.core.errors import DataError
 from paceline.data.dataset import Array, Dataset, Labelled
 from paceline.data.files import folder_at, plain_or_packed, reading
@@ -79,7 +80,7 @@ def _parse(stream: "BinaryIO | gzip.GzipFile", file: Path, dimensions: int) -> A
     size = math.prod(shape)
     if size > MAX_BYTES:
         raise DataError(f"{file} claims {size:,} bytes; the limit is {MAX_BYTES:,}. {WHERE}")
-    content = stream.read(size + 1)  # one more than there should be, which also makes gzip check its checksum
+    content = read_most(stream, size + 1)  # one more than there should be, which also makes gzip check its checksum
     if len(content) != size:
         seen = f"only {len(content):,}" if len(content) < size else "more"
         raise DataError(f"{file} claims {size:,} bytes after its header but has {seen}; it is damaged. {WHERE}")

@@ -2,9 +2,12 @@
 
 import hashlib
 import json
+import math
+import re
 from pathlib import Path
 from typing import Literal
 
+import numpy as np
 from pydantic import Field, ValidationError, model_validator
 
 from paceline.core.errors import DataError
@@ -20,6 +23,10 @@ FIX = f"Make the shards again with {MAKE_ANEW}."
 MAX_BYTES = 16 << 20
 """Largest manifest that is read (bytes); one shard takes about a kilobyte."""
 
+_MOST_HEADER = 10 + (1 << 16)
+"""Before an array in an .npy file of form 1.0 (bytes)."""
+_KIND = re.compile(r"[<>|][biufcSUMmV]\d{1,9}(\[\w{1,9}\])?")
+"""What numpy calls its types of numbers and texts; of other words it makes types, too."""
 FileName = Literal["features", "indptr", "indices", "values", "labels", "ids", "weights"]
 DENSE: tuple[FileName, ...] = ("features", "labels", "ids")
 SPARSE: tuple[FileName, ...] = ("indptr", "indices", "values", "labels", "ids")
@@ -35,6 +42,16 @@ class FileEntry(Section):
     dtype: str = Field(description="numpy's name of the element type, byte order included.")
     shape: tuple[int, ...] = Field(description="Rows first.")
     sha256: str = Field(description="Digest of the whole file.")
+
+    @model_validator(mode="after")
+    def _is_as_large_as_its_array(self) -> "FileEntry":
+        """The shape decides how much is read, or fetched, of a file: so the file must be able to hold it."""
+        kind = np.dtype(self.dtype if _KIND.fullmatch(self.dtype) else object)
+        if kind.str != self.dtype or any(size < 0 for size in self.shape):
+            raise ValueError(f"{self.dtype!r:.40} of shape {self.shape!s:.40} is no array of numbers.")
+        if not 0 <= self.bytes - kind.itemsize * math.prod(self.shape) <= _MOST_HEADER:
+            raise ValueError("a file has the bytes of its array and a header.")
+        return self
 
 
 class ShardEntry(Section):

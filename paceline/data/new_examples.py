@@ -18,6 +18,7 @@ from paceline.data.files import at, ending, reading
 from paceline.data.inputs import Inputs
 from paceline.data.new_tables import LABELS, read_in_order, read_named
 from paceline.data.npz import EXPECTED as ARRAYS
+from paceline.data.npz import array_in, loaded
 from paceline.data.rcv1 import read_documents
 from paceline.data.svmlight import read_rows
 
@@ -149,8 +150,8 @@ def _arrays(file: Path, inputs: Inputs) -> _Read:
     """The one array of an .npy; of an .npz the one that has the model's shape, and the one that has a label for each of its
     rows, by names where there are several."""
     with reading(file, ARRAYS.format(kind="numpy")), file.open("rb") as stream:
-        found: Any = np.load(stream, allow_pickle=False)
-        every = {name: found[name] for name in found} if hasattr(found, "files") else {"features": found}
+        found = loaded(stream)
+        every = {name: array_in(found, name) for name in found} if hasattr(found, "files") else {"features": found}
     fitting = [name for name, rows in every.items() if rows.ndim > 1 and _fits(rows.shape[1:], inputs)]
     chosen = ["features"] if "features" in fitting else fitting or list(every)
     name = chosen[0] if len(chosen) == 1 else None

@@ -11,6 +11,7 @@ import numpy as np
 from paceline.core.errors import DataError
 from paceline.data.dataset import Array, PartName, Rows, is_sparse
 from paceline.data.manifest import FIX, MANIFEST, OWN, FileEntry, FileName, Manifest, ShardEntry, read_manifest
+from paceline.data.npz import check_npy
 from paceline.data.sampler import locate, starts_of
 
 
@@ -166,6 +167,8 @@ def map_file(path: Path, entry: FileEntry) -> Array:
     """The array in a file, mapped read-only; DataError where it is not the one that the manifest describes."""
     _check_size(path, entry)
     try:
+        with path.open("rb") as stream:
+            check_npy(stream)
         array = np.load(path, mmap_mode="r", allow_pickle=False)
     except Exception as error:  # numpy's header parser lets many kinds through
         raise DataError(f"{path} is damaged: {error}. {FIX}") from error
@@ -180,7 +183,7 @@ def _csr(files: dict[FileName, Array], entry: ShardEntry, folder: Path) -> Any:
 
     try:
         return csr_array((files["values"], files["indices"], files["indptr"]), (entry.examples, entry.columns))
-    except ValueError as error:
+    except (ValueError, OverflowError) as error:
         raise DataError(f"{folder} is damaged: {error}. {FIX}") from error
 
 

@@ -10,13 +10,13 @@ from typing import Any
 
 import grpc
 
-from paceline.core.errors import PoolFull, ServersGone, TryAgain
+from paceline.core.errors import DataError, PoolFull, ServersGone, TryAgain
 from paceline.core.settings.config import Config
 from paceline.hosts.door import versions
 from paceline.hosts.key import JoinKey
 from paceline.hosts.key_files import write_keys
 from paceline.hosts.own_work import OwnWork, Place
-from paceline.hosts.packed_files import SETTINGS, script_folder, unpack
+from paceline.hosts.packed_files import MOST_SENT, SETTINGS, script_folder, unpack
 from paceline.hosts.private_folder import JOINER, private_folder
 from paceline.hosts.reach_head import Head, metadata, reach
 from paceline.load_settings import read_yaml
@@ -78,8 +78,16 @@ class HeadCalls:
     def files(self, host: int) -> bytes:
         request = pb.HostFilesRequest(host=host)
         try:
-            parts = self._stub.Files(request, timeout=FETCH, metadata=self._metadata)
-            return b"".join(part.data for part in parts)
+            parts, found = self._stub.Files(request, timeout=FETCH, metadata=self._metadata), bytearray()
+            for part in parts:
+                found += part.data
+                if len(found) > MOST_SENT:
+                    parts.cancel()
+                    raise DataError(
+                        f"The head sent more than {MOST_SENT:,} bytes of files, the most that a machine takes; nothing was "
+                        "started. Does the head have the same release as this machine?"
+                    )
+            return bytes(found)
         except grpc.RpcError as error:
             raise translated(error) from None
 

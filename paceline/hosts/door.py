@@ -15,6 +15,7 @@ from typing import Any
 import grpc
 import psutil
 
+from paceline.bounded import MOST_MODEL
 from paceline.core.errors import BadPush, ConfigError, Unauthenticated
 from paceline.data.whole_file import replacing
 from paceline.hosts.certificates import RunAuthority, door_pair
@@ -92,7 +93,7 @@ class HostServicer(HostServiceServicer):
             yield pb.HostFilesReply(data=content[start : start + _PART])
 
     def Keep(self, parts: Iterator[pb.HostModelPart], context: Any) -> pb.HostKeepReply:
-        first = next(parts)
+        first = next(parts, pb.HostModelPart())
         if not _MODEL.fullmatch(first.name):
             raise BadPush(
                 f"Host {first.host} sent a model called {first.name!r}; expected a name like last.safetensors."
@@ -100,6 +101,11 @@ class HostServicer(HostServiceServicer):
         make_private(self._models)
         with replacing(self._models / first.name, "a model from another machine") as draft, draft.open("wb") as file:
             for part in itertools.chain((first,), parts):
+                if file.tell() + len(part.data) > MOST_MODEL:
+                    raise BadPush(
+                        f"Host {first.host} sent more than {MOST_MODEL:,} bytes as {first.name}, the most that a model may "
+                        "have; the file was not kept."
+                    )
                 file.write(part.data)
                 self._hosts.heard(part.host)
         return pb.HostKeepReply()

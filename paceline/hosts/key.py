@@ -1,7 +1,6 @@
 """The key that lets a machine into a run: it proves each side to the other, and is short enough to be typed."""
 
 import base64
-import binascii
 import hashlib
 import secrets
 import zlib
@@ -39,7 +38,7 @@ class JoinKey:
             )
         try:
             whole = base64.b32decode(letters)
-        except binascii.Error:
+        except ValueError:  # binascii's, or that a letter is not of ASCII
             wrong = sorted(set(letters) - set("ABCDEFGHIJKLMNOPQRSTUVWXYZ234567"))
             raise UsageError(
                 f"--key holds {', '.join(map(repr, wrong))}; a key has only the letters a to z and the digits 2 "

@@ -3,6 +3,7 @@
 import fnmatch
 import io
 import os
+import shutil
 import tarfile
 from collections import Counter
 from collections.abc import Iterator
@@ -13,6 +14,7 @@ import yaml
 
 from paceline.core.errors import ConfigError, DataError, UsageError
 from paceline.core.settings.config import Config
+from paceline.data.plain_tar import plain_members
 from paceline.load_settings import read_yaml
 from paceline.own_extensions import KEPT
 from paceline.own_files import is_own
@@ -20,6 +22,9 @@ from paceline.own_files import is_own
 MOST = 64 << 20
 """Most that a script's folder may hold (bytes)."""
 MOST_FILES = 20_000
+MOST_SENT = 2 * MOST
+"""Largest tar that a machine takes from its head (bytes), and most that it holds."""
+_PIECE = 1 << 20
 LEFT_OUT = ".pacelineignore"
 """A file in the script's folder: a pattern a line of what is not sent."""
 NEVER = ("__pycache__", ".*", "venv", "node_modules", "runs", "searches", "*.pyc", "*.egg-info")
@@ -69,33 +74,32 @@ def packed(config: Config, run_folder: Path) -> bytes:
 
 def unpack(content: bytes, folder: Path) -> None:
     """Writes what `packed` gave into an empty folder; settings name the files by their new places. DataError: it is none, or
-    it would write elsewhere or too much."""
+    it would write elsewhere or too much; ConfigError: its settings can't be read."""
+
+    def refuse(why: str) -> DataError:
+        return DataError(f"The tar that the head sent {why}; nothing was started.")
+
     try:
-        with tarfile.open(fileobj=io.BytesIO(content), mode="r:gz") as tar:
-            left = 2 * MOST
-            for member in tar:
-                left -= member.size
-                if not member.isreg() or left < 0:
-                    raise DataError(
-                        f"The head sent {member.name!r}, which is not a plain file or is too large; nothing was "
-                        "started."
-                    )
-                place = (folder / member.name).resolve()
-                if not place.is_relative_to(folder.resolve()):
-                    raise DataError(f"The head sent {member.name!r}, which lies elsewhere; nothing was started.")
-                place.parent.mkdir(parents=True, exist_ok=True)
-                sent = tar.extractfile(member)
-                assert sent is not None, "a plain file has content"
-                place.write_bytes(sent.read())
-                place.chmod(member.mode & 0o755 | 0o600)
-    except (tarfile.TarError, OSError, EOFError) as error:
+        for member, sent in plain_members(io.BytesIO(content), MOST_SENT, 2 * MOST_FILES, refuse):
+            if sent is None:
+                raise refuse(f"has a folder {member.name!r:.300}")
+            place = (folder / member.name).resolve()
+            if not place.is_relative_to(folder.resolve()):
+                raise refuse(f"has {member.name!r:.300}, which lies elsewhere")
+            place.parent.mkdir(parents=True, exist_ok=True)
+            with place.open("wb") as out:
+                shutil.copyfileobj(sent, out, _PIECE)
+            place.chmod(member.mode & 0o755 | 0o600)
+    except (DataError, MemoryError):
+        raise
+    except Exception as error:  # tarfile lets others through than its own
         raise DataError(f"The files that the head sent can't be unpacked in {folder}: {error}.") from error
     for file in (folder / SETTINGS, folder / GIVEN):
         if file.is_file():
             settings = read_yaml(file)
             for key in _OWN_KEYS:
                 named = settings.get(key)
-                if named and named.startswith(f"{_FOLDER}-") and (folder / named).is_file():
+                if isinstance(named, str) and named.startswith(f"{_FOLDER}-") and (folder / named).is_file():
                     settings[key] = str(folder / named)
             file.write_text(yaml.safe_dump(settings, sort_keys=False))
 

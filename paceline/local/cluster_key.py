@@ -4,17 +4,20 @@ from pathlib import Path
 from typing import Any, Self
 
 import yaml
-from pydantic import ValidationError
 
+from paceline.bounded import read_text
 from paceline.core.errors import ConfigError, UsageError
 from paceline.core.extension import Section
 from paceline.core.settings.config import Config
 from paceline.core.stored_format import check_format
 from paceline.core.sync.policy import build_policy
+from paceline.load_settings import parse_yaml
 from paceline.own_files import is_own
 from paceline.rpc.protocol_version import PROTOCOL
 
 FORMAT = 1
+MOST_BYTES = 16 << 20
+"""Largest file of a key: a ConfigMap, which its files come from, has at most 1 MiB."""
 SETTINGS, SCRIPT = "run.yaml", "script"
 """The run's settings, and the folder of its script, among a key's files."""
 _AGAIN = "make one where kubectl works: paceline k8s key"
@@ -44,11 +47,11 @@ class ClusterKey(Section):
     def read(cls, path: Path) -> Self:
         """UsageError: the file is no key; TooNew: a newer release has made it."""
         try:
-            found = yaml.safe_load(path.read_text())
+            found = parse_yaml(read_text(path, MOST_BYTES))
             if isinstance(found, dict) and "format" in found:
                 check_format(f"The key {path}", found["format"], FORMAT, _AGAIN)
             return cls.model_validate(found)
-        except (OSError, UnicodeDecodeError, yaml.YAMLError, ValidationError) as error:
+        except (OSError, ValueError) as error:
             why = f" ({error.strerror})" if isinstance(error, OSError) else ""
             raise UsageError(
                 f"{path} is no key of a run on Kubernetes{why}. Copy the whole file, or {_AGAIN}."
@@ -60,8 +63,14 @@ class ClusterKey(Section):
         return first + yaml.safe_dump(self.model_dump(mode="json"), sort_keys=False)
 
     def settings(self) -> dict[str, Any]:
-        """The run's, in which `task` is the place of a user's file among these files. ConfigError: it is not among them."""
-        found: dict[str, Any] = yaml.safe_load(self.files[SETTINGS])
+        """The run's, in which `task` is the place of a user's file among these files. ConfigError: it is not among them;
+        UsageError: there are no settings."""
+        try:
+            found = parse_yaml(self.files.get(SETTINGS, ""))
+        except ValueError as error:
+            raise UsageError(f"The key's {SETTINGS} is not YAML: {error}. Copy the whole file, or {_AGAIN}.") from error
+        if not isinstance(found, dict):
+            raise UsageError(f"The key has no settings of the run ({SETTINGS}). Copy the whole file, or {_AGAIN}.")
         task = str(found.get("task", ""))
         if is_own(task):
             name = Path(task).name

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Self
 import yaml
 from pydantic import ValidationError
 
+from paceline.bounded import MOST_KEY, read_text
 from paceline.core.errors import ConfigError, DiskError, ServersGone, UsageError
 from paceline.core.registry import explain
 from paceline.core.settings.config import RUN, Config
@@ -32,6 +33,8 @@ if TYPE_CHECKING:
 
 FORMAT = 1
 """Of a run's folder: the names of its files and what run.json says. A folder that names none has the first one."""
+MOST_FACTS = 16 << 20
+"""Largest run.json, and line of metrics.jsonl, that is read (bytes)."""
 _NEWEST = 1 << 20
 """Bytes of metrics.jsonl that have the newest statuses."""
 RUNS = Path("runs")
@@ -177,8 +180,8 @@ class RunFolder:
     def facts(self) -> dict[str, Any]:
         """run.json: addresses and pids while it runs, outcome afterwards; empty where there is none yet."""
         try:
-            found = json.loads((self.path / "run.json").read_text())
-        except (OSError, ValueError):
+            found = json.loads(read_text(self.path / "run.json", MOST_FACTS))
+        except (OSError, ValueError, RecursionError):
             return {}
         return found if isinstance(found, dict) else {}
 
@@ -203,9 +206,11 @@ class RunFolder:
     def last_status(self) -> dict[str, Any]:
         """The newest line of metrics.jsonl: scores and workers' figures are in it; empty where there is none yet."""
         try:
-            whole = [line for line in self.metrics.read_text().splitlines(keepends=True) if line.endswith("\n")]
+            with self.metrics.open("rb") as file:
+                file.seek(max(0, file.seek(0, os.SEEK_END) - MOST_FACTS))
+                whole = [line for line in file.read(MOST_FACTS).splitlines(keepends=True) if line.endswith(b"\n")]
             found = json.loads(whole[-1]) if whole else {}
-        except (OSError, ValueError):
+        except (OSError, ValueError, RecursionError):
             return {}
         return found if isinstance(found, dict) else {}
 
@@ -229,11 +234,11 @@ class RunFolder:
     def read_secret(self) -> str:
         """What the file of the run's secret holds. ConfigError."""
         try:
-            return self.token.read_text()
-        except OSError as error:
+            return read_text(self.token, MOST_KEY)
+        except (OSError, UnicodeDecodeError) as error:
+            why = (isinstance(error, OSError) and error.strerror) or "it is no text in UTF-8"
             raise ConfigError(
-                f"Can't read the secret of run '{self.name}' ({self.token}): {error.strerror}. Did this "
-                "account start the run?"
+                f"Can't read the secret of run '{self.name}' ({self.token}): {why}. Did this account start the run?"
             ) from error
 
     def credentials(self) -> "Credentials":

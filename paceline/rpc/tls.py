@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 
 import grpc
 
+from paceline.bounded import MOST_KEY, read_bytes
 from paceline.core.errors import ConfigError
 
 AUTHORITY, CERTIFICATE, KEY = "ca.crt", "tls.crt", "tls.key"
@@ -127,7 +128,7 @@ def is_named(path: Path, host: str) -> bool:
 
 def _read(file: Path, mark: bytes) -> bytes:
     try:
-        found = file.read_bytes()
+        found = read_bytes(file, MOST_KEY)
     except OSError as error:
         raise ConfigError(
             f"Can't read {file}: {error.strerror}. --tls takes a folder with {AUTHORITY}, {CERTIFICATE} and "

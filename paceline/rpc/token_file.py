@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
+from paceline.bounded import MOST_KEY, read_text
 from paceline.core.errors import ConfigError
 from paceline.rpc.tokens import Claims, is_public_key, looks_signed, moment, public_key, sign
 
@@ -113,7 +114,7 @@ def run_secret(text: str, where: str) -> Secret:
 def read_token_file(path: Path) -> str:
     """What a token file holds, as text. ConfigError: it can't be read, is empty, or is neither."""
     try:
-        text = path.read_text()
+        text = read_text(path, MOST_KEY)
     except (OSError, UnicodeDecodeError) as error:
         why = error.strerror if isinstance(error, OSError) else "it is no text"
         raise ConfigError(f"Can't read the token file {path}: {why}. Give a file that this user can read.") from error
@@ -135,7 +136,7 @@ def _secret(lines: list[str], where: str) -> Secret:
     match [line.split() for line in lines]:
         case [[word]]:
             return Secret(word)
-        case [[word], ["was", old, "from", since, "until", until]] if since.isdigit() and until.isdigit():
+        case [[word], ["was", old, "from", since, "until", until]] if since.isdecimal() and until.isdecimal():
             return Secret(word, old, float(since), float(until))
     raise ConfigError(
         f"{where} is neither a run's secret nor a process's token: expected one long random word, or what `paceline token` "
@@ -149,7 +150,7 @@ def _token(lines: list[str], where: str) -> Token:
         match line.split():
             case ["key", key] if is_public_key(key):
                 keys.append(Key(key))
-            case ["key", key, "until", until] if is_public_key(key) and until.isdigit():
+            case ["key", key, "until", until] if is_public_key(key) and until.isdecimal():
                 keys.append(Key(key, float(until)))
             case _:
                 raise ConfigError(

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from safetensors import SafetensorError, safe_open
 
+from paceline.bounded import MOST_MODEL
 from paceline.core.errors import ConfigError, DataError
 from paceline.data.inputs import Inputs
 from paceline.data.manifest import read_manifest
@@ -45,6 +46,11 @@ class Trained:
         if not path.is_file():
             logs = self.place.path / "logs"
             raise DataError(f"There is no {path}, because run '{self.place.name}' was not scored. See {logs}.")
+        if (size := path.stat().st_size) > MOST_MODEL:
+            raise DataError(
+                f"{path} has {size:,} bytes; no model is above {MOST_MODEL:,}. It is none of this run: take the other one of "
+                "the last and the best model."
+            )
         return path
 
     def module(self, which: str = "last") -> "torch.nn.Module":

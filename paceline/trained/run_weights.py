@@ -199,10 +199,9 @@ def _shapes_in(folder: Path) -> Shapes:
     files = SnapshotFiles(CheckedFiles(folder, Disk(), None), Disk(), 0, None, lambda event, **facts: None)
     for number in sorted(files.numbers(), reverse=True):
         try:
-            shapes = files.checked(number)[0]["plan"]["shapes"]
+            return files.plan(number).shapes
         except DAMAGES:
             continue
-        return tuple((str(name), tuple(shape)) for name, shape in shapes)
     raise NotYet(
         f"There is no snapshot in {folder} yet, which would say what the script trains. Try again in a moment."
     )

@@ -17,6 +17,8 @@ from tests.chaos.kills import Kill
 from tests.chaos.results import write_down
 from tests.chaos.rounds import FORMS, KINDS, Round, can_retain, deaths
 from tests.chaos.soak import Soak
+from tests.fuzz.cases import run, scratch
+from tests.fuzz.readers import READERS
 from tests.mutants.__main__ import main as planted
 
 RETAINED = (None, 0, 6000)
@@ -59,18 +61,26 @@ def arguments(words: list[str]) -> argparse.Namespace:
     one = part("schedules", virtual, "runs in virtual time, in which servers are killed, too")
     one.add_argument("--number", type=int, default=10_000, help="for each policy")
     one.add_argument("--processes", type=int, default=2)
+    one = part(
+        "fuzz", fuzz, "damaged files, which each reader must refuse by a PacelineError, quickly and in little memory"
+    )
+    one.add_argument("--cases", type=int, default=250_000, help="for each reader")
+    one.add_argument("readers", nargs="*", metavar="reader", help=f"of: {', '.join(READERS)}; default: all")
     one = part("all", everything, "all of the above, then the mutants and the report", with_kinds=True)
     one.add_argument("--rounds", type=int, default=29, help="of each kind")
     one.add_argument("--kills", type=int, default=5, help="in each round")
     one.add_argument("--seconds", type=float, default=3600, help="of the long run")
     one.add_argument("--number", type=int, default=10_000, help="schedules for each policy")
+    one.add_argument("--cases", type=int, default=250_000, help="damaged files for each reader")
     one.add_argument("--processes", type=int, default=2)
-    one.set_defaults(retain=None)
+    one.set_defaults(retain=None, readers=[])
     part("report", lambda asked: report.write() is None, "writes the reliability report")
     asked = parser.parse_args(words)
     unknown = set(getattr(asked, "kinds", ())) - set(KINDS)
     if unknown:
         parser.error(f"there is no kind {', '.join(sorted(unknown))}; there are {', '.join(KINDS)}")
+    if unread := set(getattr(asked, "readers", ())) - set(READERS):
+        parser.error(f"there is no reader {', '.join(sorted(unread))}; there are {', '.join(READERS)}")
     return asked
 
 
@@ -80,6 +90,7 @@ def everything(asked: argparse.Namespace) -> bool:
         return rounds(asked)
     good = [
         virtual(asked),
+        fuzz(asked),
         points(asked),
         rounds(asked),
         bits(asked),
@@ -194,6 +205,29 @@ def virtual(asked: argparse.Namespace) -> bool:
     print(f"{done.total()} schedules from seed {asked.seed} on, {len(failures)} of them not good", flush=True)
     write_down("schedules", {"seed": asked.seed, "done": dict(done), "failures": failures})
     return not failures
+
+
+def fuzz(asked: argparse.Namespace) -> bool:
+    """Damaged files for each reader, one reader after the other."""
+    good = [damaged_files(name, asked) for name in asked.readers or READERS]
+    return all(good)
+
+
+def damaged_files(name: str, asked: argparse.Namespace) -> bool:
+    """Those for one reader; ends with the first that is not refused as it must be."""
+    with scratch() as folder:
+        reader = READERS[name](folder)
+        for form in reader:
+            form.read(form.whole)  # what is loaded or compiled at the first time is no case's
+        why, facts = "", {"reader": name, "seed": asked.seed, "cases": asked.cases}
+        try:
+            spent = run(reader, asked.cases, random.Random(f"{name} {asked.seed}"))
+            facts |= {"cpu_s": round(spent.seconds, 1), "slowest_s": round(spent.slowest, 3), "said": dict(spent.said)}
+        except AssertionError as error:
+            why = str(error)
+    print(f"{'BAD ' if why else 'ok  '} {name}, seed {asked.seed}: {why or facts}", flush=True)
+    write_down("fuzz", facts | {"good": not why, "why": why})
+    return not why
 
 
 if __name__ == "__main__":

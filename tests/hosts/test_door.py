@@ -12,6 +12,7 @@ import pytest
 from paceline.core.errors import (
     BadPush,
     ConfigError,
+    DataError,
     OtherProtocol,
     PoolFull,
     ServersGone,
@@ -20,7 +21,7 @@ from paceline.core.errors import (
     UsageError,
 )
 from paceline.core.settings.config import Config
-from paceline.hosts import agent, reach_head
+from paceline.hosts import agent, door, reach_head
 from paceline.hosts.agent import HeadCalls, Offer, seated
 from paceline.hosts.certificates import RunAuthority, door_pair
 from paceline.hosts.door import Door, HostServicer, caller_of, differences, own_addresses
@@ -205,6 +206,34 @@ def test_a_model_by_another_name_is_refused(rig: Rig, name: str) -> None:
     with pytest.raises(grpc.RpcError) as refused:
         stub.Keep(iter([pb.HostModelPart(host=1, name=name)]), timeout=5, metadata=metadata(rig.door.key))
     assert refused.value.code() is grpc.StatusCode[BadPush.status]
+
+
+def test_a_model_that_is_larger_than_any_is_refused_and_not_kept(
+    rig: Rig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(door, "MOST_MODEL", len(FILES) - 1)
+    calls = rig.calls()
+    model = tmp_path / "last.safetensors"
+    model.write_bytes(FILES)
+    with pytest.raises(
+        BadPush, match=r"more than 2,559,999 bytes as last[.]safetensors, the most that a model may have"
+    ):
+        calls.keep(calls.join(OFFER).host, model)
+    assert list(rig.models.iterdir()) == []
+
+
+def test_a_model_without_any_part_is_refused(rig: Rig) -> None:
+    stub = HostServiceStub(rig.reached().channel)
+    with pytest.raises(grpc.RpcError) as refused:
+        stub.Keep(iter(()), timeout=5, metadata=metadata(rig.door.key))
+    assert refused.value.code() is grpc.StatusCode[BadPush.status]
+
+
+def test_a_head_that_sends_files_without_end_is_not_listened_to(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(agent, "MOST_SENT", len(FILES) - 1)
+    calls = rig.calls()
+    with pytest.raises(DataError, match="more than 2,559,999 bytes of files, the most that a machine takes"):
+        calls.files(calls.join(OFFER).host)
 
 
 def test_a_port_that_is_taken_is_told(rig: Rig, tmp_path: Path) -> None:

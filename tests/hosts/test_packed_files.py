@@ -98,14 +98,14 @@ def tar_of(name: str, kind: bytes = tarfile.REGTYPE) -> bytes:
 def test_nothing_is_written_outside_of_the_folder(name: str, tmp_path: Path) -> None:
     place = tmp_path / "a/b"
     place.mkdir(parents=True)
-    with pytest.raises(DataError, match="which lies elsewhere; nothing was started"):
+    with pytest.raises(DataError, match="or points outside the archive; nothing was started"):
         unpack(tar_of(name), place)
     assert [file for file in tmp_path.rglob("*") if file.is_file() and place not in file.parents] == []
     assert not Path("/tmp/outside-of-it").exists()
 
 
 def test_a_link_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(DataError, match="sent 'link', which is not a plain file or is too large; nothing was started"):
+    with pytest.raises(DataError, match=r"has a member .link. that is a link or a sparse file, .* nothing was started"):
         unpack(tar_of("link", tarfile.SYMTYPE), tmp_path)
 
 

@@ -19,7 +19,7 @@ from scipy.sparse import csr_array, random_array
 from paceline.core.errors import ConfigError, DataError, DiskError, ServersGone, Stopped, TryAgain, Unauthenticated
 from paceline.core.settings.config import Config
 from paceline.data.dataset import Labelled, Selection
-from paceline.data.manifest import Recipe
+from paceline.data.manifest import FileName, Recipe
 from paceline.data.shard_writer import Dealt, write_shards
 from paceline.data.shards import Shards, open_shards
 from paceline.rpc.auth import OPEN, Credentials
@@ -172,6 +172,34 @@ def test_a_reader_fetches_its_own_shard_once_and_no_other(serving: Any, calls: C
     assert served.registry.get_sample_value("paceline_sharder_sent_bytes_total") > sum(sizes)  # and the manifest
     requests = served.registry.get_sample_value("paceline_sharder_requests_total", {"method": "Fetch", "code": "OK"})
     assert requests == 3
+
+
+def test_a_manifest_or_counts_without_end_are_not_waited_for(serving: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    served = serving(sparse())
+    reader = served.reader()
+    width = served.shards.manifest.shards[0].columns
+    wider = np.zeros(width + 1, np.int64)
+    monkeypatch.setattr(served.shards, "feature_counts", lambda: wider)
+    with pytest.raises(DataError, match=f"sent more than {8 * width} bytes as the counts of {width} features"):
+        reader.feature_counts()
+    monkeypatch.setattr(shard_client, "MAX_BYTES", 100)
+    with pytest.raises(
+        DataError, match="sent more than 100 bytes as the manifest, so it is not the run's shard server"
+    ):
+        served.reader("other")
+
+
+@pytest.mark.parametrize("ends", [[0, 10**12], [-8, 3], [4, 2]])
+def test_ends_of_rows_that_lie_fetch_nothing(serving: Any, monkeypatch: pytest.MonkeyPatch, ends: list[int]) -> None:
+    served = serving(sparse())
+    reader, elements = served.reader(), RemoteShards._elements
+
+    def lying(self: RemoteShards, name: str, file: FileName, starts: Any, stops: Any) -> Any:
+        return np.array(ends) if file == "indptr" else elements(self, name, file, starts, stops)
+
+    monkeypatch.setattr(RemoteShards, "_elements", lying)
+    with pytest.raises(DataError, match=r"shard-0/indptr came damaged from .* do not rise from 0 to the"):
+        reader.rows(np.array([0]))
 
 
 def test_the_server_counts_features_and_duplicates_once(serving: Any) -> None:

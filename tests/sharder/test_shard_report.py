@@ -21,7 +21,7 @@ from paceline.sharder.sharding import make_shards
 from tests.support.pages import FROM_ELSEWHERE
 
 PNG = b"\x89PNG\r\n\x1a\n"
-FILE = FileEntry(bytes=1, dtype="<f4", shape=(), sha256="0" * 64)
+FILE = FileEntry(bytes=4, dtype="<f4", shape=(), sha256="0" * 64)
 
 
 TASK = """
@@ -37,7 +37,7 @@ def model():
 
 def entry(classes: dict[str, int], clusters: dict[str, int] | None = None, examples: int = 1) -> ShardEntry:
     size = sum(classes.values()) or examples
-    array = FILE.model_copy(update={"shape": (size,)})
+    array = FILE.model_copy(update={"shape": (size,), "bytes": 4 * size})
     files = {"features": array, "labels": array, "ids": array}
     return ShardEntry(examples=size, epoch_len=size, classes=classes, clusters=clusters or {}, files=files)
 

@@ -174,7 +174,7 @@ def test_batchnorm_gets_statistics_that_fit_the_version(tmp_path: Path) -> None:
 
 def _elsewhere(run: LiveRun, shards: Path | None) -> Source:
     addresses = ",".join(run.cluster.addresses)
-    return Source.elsewhere(run.folder.config, addresses, Credentials(run.folder.read_token()), shards)
+    return Source.elsewhere(run.folder.config, addresses, Credentials(run.folder.read_secret()), shards)
 
 
 def test_a_run_of_other_machines_is_pulled_by_its_servers_and_settings(live: LiveRun, tmp_path: Path) -> None:
@@ -212,7 +212,7 @@ def test_a_run_without_servers_has_no_model_while_it_trains(tmp_path: Path) -> N
     folder = trained_run(tmp_path / "runs", task(tmp_path), servers=0, policy="allreduce")
     run = LiveRun(tmp_path / "others", task(tmp_path)).begin()
     folder.write_facts(**{key: run.folder.facts()[key] for key in ("chief", "servers")}, exit_code=None)
-    folder.token.write_text(run.folder.read_token())
+    folder.token.write_text(run.folder.read_secret())
 
     with pytest.raises(ConfigError, match=r"has no servers: each worker has its own model.*--best"):
         pull(Source.of_folder(folder), tmp_path / "m.safetensors")

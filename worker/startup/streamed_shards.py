@@ -14,7 +14,7 @@ import numpy as np
 
 from paceline.core.errors import DataError, DiskError
 from paceline.data.dataset import Array, PartName, Rows
-from paceline.data.manifest import MANIFEST, OWN, FileEntry, FileName, Manifest, parse_manifest, render
+from paceline.data.manifest import MANIFEST, MAX_BYTES, OWN, FileEntry, FileName, Manifest, parse_manifest, render
 from paceline.data.sampler import locate, starts_of
 from paceline.data.shards import Shards, check_file, is_there, map_file, open_shards, stacked
 from paceline.data.whole_file import replacing
@@ -54,7 +54,8 @@ class ShardClient:
     def manifest(self) -> Manifest:
         """The manifest of what is served; later calls refer to it. Waits for a server that has not started, or that writes
         shards."""
-        content = self._whole(lambda: self._stub.Manifest(pb.ManifestRequest(protocol=PROTOCOL), timeout=_patience(0)))
+        request = pb.ManifestRequest(protocol=PROTOCOL)
+        content = self._whole(lambda: self._stub.Manifest(request, timeout=_patience(0)), MAX_BYTES, "the manifest")
         manifest = parse_manifest(content, f"the manifest that {self.address} sent")
         self._fingerprint = manifest.fingerprint
         return manifest
@@ -62,7 +63,8 @@ class ShardClient:
     def counts(self, width: int) -> Rows:
         """How many training examples have each of `width` features (width,)."""
         request = pb.CountsRequest(fingerprint=self._fingerprint)
-        content = self._whole(lambda: self._stub.Counts(request, timeout=_patience(8 * width)))
+        what = f"the counts of {width:,} features"
+        content = self._whole(lambda: self._stub.Counts(request, timeout=_patience(8 * width)), 8 * width, what)
         if len(content) != 8 * width:
             raise DataError(
                 f"{self.address} sent {len(content):,} bytes for the counts of {width:,} features of 8 bytes."
@@ -102,8 +104,22 @@ class ShardClient:
     def check(self) -> None:
         """Nothing: each call names the shards, and the server refuses others."""
 
-    def _whole(self, begin: Callable[[], Any]) -> bytes:
-        return self._retried(lambda: b"".join(self._received(begin())))
+    def _whole(self, begin: Callable[[], Any], most: int, what: str) -> bytes:
+        """All that a stream brings. DataError where that is more than it may be."""
+
+        def attempt() -> bytes:
+            found, messages = bytearray(), begin()
+            for data in self._received(messages):
+                found += data
+                if len(found) > most:
+                    messages.cancel()
+                    raise DataError(
+                        f"{self.address} sent more than {most:,} bytes as {what}, so it is not the run's shard server. Correct "
+                        "the address."
+                    )
+            return bytes(found)
+
+        return self._retried(attempt)
 
     def _received(self, messages: Any) -> Iterator[bytes]:
         """What a stream brings; raises what the far side raised."""
@@ -277,7 +293,13 @@ class RemoteShards(Shards):
             return self._elements(name, "features", rows, rows + 1)
         from scipy.sparse import csr_array
 
-        starts, stops = self._elements(name, "indptr", rows, rows + 2).reshape(-1, 2).T
+        pairs, stored = self._elements(name, "indptr", rows, rows + 2), self.entry(name).files["values"].shape[0]
+        if len(pairs) and (pairs[0] < 0 or pairs[-1] > stored or (np.diff(pairs) < 0).any()):
+            raise DataError(
+                f"{name}/indptr came damaged from {self._client.address}: its rows do not rise from 0 to the {stored:,} "
+                "values that the manifest names. Make the shards there again."
+            )
+        starts, stops = pairs.reshape(-1, 2).T
         indices, values = (self._elements(name, file, starts, stops) for file in ("indices", "values"))
         return csr_array((values, indices, starts_of((stops - starts).tolist())), (len(rows), columns))
 
