@@ -32,14 +32,19 @@ class ParameterServicer:
     """Offers one slice to workers (see paceline.rpc.transport.ParameterService). Thread-safe."""
 
     def __init__(
-        self, driver: SliceDriver, snapshots: Snapshots, metrics: ServerMetrics, say: Callable[..., None]
+        self,
+        driver: SliceDriver,
+        snapshots: Snapshots,
+        metrics: ServerMetrics,
+        say: Callable[..., None],
+        quarantine: Quarantine,
     ) -> None:
         self._driver = driver
         self._snapshots = snapshots
         self._metrics = metrics
         self._say = say
         self._part_bytes = driver.config.part_bytes
-        self._quarantine = Quarantine()
+        self._quarantine = quarantine
         self.lane_port = 0
         """The lane's port, sent to workers; 0 without a lane."""
 

@@ -14,6 +14,14 @@ from paceline.rpc.roles import caller, speak_for
 from paceline.rpc.score_messages import score_value
 from paceline.rpc.view_messages import switch_message, view_message
 from paceline.server.chief import Chief
+from paceline.server.claims import (
+    check_baseline,
+    check_heartbeat,
+    check_join,
+    check_reason,
+    check_score,
+    check_validated,
+)
 from paceline.server.run_messages import start_value, status_reply, wanted_policy
 from paceline.v1 import run_service_pb2 as pb
 from paceline.v1.run_service_pb2_grpc import RunServiceServicer
@@ -41,6 +49,7 @@ class RunServicer(RunServiceServicer):
         speak_for(request.worker)
         run = self._chief.run
         check_protocol(request.protocol, request.worker, CHIEF)
+        check_join(request)
         self._check_join(request)
         with self._chief.changed:
             comes_back = run.phase is RunPhase.STOPPING and request.worker in run.membership.view.seats
@@ -91,6 +100,7 @@ class RunServicer(RunServiceServicer):
 
     def Heartbeat(self, request: pb.HeartbeatRequest, context: Any) -> pb.HeartbeatReply:
         speak_for(request.worker)
+        check_heartbeat(request)
         report = WorkerReport(
             request.clock,
             request.phase,
@@ -116,6 +126,7 @@ class RunServicer(RunServiceServicer):
 
     def Validated(self, request: pb.ValidatedRequest, context: Any) -> pb.ValidatedReply:
         speak_for(request.worker)
+        check_validated(request)
         with self._chief.changed:
             self._chief.validated(request.worker, request.incarnation, request.epoch, request.loss, request.examples)
         return pb.ValidatedReply()
@@ -188,12 +199,14 @@ class RunServicer(RunServiceServicer):
         check_protocol(request.protocol, "the evaluator", CHIEF)
         if request.epochs > self._config.epochs:
             raise self._lacks_epochs("the evaluator")
+        check_baseline(request.baseline)
         with chief.changed:
             number = run.scoring.admit(request.number)
             run.ready(time.monotonic())
             chief.settle()
             run.warnings.begins_with(request.baseline)
             if request.HasField("score"):
+                check_score(request.score, run.phase, self._config)
                 chief.score(score_value(request.score))
             chief.wait(
                 lambda: (
@@ -224,6 +237,7 @@ class RunServicer(RunServiceServicer):
             return status_reply(chief.run, chief.clocks(), chief.terms, chief.starts, figures, time.monotonic())
 
     def Stop(self, request: pb.StopRequest, context: Any) -> pb.StopReply:
+        check_reason(request.reason)
         with self._chief.changed:
             self._chief.run.stop(request.reason or "stopped on request", self._chief.clocks(), time.monotonic())
             self._chief.settle()

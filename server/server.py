@@ -32,6 +32,7 @@ from paceline.server.follower import Follower
 from paceline.server.metrics import ServerMetrics
 from paceline.server.own_figures import OwnFigures
 from paceline.server.parameter_servicer import ParameterServicer
+from paceline.server.quarantine import Quarantine
 from paceline.server.run_servicer import RunServicer
 from paceline.server.script_settings import ScriptServicer, await_description
 from paceline.server.server_start import ServerStart
@@ -81,7 +82,8 @@ class Server:
         threads = 2 * config.workers + config.servers + 16
         self._grpc = make_server(threads, authentication(credentials), metrics.call)
         self._watchdog = Watchdog()
-        servicer = ParameterServicer(self.driver, self._snapshots, metrics, say)
+        quarantine = Quarantine(self.folder.strikes(), self.folder.save_strikes)
+        servicer = ParameterServicer(self.driver, self._snapshots, metrics, say, quarantine)
         GrpcServicer(servicer, self._watchdog).add_to(self._grpc)
         self.lane: LaneServer | None = None
         if config.transport == "lane":

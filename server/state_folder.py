@@ -17,7 +17,7 @@ from paceline.server.checked_files import CheckedFiles, Owner, checked_term, und
 from paceline.server.disk import Disk
 from paceline.server.snapshot_files import SnapshotFiles
 
-TABLES = ("term.json", "settings.json", "run.json")
+TABLES = ("term.json", "settings.json", "run.json", "strikes.json")
 """The folder's files other than snapshots."""
 
 
@@ -114,6 +114,19 @@ class StateFolder:
         """The chief's run state; None if there is none yet."""
         state: dict[str, Any] | None = self._files.read("run.json", None)
         return state
+
+    def save_strikes(self, strikes: Mapping[str, int]) -> None:
+        """Saves how many invalid pushes each worker has sent. A full disk keeps the older counts."""
+        try:
+            self._files.write("strikes.json", {"strikes": dict(strikes)})
+        except DiskError as error:
+            self._say("can't save the strikes of workers", why=str(error))
+
+    def strikes(self) -> dict[str, int]:
+        """What `save_strikes` has saved. DataError: it holds something else."""
+        found = self._files.read("strikes.json", {"strikes": {}})
+        with understood(self._folder / "strikes.json"):
+            return {str(worker): int(count) for worker, count in found["strikes"].items()}
 
     def check_settings(self, settings: Sequence[str], defaults: Collection[str] = ()) -> None:
         """Keeps what the run's processes agree on, as 'key=value'. ConfigError where there are snapshots of other settings. A

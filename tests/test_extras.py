@@ -26,12 +26,13 @@ IMPORTED_AS = {
     "prometheus-client": "prometheus_client",
     "protobuf": "google",
     "pydantic-settings": "pydantic_settings",
+    "pyjwt": "jwt",
     "pyyaml": "yaml",
     "pillow": "PIL",
     "scikit-learn": "sklearn",
     "universal-pathlib": "upath",
 }
-BROUGHT = {"llvmlite": "numba", "annotated_types": "pydantic"}
+BROUGHT = {"llvmlite": "numba", "annotated_types": "pydantic", "cryptography": "jwt"}
 """What comes with what every installation has."""
 CATCHERS = {
     "paceline/extras.py",

@@ -543,7 +543,7 @@ def test_older_and_newer_peers(tmp_path: Path):
     renumbered(lambda value: value.update(format=FORMAT + 1))
     found.append(refused(folder))
 
-    assert (PROTOCOL, FORMAT) == (3, 1)
+    assert (PROTOCOL, FORMAT) == (4, 1)
     assert found == [row[1] for row in example("Older and newer peers")]
 
 

@@ -230,6 +230,20 @@ def test_a_member_that_pushes_poison_again_and_again_is_shut_out(begin: Begin) -
     assert cluster.metric("pushes_rejected_total", reason="BadPush") == STRIKES
 
 
+def test_a_worker_that_is_shut_out_stays_so_when_the_server_comes_back(begin: Begin, tmp_path: Path) -> None:
+    cluster = begin(config_of("asp", workers=2, epochs=100))
+    seated(cluster)
+    for _ in range(STRIKES):
+        with pytest.raises(BadPush):
+            raw(cluster, {}, whole([np.nan] * LENGTH))
+
+    cluster.restart(0)
+
+    with pytest.raises(PermissionDenied, match=r"worker-0 sent 10 pushes .* remove strikes.json"):
+        raw(cluster, {}, whole())
+    assert [path.name for path in tmp_path.rglob("strikes.json")] == ["strikes.json"]
+
+
 def test_poison_from_a_stranger_shuts_nobody_out(begin: Begin) -> None:
     cluster = begin(config_of("asp", workers=1, epochs=100))
     Pusher(cluster).join()

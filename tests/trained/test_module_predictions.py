@@ -202,7 +202,7 @@ def test_it_is_said_that_a_first_line_of_numbers_is_an_example(pairs: str) -> No
     ("rows", "why"),
     [
         ("5,1,rose\n1,5,\n", r"Column 'species' of a\.csv is empty in line 3; every example needs a label"),
-        ("5,1,0.5\n1,5,0.5\n", r"column 'species' of a\.csv holds 0\.5; expected whole numbers or text"),
+        ("5,1,0.5\n1,5,0.5\n", r"column 'species' of a\.csv holds 0\.5; expected whole numbers below 2\^63 or text"),
     ],
 )
 def test_labels_that_can_not_be_read_are_told_and_nothing_is_held_back(flowers: str, rows: str, why: str) -> None:
