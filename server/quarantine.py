@@ -25,7 +25,7 @@ class Quarantine:
         if self._strikes.get(worker, 0) >= STRIKES:
             raise PermissionDenied(
                 f"{worker} sent {STRIKES} pushes with wrong sizes, values or bases, and is shut out. Its log names "
-                "the first of them. Mend the worker, then remove strikes.json from the servers' folders and start them again."
+                "the first of them. Fix the worker, then remove strikes.json from the servers' folders and start them again."
             )
 
     def strike(self, worker: str) -> None:
