@@ -42,7 +42,7 @@ def token(
         ),
     ] = False,
     at_once: Annotated[
-        bool, typer.Option(help="With --replace-secret: tokens of the old secret are worthless.")
+        bool, typer.Option("--at-once", help="With --replace-secret: tokens of the old secret are worthless.")
     ] = False,
 ) -> None:
     """Make a token for a run: who shows it may do what its role says, until it expires. Give it as --token-file."""
