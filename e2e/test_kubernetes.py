@@ -343,9 +343,13 @@ def test_workers_with_gpus_are_scheduled_as_far_as_there_are_gpus(
     until("both workers' places", lambda: scheduled() == 2)
 
 
-def worker_patch(**spec: Any) -> dict[str, str]:
-    """A patch of the workers' container."""
-    job = {"spec": {"template": {"spec": {"containers": [{"name": "worker", **spec}]}}}}
+MISSING = "localhost/paceline-worker:no-such-tag"
+
+
+def worker_patch(first: dict[str, Any] | None = None, **spec: Any) -> dict[str, str]:
+    """A patch of the workers' container; `first`: of the one before it, which makes the token."""
+    containers = {"initContainers": [{"name": "token", **(first or {})}], "containers": [{"name": "worker", **spec}]}
+    job = {"spec": {"template": {"spec": containers}}}
     whole = {"apiVersion": "batch/v1", "kind": "Job", "metadata": {"name": "paceline-worker"}, **job}
     return {"patch": yaml.safe_dump(whole)}
 
@@ -359,8 +363,8 @@ def claim_patch(**spec: Any) -> dict[str, str]:
     ("patch", "told"),
     [
         (
-            worker_patch(image="localhost/paceline-worker:no-such-tag"),
-            "the image localhost/paceline-worker:no-such-tag",
+            worker_patch({"image": MISSING}, image=MISSING),
+            f"the image {MISSING}",
         ),
         (worker_patch(resources={"requests": {"cpu": "500"}, "limits": {"cpu": "500"}}), "No node has room"),
         (claim_patch(storageClassName="no-such-class"), "no-such-class"),
