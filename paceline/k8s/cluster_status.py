@@ -128,9 +128,7 @@ def chief_of(kubectl: Kubectl) -> Iterator[RemoteChief]:
     """The run's chief, through a forwarded port. ServersGone where server 0 can't be reached."""
     token = secret_of(kubectl, "token")["token"].decode()
     with TemporaryDirectory() as folder, kubectl.forwarded(kubectl.chief_pod, GRPC) as address:
-        chief = RemoteChief(
-            address, Credentials(token, keys_of(kubectl, Path(folder)), "reader", "", kubectl.run_name), PATIENCE
-        )
+        chief = RemoteChief(address, Credentials(token, keys_of(kubectl, Path(folder)), run=kubectl.run_name), PATIENCE)
         try:
             yield chief
         finally:
