@@ -94,6 +94,7 @@ def _server_folder(folder: Path) -> Path:
     store.save_snapshot(plan, SliceState(arrays[0], [arrays[1]], table, arrays[2], arrays[3]))
     store.save_run({"membership": {"incarnations": {"worker-0": 1}}, "phase": "training"})
     store.check_settings(AGREED)
+    store.save_strikes({"worker-0": 2})
     store.close()
     return folder
 
@@ -103,6 +104,7 @@ def _start(folder: Path) -> None:
     store = StateFolder(folder, 3, lambda event, **facts: None, OWNER, _ReadOnly())
     try:
         store.check_settings(AGREED)
+        store.strikes()
         found = store.newest_snapshot()
         if found is not None:
             store.check_run(found[1].table["clocks"])
