@@ -59,11 +59,17 @@ def shard(
     with exits("sharder"), progress_of(Console(), metrics_port) as progress:
         overrides = parse_sets([*(sets or []), *([LITERAL] if literal else [])])
         found = load_config(config, overrides) if old is None else load(config, overrides, settings_of(old))
-        with placed(out, found, progress) as place:
-            if old is None:
-                make_shards(found, place.folder, fresh, progress, place.store)
-            else:
-                reshard(old, found, place.folder, fresh, progress, place.store)
+        write_shards(out, found, old, fresh, progress)
+
+
+def write_shards(out: str | None, config: Config, old: Path | None, fresh: bool, progress: Progress) -> None:
+    """Makes shards of the data set, or of the shards in `old`, where `out` and data.shards_at say. Raises what `placed`,
+    `make_shards` and `reshard` raise."""
+    with placed(out, config, progress) as place:
+        if old is None:
+            make_shards(config, place.folder, fresh, progress, place.store)
+        else:
+            reshard(old, config, place.folder, fresh, progress, place.store)
 
 
 def make_shards(

@@ -27,10 +27,9 @@ def shard(
     """Cut a data set into one shard for each worker, a validation and a test part."""
     with exits():
         from paceline.local.read_config import anew, read_config
-        from paceline.sharder.placing import placed
         from paceline.sharder.progress_bars import progress_of
-        from paceline.sharder.reshard import reshard, settings_of
-        from paceline.sharder.sharding import LITERAL, make_shards
+        from paceline.sharder.reshard import settings_of
+        from paceline.sharder.sharding import LITERAL, write_shards
 
         sets = [*(sets or []), *([LITERAL] if literal else [])]
         with progress_of(console()) as progress:
@@ -42,11 +41,7 @@ def shard(
                 raise UsageError(
                     f"--from {old} and {what}: the shards already name their task; leave one of the two out."
                 )
-            with placed(out, config, progress) as place:
-                if old is None:
-                    make_shards(config, place.folder, fresh, progress, place.store)
-                else:
-                    reshard(old, config, place.folder, fresh, progress, place.store)
+            write_shards(out, config, old, fresh, progress)
 
 
 def shard_report(

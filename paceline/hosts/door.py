@@ -112,8 +112,10 @@ class HostServicer(HostServiceServicer):
 
     def Report(self, request: pb.HostReportRequest, context: Any) -> pb.HostReportReply:
         reply = self._hosts.report(request)
+        begun = {(child.name, child.start) for child in request.children}
         for order in reply.children:
-            order.token = self._token_text(order.name)
+            if (order.name, order.start) not in begun:
+                order.token = self._token_text(order.name)
         return reply
 
 

@@ -1,6 +1,5 @@
 """The key of a run, with which machines outside the cluster take part in it: what it holds is asked of the cluster."""
 
-import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -15,8 +14,7 @@ from paceline.k8s.overlay import config_of
 from paceline.k8s.script import script_of
 from paceline.local.cluster_key import SCRIPT, SETTINGS, ClusterKey
 from paceline.rpc.tls import AUTHORITY, CERTIFICATE, KEY, is_named, read_keys
-from paceline.rpc.token_file import LIFE, run_secret
-from paceline.rpc.tokens import Claims
+from paceline.rpc.token_file import run_secret
 
 _PAGE = "docs/run/outside-workers.md"
 Document = dict[str, Any]
@@ -60,9 +58,8 @@ def make_key(kubectl: Kubectl, address: str = "") -> ClusterKey:
 
 def _token(kubectl: Kubectl) -> str:
     """The token file for any worker of the run."""
-    text, now = secret_of(kubectl, "token")["token"].decode(), time.time()
-    claims = Claims(kubectl.run_name, "worker", "worker-*", now, now + LIFE)
-    return run_secret(text, f"The Secret {kubectl.part('token')}").token_file(claims, now)
+    text = secret_of(kubectl, "token")["token"].decode()
+    return run_secret(text, f"The Secret {kubectl.part('token')}").issued(kubectl.run_name, "worker", "worker-*")
 
 
 class _Ways:

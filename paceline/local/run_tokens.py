@@ -10,8 +10,7 @@ from paceline.local.run_folder import RunFolder, find_run
 from paceline.private import make_private
 from paceline.rpc.auth import LOOK
 from paceline.rpc.roles import ROLES, Role
-from paceline.rpc.token_file import LIFE, OVERLAP, Secret, new_secret, read_token_file, run_secret, write_token_file
-from paceline.rpc.tokens import Claims
+from paceline.rpc.token_file import OVERLAP, new_secret, read_token_file, run_secret, write_token_file
 
 _KNOWN = 3 * LOOK
 """Time until all processes of this machine have read a changed token file (seconds)."""
@@ -25,7 +24,7 @@ def role_of(name: str) -> Role:
 
 def token_text(folder: RunFolder, name: str) -> str:
     """What the token file of the run's process of this name holds. ConfigError."""
-    return _token(folder, run_secret(folder.read_secret(), str(folder.token)), name)
+    return run_secret(folder.read_secret(), str(folder.token)).issued(folder.name, role_of(name), name)
 
 
 def made(name: str | None, secret_file: Path | None, role: str, who: str, life: float) -> str:
@@ -42,8 +41,7 @@ def made(name: str | None, secret_file: Path | None, role: str, who: str, life: 
         raise UsageError("Which run is it? Name it: paceline token RUN --secret-file FILE ...")
     else:
         text, where = read_token_file(secret_file), str(secret_file)
-    now = time.time()
-    return run_secret(text, where).token_file(Claims(name, role, who or role, now, now + life), now)
+    return run_secret(text, where).issued(name, role, who or role, life)
 
 
 def given_token(folder: RunFolder, name: str) -> Path:
@@ -67,12 +65,7 @@ def replace_secret(folder: RunFolder, overlap: float = OVERLAP, sleep: Callable[
     if overlap:
         # all know the new public key before anyone shows a token of the new secret
         for file in files:
-            write_token_file(file, _token(folder, after, file.name, before.word))
+            write_token_file(file, after.issued(folder.name, role_of(file.name), file.name, signer=before.word))
         sleep(_KNOWN)
     for file in files:
-        write_token_file(file, _token(folder, after, file.name, after.word))
-
-
-def _token(folder: RunFolder, secret: Secret, name: str, signer: str = "") -> str:
-    now = time.time()
-    return secret.token_file(Claims(folder.name, role_of(name), name, now, now + LIFE), now, signer)
+        write_token_file(file, after.issued(folder.name, role_of(file.name), file.name, signer=after.word))

@@ -45,7 +45,7 @@ _CALLER: ContextVar[Caller] = ContextVar("caller", default=ANYONE)
 
 
 def answer(caller: Caller) -> None:
-    """This thread answers a call of his from now on, until the next one."""
+    """This thread answers this caller from now on, until the next call."""
     _CALLER.set(caller)
 
 

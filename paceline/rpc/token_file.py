@@ -6,6 +6,7 @@ Times are in seconds since 1970; lines that begin with # are comments."""
 
 import os
 import secrets
+import time
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -66,6 +67,11 @@ class Secret:
         name = claims.name if claims.name == claims.role else f"{claims.name} ({claims.role})".strip()
         about = f"# {name} of run {claims.run}, until {moment(claims.until)}. Keep it like a password."
         return "\n".join([about, *keys, sign(signer or self.signer(now), claims), ""])
+
+    def issued(self, run: str, role: str, name: str, life: float = LIFE, signer: str = "") -> str:
+        """The same for claims that begin now and end after `life` seconds."""
+        now = time.time()
+        return self.token_file(Claims(run, role, name, now, now + life), now, signer)
 
     def replaced(self, now: float, overlap: float = OVERLAP) -> str:
         """What the secret's file holds once another word takes its place."""

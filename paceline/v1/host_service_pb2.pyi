@@ -365,7 +365,7 @@ class ChildOrder(_message.Message):
     log_size: _builtins.int
     """How many bytes of what was written under this name the head has (bytes)."""
     token: _builtins.str
-    """The process's token file."""
+    """The process's token file; empty once the host has made this start."""
     def __init__(
         self,
         *,

@@ -69,6 +69,25 @@ def rig(tmp_path: Path) -> Iterator[Rig]:
     made.door.close()
 
 
+def test_a_process_gets_its_own_token_with_the_order_and_no_more_once_it_has_begun(rig: Rig, tmp_path: Path) -> None:
+    calls = rig.calls()
+    joined = calls.join(OFFER)
+    placed = rig.hosts.place("worker", "worker-1", {}, tmp_path / "log")
+    assert placed is not None
+    _, process = placed
+
+    def tokens(*begun: int) -> list[str]:
+        children = [pb.ChildReport(name="worker-1", start=start) for start in begun]
+        reply = calls.report(pb.HostReportRequest(host=joined.host, children=children))
+        return [order.token for order in reply.children]
+
+    process.start = 1
+    assert tokens() == ["the token of worker-1"]
+    assert tokens(1) == [""]
+    process.start = 2
+    assert tokens(1) == ["the token of worker-1"]
+
+
 def test_with_the_key_a_machine_gets_token_certificate_and_files(rig: Rig, tmp_path: Path) -> None:
     calls = rig.calls()
     joined = calls.join(OFFER)
