@@ -55,21 +55,23 @@ class Growing:
     """An array that rows are appended to: in memory while it is small, then in a file without a name in the folder for
     temporary files (TMPDIR), which the system frees when the array is no longer used. Not thread-safe."""
 
-    def __init__(self, dtype: npt.DTypeLike, row_shape: tuple[int, ...] = ()) -> None:
+    def __init__(self, dtype: npt.DTypeLike, row_shape: tuple[int, ...] = (), in_memory: int | None = None) -> None:
+        """`in_memory`: the most that stays in memory (bytes), by default IN_MEMORY."""
         self._dtype = np.dtype(dtype)
         self._row_shape = row_shape
+        self._in_memory = IN_MEMORY if in_memory is None else in_memory
         self._blocks: list[npt.NDArray[Any]] = []
         self._bytes = 0
         self._file: Any = None
 
     def append(self, rows: npt.NDArray[Any]) -> None:
         """Copies these rows to the end. DiskError where the temporary folder is full."""
-        block = np.array(rows, self._dtype, order="C")
-        assert block.shape[1:] == self._row_shape
-        self._bytes += block.nbytes
-        self._blocks.append(block)
-        if self._file is not None or self._bytes > IN_MEMORY:
-            self._spill()
+        assert rows.shape[1:] == self._row_shape
+        self._bytes += rows.size * self._dtype.itemsize
+        if self._bytes <= self._in_memory:
+            self._blocks.append(np.array(rows, self._dtype, order="C"))
+        else:
+            self._spill(np.ascontiguousarray(rows, self._dtype))
 
     def array(self) -> npt.NDArray[Any]:
         """Everything appended so far (N, ...); a mapped array where it went to a file. Call it once, at the end."""
@@ -82,11 +84,11 @@ class Growing:
         row = self._dtype.itemsize * math.prod(self._row_shape)
         return np.memmap(self._file, self._dtype, "r", shape=(self._bytes // row, *self._row_shape))
 
-    def _spill(self) -> None:
+    def _spill(self, rows: npt.NDArray[Any]) -> None:
         with _disk_errors():
             if self._file is None:
                 self._file = tempfile.TemporaryFile()  # noqa: SIM115 - lives as long as the array
-            for block in self._blocks:
+            for block in (*self._blocks, rows):
                 self._file.write(block.data)
         self._blocks.clear()
 

@@ -10,6 +10,7 @@ from typing import Any, NamedTuple, Protocol, Self, TypeVar
 import numpy as np
 
 from paceline.core.errors import DataError
+from paceline.data import out_of_core
 from paceline.data.classes import number_classes
 from paceline.data.dataset import Array, Dataset, Labelled
 from paceline.data.files import at, opened, parsed, reading
@@ -21,6 +22,8 @@ _UNSORTED = "sorted and unique"
 """What scikit-learn says of a line whose indices don't rise."""
 MAX_BYTES = 4 << 30
 """Most that the examples may take as dense rows (bytes): a few wide sparse lines would fill any disk."""
+MAX_DENSE_FEATURES = 1 << 22
+"""Most features of dense rows: one digit too many in an index would otherwise fill the memory with zeros."""
 MAX_INDEX = (1 << 31) - 1
 _NUMBER = rb"[+-]?(?:\d++(?:\.\d*+)?+|\.\d++)(?:[eE][+-]?\d++)?+"
 _PLAIN_LINE = re.compile(rb"^" + _NUMBER + rb"(?:[ \t]++\d++:" + _NUMBER + rb")*+[ \t\r]*+(?:\n|\Z)", re.MULTILINE)
@@ -42,7 +45,7 @@ def read_svmlight(
     come in any order; they count from 0 if one is 0 in either file, otherwise from 1; `features` says how many features there
     are, by default as many as occur. A line with a label only is an example of zeros; empty lines and what follows a # are
     passed over. .gz, .bz2 and .xz are unpacked. A file next to each whose name has .weight at its end holds its rows' weights.
-    DataError: a bad line, named with its file, or more than 4 GiB as dense rows."""
+    DataError: a bad line, named with its file, or more than 4 GiB or 2^22 features as dense rows."""
     files = [at(file) for file in (path, test) if file is not None]
     names = " and ".join(map(str, files))
     numbering, sets = Numbering(features), [SparseRows() for _ in files]
@@ -229,16 +232,16 @@ def _in_order(line: bytes) -> bytes:
 
 
 def _check_size(rows: int, columns: int, names: str) -> None:
-    if rows * columns * 4 > MAX_BYTES:
+    if rows * columns * 4 > MAX_BYTES or columns > MAX_DENSE_FEATURES:
         raise DataError(
             f"{names} has {rows:,} examples of {columns:,} features, {rows * columns * 4:,} bytes as dense rows; "
-            f"the limit is {MAX_BYTES:,}. Keep them sparse with dense=False if the model can use that, or keep "
-            "fewer features."
+            f"the limit is {MAX_BYTES:,} bytes and {MAX_DENSE_FEATURES:,} features. Keep them sparse with dense=False if the "
+            "model can use that, or keep fewer features."
         )
 
 
 def _dense(rows: Any) -> Array:
-    found = Growing(np.float32, rows.shape[1:])
+    found = Growing(np.float32, rows.shape[1:], in_memory=out_of_core.PIECE_BYTES)
     for start, stop in ranges(rows.shape[0], 4 * rows.shape[1]):
         found.append(rows[start:stop].toarray())
     return found.array()

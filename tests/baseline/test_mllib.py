@@ -27,7 +27,6 @@ pytestmark = [
     pytest.mark.skipif(
         not (shutil.which("java") or os.environ.get("JAVA_HOME")), reason="Spark needs Java, here is none"
     ),
-    pytest.mark.timeout(300),
 ]
 ROWS = 3_000
 ONE_TASK = {"spark.sql.files.minPartitionNum": "1", "spark.sql.shuffle.partitions": "1"}

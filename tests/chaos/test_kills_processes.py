@@ -12,7 +12,6 @@ SEED = 1218
 KILLS = 2
 
 
-@pytest.mark.timeout(118)
 @pytest.mark.parametrize(
     ("kind", "retain"), [*((kind, None) for kind in KINDS), ("asp", 0), ("bsp", 0)], ids=lambda value: str(value)
 )
@@ -22,7 +21,6 @@ def test_killed_processes_lose_no_push_and_count_none_twice(kind: str, retain: i
     assert result.is_good, str(result)
 
 
-@pytest.mark.timeout(118)
 @pytest.mark.parametrize(("form", "server"), [("dense, lane", 0), ("coded, grpc", 1), ("sparse, lane", 0)])
 def test_a_server_that_dies_at_any_point_of_a_push_with_its_power_loses_none(
     form: str, server: int, tmp_path: Path

@@ -12,7 +12,6 @@ from paceline.local.run_folder import RunFolder
 from tests.support.tree import ROOT
 
 pytest.importorskip("torch")
-pytestmark = pytest.mark.timeout(300)
 SCRIPT = ROOT / "examples/coming_from/ddp.py"
 
 

@@ -46,7 +46,6 @@ def test_the_loop_in_plain_torch_gives_way_to_six_lines_at_most() -> None:
     assert len(new) <= MOST, "\n".join(new)
 
 
-@pytest.mark.timeout(300)
 @pytest.mark.parametrize(
     "way", [IN_CELLS, pytest.param(IN_JUPYTER, marks=pytest.mark.skipif(not HAS_JUPYTER, reason="no nbclient"))]
 )

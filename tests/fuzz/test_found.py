@@ -220,6 +220,24 @@ def test_a_label_that_is_no_class_number_is_refused(label: str, tmp_path: Path) 
     refused(lambda: read_svmlight(tmp_path / "rows"), DataError, "too large for float32|whole numbers below 2.63")
 
 
+def test_an_index_that_makes_dense_rows_of_zeros_without_end_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "rows").write_text("0 10000000:1\n2 3:1 1:2\n")
+    refused(
+        lambda: read_svmlight(tmp_path / "rows"),
+        DataError,
+        r"10,000,000 features.*4,194,304 features\. Keep them sparse",
+    )
+    assert read_svmlight(tmp_path / "rows", dense=False).train.features.shape == (2, 10_000_000)
+
+
+def test_wide_dense_rows_are_made_in_little_memory(tmp_path: Path) -> None:
+    (tmp_path / "rows").write_text("0 4194304:1\n" + 5 * "1 2:3\n")
+    with limited(MEMORY):
+        read = read_svmlight(tmp_path / "rows").train.features
+    assert read.shape == (6, 4_194_304)
+    assert (read[0, -1], read[5, 1], read.sum()) == (1, 3, 16)
+
+
 @pytest.mark.parametrize("pack", [gzip.compress, bz2.compress, lzma.compress])
 def test_a_packed_line_without_end_fills_no_memory(pack: Callable[[bytes], bytes], tmp_path: Path) -> None:
     ending = {gzip: ".gz", bz2: ".bz2", lzma: ".xz"}[

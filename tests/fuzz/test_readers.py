@@ -12,7 +12,8 @@ from tests.fuzz.cases import Reader, run, scratch
 from tests.fuzz.readers import READERS
 
 CASES, DRAWS = 10_000, 20
-"""Of each reader, and how many seeds hypothesis draws for them: its own mutations would take ten times as long."""
+"""Of each reader, and how many seeds hypothesis draws for them, the same in each run: `make chaos` draws new ones. Its own
+mutations would take ten times as long."""
 
 
 @pytest.fixture(scope="module")
@@ -34,7 +35,7 @@ def test_what_is_not_damaged_is_read(reader: Reader) -> None:
 
 
 @pytest.mark.timeout(600)
-@settings(max_examples=DRAWS, phases=[Phase.explicit, Phase.reuse, Phase.generate])
+@settings(max_examples=DRAWS, phases=[Phase.explicit, Phase.generate], derandomize=True, database=None)
 @given(seed=st.integers(0, 2**64 - 1))
 def test_what_is_damaged_is_refused_by_an_error_of_ours(reader: Reader, seed: int) -> None:
     run(reader, CASES // DRAWS, random.Random(seed))

@@ -17,7 +17,6 @@ from tests.support.object_store import KEYS, NOBODY, object_store
 from tests.support.processes import TOKEN, Cluster
 from tools.authority import Authority
 
-pytestmark = pytest.mark.timeout(110)
 URL = "s3://mine/run/shards"
 
 

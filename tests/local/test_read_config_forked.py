@@ -16,7 +16,7 @@ from paceline.local.forker import Forker
 from paceline.local.read_config_forked import read_forked
 from tests.support.processes import eventually
 
-pytestmark = [pytest.mark.skipif(sys.platform != "linux", reason="fork is for Linux"), pytest.mark.timeout(110)]
+pytestmark = [pytest.mark.skipif(sys.platform != "linux", reason="fork is for Linux")]
 TASK = """
 print("while it loads")
 import numpy as np

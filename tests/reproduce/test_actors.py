@@ -186,7 +186,6 @@ def test_the_best_of_the_rates_is_kept(form: str) -> None:
 
 
 # real processes
-@pytest.mark.timeout(240)
 def test_real_processes_end_where_the_virtual_ones_do(tmp_path: Path) -> None:
     central, decentral = (compared(tmp_path, each, 0, 2, 150) for each in (ASP, broadcast(0.05, "gradient")))
 

@@ -23,7 +23,6 @@ from paceline.v1 import parameter_service_pb2 as pb
 from tests.support.processes import TOKEN, Cluster, Process
 from tests.support.stock_client import LENGTH, PATIENCE, StockClient
 
-pytestmark = pytest.mark.timeout(110)
 ONES = np.ones(LENGTH, np.float32)
 Status = grpc.StatusCode
 

@@ -77,7 +77,6 @@ def replace_a_worker(cluster: Cluster, workers: list[Any]) -> None:
     workers[1] = cluster.worker(1)
 
 
-@pytest.mark.timeout(110)
 @pytest.mark.parametrize(
     ("settings", "disturb"),
     [
@@ -102,7 +101,6 @@ def test_the_bits_are_those_of_one_process(
         np.testing.assert_array_equal(model.view(np.uint32), expected.view(np.uint32))
 
 
-@pytest.mark.timeout(110)
 def test_the_bits_are_those_of_one_process_with_torch(tmp_path: Path) -> None:
     from paceline.tasks.task import load_task
     from paceline.worker.training.model_and_gradient import Replica, use_threads

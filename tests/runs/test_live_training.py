@@ -14,7 +14,6 @@ from tests.support.processes import eventually
 from tests.support.tree import ROOT
 
 torch = pytest.importorskip("torch")
-pytestmark = pytest.mark.timeout(300)
 HEAD = """
 import json, os, sys, threading, time
 import torch

@@ -153,7 +153,6 @@ def expected(tmp_path_factory: pytest.TempPathFactory) -> tuple[str, ...]:
         return undisturbed(cluster)
 
 
-@pytest.mark.timeout(110)
 @pytest.mark.parametrize("disturbed", DISTURBED)
 def test_the_slices_have_the_same_bits(
     disturbed: Callable[[Cluster], tuple[str, ...]], expected: tuple[str, ...], tmp_path: Path

@@ -3,14 +3,11 @@
 import json
 from pathlib import Path
 
-import pytest
-
 from paceline.v1 import run_service_pb2 as pb
 from tests.runs.test_processes import COUNTING, ENDLESS, assert_every_acknowledged_push_counts_once, goes_on, started
 from tests.support.processes import Cluster
 
 
-@pytest.mark.timeout(110)
 def test_changes_of_policy_while_workers_overlap_lose_no_push(tmp_path: Path) -> None:
     settings = {"policy": {"name": "asp"}, "optimizer": COUNTING, "epochs": ENDLESS, "overlap": True}
     with Cluster(tmp_path, **settings) as cluster:

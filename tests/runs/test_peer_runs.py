@@ -60,7 +60,6 @@ def test_a_run_without_servers_trains_and_its_mean_is_what_is_scored(tmp_path: P
     assert (tmp_path / "models" / "last.safetensors").exists()
 
 
-@pytest.mark.timeout(150)
 def test_without_one_of_four_pairs_are_formed_anew_and_the_others_go_on(tmp_path: Path) -> None:
     with Cluster(tmp_path, **run("adpsgd", 4, epochs=1000)) as cluster:
         workers, evaluator = started(cluster)
@@ -77,7 +76,6 @@ def test_without_one_of_four_pairs_are_formed_anew_and_the_others_go_on(tmp_path
     assert np.isfinite(status.scores[-1].metrics["test_loss"])
 
 
-@pytest.mark.timeout(150)
 @pytest.mark.parametrize("policy", ["allreduce", "sgp"])
 def test_who_comes_back_to_a_lock_step_run_takes_over_the_present_model(tmp_path: Path, policy: str) -> None:
     with Cluster(tmp_path, **run(policy, 3, epochs=1000)) as cluster:
@@ -114,7 +112,6 @@ def final_models(cluster: Cluster) -> tuple[Any, list[Any]]:
     return replica.local, found
 
 
-@pytest.mark.timeout(150)
 def test_a_chief_that_is_started_again_goes_on_counting(tmp_path: Path) -> None:
     with Cluster(tmp_path, **run("allreduce", 2, epochs=1000, lease=20)) as cluster:
         _, evaluator = started(cluster)
@@ -130,7 +127,6 @@ def test_a_chief_that_is_started_again_goes_on_counting(tmp_path: Path) -> None:
     assert all(worker.figures["dropped"] <= 2 for worker in status.workers)
 
 
-@pytest.mark.timeout(150)
 def test_where_all_workers_have_died_the_run_ends_with_the_reason(tmp_path: Path) -> None:
     with Cluster(tmp_path, **run("gosgd", 2, epochs=1000)) as cluster:
         workers, _ = started(cluster)

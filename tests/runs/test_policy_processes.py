@@ -14,7 +14,6 @@ UNTRAINED = 2.3026
 """ln 10: the loss of first weights of zero."""
 
 
-@pytest.mark.timeout(60)
 @pytest.mark.parametrize("policy", registry.names(PACKAGE))
 def test_every_policy_trains_to_the_end_of_a_run(policy: str, tmp_path: Path) -> None:
     with Cluster(tmp_path, policy={"name": policy}, optimizer=PLAIN, **SETTINGS) as cluster:

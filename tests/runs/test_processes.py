@@ -27,7 +27,6 @@ ENDLESS = 100_000
 BRISK = {"heartbeat": 0.3, "lease": 1.5}
 
 
-@pytest.mark.timeout(110)
 @pytest.mark.parametrize("policy", ["bsp", "shat"])  # test_policy_processes.py has them all
 def test_a_run_trains_to_its_end_and_reports_its_accuracy(policy: str, tmp_path: Path) -> None:
     own = {"policy": {"name": policy}, "epochs": 7, "schedule": {}, "batch": "global"}
@@ -62,7 +61,6 @@ def simulated(config: Config, shards: Path) -> Trained:
     return training_of(config, problem_of(config, shards, exact=True), scene=Scene()).run()
 
 
-@pytest.mark.timeout(110)
 def test_a_finished_run_goes_on_with_more_epochs_in_whichever_order_its_processes_start(tmp_path: Path) -> None:
     own = {"policy": {"name": "bsp"}, "epochs": 2, "schedule": {}, "batch": "global"}
     with Cluster(tmp_path, **(load_task("digits").settings | own)) as cluster:
@@ -140,7 +138,6 @@ def assert_every_acknowledged_push_counts_once(cluster: Cluster, workers: list[P
             assert counts[0, rank] == len(kept), (server, rank, worker.text())
 
 
-@pytest.mark.timeout(110)
 @pytest.mark.parametrize(
     ("overlap", "transport"), [(False, "lane"), (True, "lane"), (True, "grpc")], ids=["", "overlap", "overlap, grpc"]
 )
@@ -179,7 +176,6 @@ def test_killed_servers_come_back_under_a_new_term_and_lose_nothing(
         assert incarnations(cluster) == {1}
 
 
-@pytest.mark.timeout(110)
 def test_a_server_whose_folder_is_gone_ends_and_says_what_is_lost(tmp_path: Path) -> None:
     one = {"workers": 1, "start_when": 1, "policy": {"name": "asp"}, "optimizer": COUNTING}
     with Cluster(tmp_path, epochs=ENDLESS, **one) as cluster:
@@ -203,7 +199,6 @@ def saved(folder: Path) -> int:
     return json.loads(files[-1].read_text().rstrip().rpartition("\n")[0])["table"]["version"] if files else 0
 
 
-@pytest.mark.timeout(110)
 def test_rounds_go_on_after_each_server_and_then_everything_was_killed(tmp_path: Path) -> None:
     with Cluster(tmp_path, epochs=ENDLESS, checkpoint={"every": 1}) as cluster:
         servers, workers = started(cluster, "softmax")
@@ -235,7 +230,6 @@ def test_rounds_go_on_after_each_server_and_then_everything_was_killed(tmp_path:
         assert incarnations(cluster) == {2}
 
 
-@pytest.mark.timeout(110)
 def test_servers_that_are_told_to_stop_lose_nothing(tmp_path: Path) -> None:
     settings = {"policy": {"name": "asp"}, "optimizer": COUNTING, "epochs": ENDLESS, "checkpoint": {"every": 60}}
     with Cluster(tmp_path, **settings) as cluster:
@@ -257,7 +251,6 @@ def test_servers_that_are_told_to_stop_lose_nothing(tmp_path: Path) -> None:
         assert_every_acknowledged_push_counts_once(cluster, workers)
 
 
-@pytest.mark.timeout(110)
 def test_workers_join_are_killed_leave_and_join_again_in_mid_run(tmp_path: Path) -> None:
     with Cluster(tmp_path, epochs=ENDLESS, start_when=1, **BRISK) as cluster:
         servers, workers = started(cluster, "softmax")
@@ -291,7 +284,6 @@ def test_workers_join_are_killed_leave_and_join_again_in_mid_run(tmp_path: Path)
         assert clocks[0]["clock"] == clocks[1]["clock"]
 
 
-@pytest.mark.timeout(110)
 def test_a_frozen_worker_rejoins_a_vacant_seat_and_leaves_a_taken_one(tmp_path: Path) -> None:
     with Cluster(tmp_path, policy={"name": "asp"}, optimizer=COUNTING, epochs=ENDLESS, **BRISK) as cluster:
         servers, workers = started(cluster)
@@ -329,7 +321,6 @@ def test_a_frozen_worker_rejoins_a_vacant_seat_and_leaves_a_taken_one(tmp_path: 
             assert state.weights[1] == state.table["clocks"]["worker-1"]["clock"]
 
 
-@pytest.mark.timeout(110)
 @pytest.mark.parametrize("policy", ["bsp", "asp"])
 def test_a_server_with_three_workers_keeps_within_the_memory_formula(policy: str, tmp_path: Path) -> None:
     # stacks, arenas and gRPC's buffers differ by machine and load, by less than one more array takes

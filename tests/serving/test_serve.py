@@ -151,7 +151,6 @@ def ended(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
     served.end()
 
 
-@pytest.mark.timeout(200)
 def test_all_requests_get_answers_while_versions_come_in_and_while_it_ends(tmp_path: Path) -> None:
     live = LiveRun(tmp_path / "runs", task(tmp_path, NUMBERS), policy="bsp").begin()
     live.push(-1.0)

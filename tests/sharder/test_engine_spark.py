@@ -29,7 +29,6 @@ pytestmark = [
     pytest.mark.skipif(
         not (shutil.which("java") or os.environ.get("JAVA_HOME")), reason="Spark needs Java, here is none"
     ),
-    pytest.mark.timeout(300),
 ]
 ENGINE = {"name": "spark", "master": "local[2]"}
 SPARK = Spark(master="local[2]")

@@ -8,13 +8,11 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pytest
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
 from paceline.rpc.channel import open_channel
 from tests.support.processes import TOKEN, Cluster, Process, eventually
 
-pytestmark = pytest.mark.timeout(110)
 SPARSE = {
     "task": "svm",
     "updates": "sparse",

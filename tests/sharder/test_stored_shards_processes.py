@@ -21,7 +21,6 @@ from tests.sharder.test_serve_processes import SPARSE, copied, libsvm
 from tests.support.object_store import KEYS, NOBODY, ObjectStore, object_store
 from tests.support.processes import Cluster
 
-pytestmark = pytest.mark.timeout(110)
 URL = "s3://mine/run/shards"
 DATA = {"shards_at": URL, "path": "made.svm", "validation": 0.15}
 

@@ -266,7 +266,6 @@ def test_a_mistyped_model_is_refused_before_anything_starts(tmp_path: Path):
         )
 
 
-@pytest.mark.timeout(110)
 def test_a_run_trains_and_scores_the_model_that_its_config_names(tmp_path: Path):
     examples = DATA.replace("(4, 2)", "(40, 2)").replace("[0, 1, 0, 1]", "[0, 1] * 20")
     file = written(tmp_path, examples + MODELS)

@@ -285,7 +285,6 @@ def cluster(tmp_path: Path) -> Iterator[Cluster]:
         yield found
 
 
-@pytest.mark.timeout(110)
 def test_a_killed_worker_takes_up_what_it_owes(cluster: Cluster, tmp_path: Path) -> None:
     sharder = cluster.sharder()
     cluster.servers()

@@ -298,7 +298,6 @@ def flat(path: Path) -> Vector:
     return np.concatenate([tensors[name].ravel() for name in ("0.weight", "0.bias", "2.weight", "2.bias")])
 
 
-@pytest.mark.timeout(110)
 def test_final_local_models_are_served_until_they_are_scored_and_a_killed_worker_is_left_out(tmp_path: Path) -> None:
     with Cluster(tmp_path, **endless("ensemble", 3)) as cluster:
         workers, evaluator = started(cluster)
@@ -347,7 +346,6 @@ def test_final_local_models_are_served_until_they_are_scored_and_a_killed_worker
             assert file.metadata()["model"] == "mean"
 
 
-@pytest.mark.timeout(110)
 def test_evaluator_and_workers_follow_a_change_to_a_policy_whose_local_models_count(tmp_path: Path) -> None:
     with Cluster(tmp_path, **endless("asp", 2)) as cluster:
         workers, evaluator = started(cluster)

@@ -404,7 +404,6 @@ def test_a_run_by_torch_trains_to_the_end(tmp_path: Path) -> None:
         assert not worker.events("torch.distributed failed; the ring takes over")
 
 
-@pytest.mark.timeout(150)
 def test_who_is_killed_in_a_collective_comes_back_and_a_group_is_formed_again(tmp_path: Path) -> None:
     with Cluster(tmp_path, **(BY_TORCH_RUN | {"epochs": 1000})) as cluster:
         workers, evaluator = started(cluster)
@@ -422,7 +421,6 @@ def test_who_is_killed_in_a_collective_comes_back_and_a_group_is_formed_again(tm
     assert all(worker.events("torch.distributed adds up no more") for worker in workers[:2])
 
 
-@pytest.mark.timeout(150)
 def test_who_hangs_in_a_collective_holds_up_neither_the_others_nor_their_end(tmp_path: Path) -> None:
     with Cluster(tmp_path, **(BY_TORCH_RUN | {"epochs": 1000})) as cluster:
         workers, evaluator = started(cluster)

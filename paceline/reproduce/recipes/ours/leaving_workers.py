@@ -14,6 +14,7 @@ from matplotlib.figure import Figure
 
 from paceline.core.errors import PacelineError
 from paceline.core.explain.cause import Finding
+from paceline.core.settings.config import Config
 from paceline.local.child_environment import child_environment
 from paceline.local.children import Child, end_all
 from paceline.local.launcher import run_local
@@ -34,8 +35,6 @@ EVERY: Mapping[str, Mapping[str, Any]] = {**MODES, "hogwild": {"policy": {"name"
 """As published; and every push at once."""
 CALM, CHANGING = "undisturbed", "two leave, one joins"
 WORKERS, LEAVERS, JOINER = 4, ("worker-1", "worker-2"), 4
-LEAVE, JOIN = 0.25, 0.5
-"""When they do, as shares of the examples that the run is to count."""
 EXAMPLES, EPOCHS = 3000, 15
 ROUNDS = 1024
 """Examples of two rounds: what may be counted beyond the end."""
@@ -62,27 +61,40 @@ def run(around: Around, name: str, seed: int) -> Figures:
     }
 
 
-def trained(folder: Path, own: Mapping[str, Any], name: str, seed: int, kind: str, epochs: int = EPOCHS) -> RunFolder:
+def trained(folder: Path, own: Mapping[str, Any], name: str, seed: int, kind: str) -> RunFolder:
     """The finished run. PacelineError: it failed; KeyboardInterrupt or Stopped: it was ended."""
-    wanted = {**own, "run": name, "epochs": epochs, "seed": seed, "checkpoint": {"every": 60.0}}
-    place, config = open_run(complete(wanted, preset="hogwild"), fresh=True, runs=folder / "runs")
-    shards = folder / f"shards-{seed}"
-    make_shards(config, shards)
+    place, config, shards = prepared(folder, own, name, seed, EPOCHS)
     with closing(Disturbance(place, shards)) as disturbance:
         watch = disturbance.watch if kind == CHANGING else lambda status, rate, causes: None
         outcome = run_local(config, place.path, lambda line: None, watch, shards=shards)
     check_finished(place, outcome)
+    if kind == CHANGING:
+        disturbance.check()
     return place
+
+
+def prepared(folder: Path, own: Mapping[str, Any], name: str, seed: int, epochs: int) -> tuple[RunFolder, Config, Path]:
+    """The folder of the run to train, its settings and its shards."""
+    wanted = {**own, "run": name, "epochs": epochs, "seed": seed, "checkpoint": {"every": 60.0}}
+    place, config = open_run(complete(wanted, preset="hogwild"), fresh=True, runs=folder / "runs")
+    shards = folder / f"shards-{seed}"
+    make_shards(config, shards)
+    return place, config, shards
 
 
 class Disturbance:
     """Tells two workers to leave and starts another, at shares of the run's examples."""
+
+    leave, join = 0.25, 0.5
+    """When it does, of the examples that the run is to count."""
 
     def __init__(self, place: RunFolder, shards: Path) -> None:
         self._place = place
         self._shards = shards
         self._have_left = False
         self._joiner: Child | None = None
+        self.has_joined = False
+        """Whether the other worker has become a member."""
 
     def watch(self, status: StatusReply, rate: float, causes: Sequence[Finding]) -> None:
         """Acts on what the chief says. PacelineError where the worker that was to join has failed."""
@@ -90,19 +102,27 @@ class Disturbance:
             raise PacelineError(f"{self._joiner.name} {self._joiner.how_it_ended()}. It said:{self._joiner.tail()}")
         if status.phase != "training" or not status.budget:
             return
-        if not self._have_left and status.examples >= LEAVE * status.budget:
+        if not self._have_left and status.examples >= self.leave * status.budget:
             self._have_left = True
             for worker in LEAVERS:
                 os.kill(self._place.facts()["pids"][worker], signal.SIGTERM)
-        if self._joiner is None and status.examples >= JOIN * status.budget:
-            self._joiner = self._join()
+        if self._joiner is None and status.examples >= self.join * status.budget:
+            self._joiner = self._started()
+        self.has_joined |= any(worker.member for worker in status.workers if worker.worker == f"worker-{JOINER}")
+
+    def check(self) -> None:
+        """PacelineError where the other worker came too late."""
+        if not self.has_joined:
+            raise PacelineError(
+                f"worker-{JOINER} was not ready before the run ended, so nobody joined it. The machine is too busy: try again."
+            )
 
     def close(self) -> None:
         """No process is left after this."""
         if self._joiner is not None:
             end_all([self._joiner])
 
-    def _join(self) -> Child:
+    def _started(self) -> Child:
         name, place = f"worker-{JOINER}", self._place
         told = {
             "config": place.config,
