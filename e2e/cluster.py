@@ -2,10 +2,12 @@
 
 import json
 import os
+import socket
 import subprocess
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -13,8 +15,9 @@ import yaml
 
 from paceline.data.dataset import Dataset
 from paceline.data.rcv1_like import write_lyrl2004
-from paceline.k8s.cluster_status import chief_of
-from paceline.k8s.kubectl import Kubectl
+from paceline.k8s.cluster_status import GRPC, chief_of
+from paceline.k8s.kubectl import COMPONENT, Kubectl
+from paceline.rpc.tls import read_keys
 from paceline.v1.run_service_pb2 import StatusReply
 from tools.authority import Authority
 
@@ -136,14 +139,31 @@ def put_rows(rows: Dataset, folder: Path, namespace: str) -> None:
     assert paceline("k8s", "put-data", str(folder), "-n", namespace, "--image", image).returncode == 0
 
 
-def make_keys(kubectl: Kubectl, folder: Path, *more: str) -> None:
-    """The run's Secret of keys: one certificate with the names of two servers, of all workers, and `more`."""
+def issue_keys(kubectl: Kubectl, authority: Authority, folder: Path, *more: str) -> None:
+    """The run's Secret of keys, or a newer one, in the form that cert-manager gives it: one certificate with the names of two
+    servers, of all workers, and `more`."""
     server, worker, shards = (kubectl.part(name) for name in ("server", "worker", "shards"))
     servers = [f"{server}-{index}.{server}" for index in range(2)]
     workers = f"*.{worker}.{kubectl.namespace}.svc"
-    Authority().write(folder, "localhost", "127.0.0.1", shards, *servers, workers, *more)
-    files = [f"--from-file={path}" for path in sorted(folder.iterdir())]
-    kubectl.run("create", "secret", "generic", kubectl.part("tls"), *files)
+    authority.write(folder, "localhost", "127.0.0.1", shards, *servers, workers, *more)
+    secret = {
+        "apiVersion": "v1",
+        "kind": "Secret",
+        "type": "kubernetes.io/tls",
+        "metadata": {"name": kubectl.part("tls"), "annotations": {"cert-manager.io/certificate-name": "paceline"}},
+        "stringData": {file.name: file.read_text() for file in folder.iterdir()},
+    }
+    kubectl.run("apply", "--filename=-", stdin=json.dumps(secret))
+
+
+def serial_of(kubectl: Kubectl, keys: Path) -> str:
+    """Of the certificate that the chief shows; '' where it does not answer."""
+    with suppress(OSError), kubectl.forwarded(kubectl.chief_pod, GRPC) as address:
+        host, _, port = address.rpartition(":")
+        plain = socket.create_connection((host, int(port)), 10)
+        with read_keys(keys).client.wrap_socket(plain, server_hostname=host) as encrypted:
+            return str((encrypted.getpeercert() or {})["serialNumber"])
+    return ""
 
 
 def until(what: str, ready: Callable[[], Any], seconds: float = 240) -> Any:
@@ -154,6 +174,22 @@ def until(what: str, ready: Callable[[], Any], seconds: float = 240) -> Any:
             return found
         time.sleep(1)
     raise AssertionError(f"{what} did not happen within {seconds:.0f} s")
+
+
+def running(kubectl: Kubectl, component: str) -> list[dict[str, Any]]:
+    """The pods of a part that run."""
+    pods = kubectl.items("pods", f"{kubectl.selector},{COMPONENT}={component}")
+    return [pod for pod in pods if pod["status"]["phase"] == "Running"]
+
+
+def pod_of(kubectl: Kubectl, component: str) -> str:
+    """A running one."""
+    return str(running(kubectl, component)[0]["metadata"]["name"])
+
+
+def kill(kubectl: Kubectl, pod: str) -> None:
+    """At once, without a word to its process."""
+    kubectl.run("delete", f"pod/{pod}", "--grace-period=0", "--force", "--wait=false")
 
 
 def status(kubectl: Kubectl) -> StatusReply | None:

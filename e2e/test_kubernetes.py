@@ -19,12 +19,15 @@ from e2e.cluster import (
     TAG,
     accuracy_of,
     has_image,
-    make_keys,
+    issue_keys,
+    kill,
     overlay,
     paceline,
+    pod_of,
     pool,
     put_rows,
     reaches,
+    running,
     status,
     until,
 )
@@ -34,6 +37,7 @@ from paceline.k8s.cluster_status import look
 from paceline.k8s.findings import condition
 from paceline.k8s.kubectl import COMPONENT, Kubectl, newest_jobs
 from paceline.v1.run_service_pb2 import StatusReply
+from tools.authority import Authority
 
 OWN_POLICY = """
 from paceline.core.sync.policies.everyone import Everyone
@@ -46,17 +50,6 @@ DATA = "PersistentVolumeClaim/paceline-data"
 pytestmark = pytest.mark.timeout(900)
 
 
-def running(kubectl: Kubectl, component: str) -> list[dict[str, Any]]:
-    """The pods of a part that run."""
-    pods = kubectl.items("pods", f"{kubectl.selector},{COMPONENT}={component}")
-    return [pod for pod in pods if pod["status"]["phase"] == "Running"]
-
-
-def pod_of(kubectl: Kubectl, component: str) -> str:
-    """A running one."""
-    return str(running(kubectl, component)[0]["metadata"]["name"])
-
-
 def listening(kubectl: Kubectl) -> dict[str, str]:
     """The addresses of every port that a run's parts listen on; the local models of workers are of other runs."""
     ports = {"server": {"grpc": 50051, "health": 50052, "lane": 50054}, "sharder": {"grpc": 50051, "health": 50052}}
@@ -65,11 +58,6 @@ def listening(kubectl: Kubectl) -> dict[str, str]:
         for component in ("server", "sharder", "worker", "evaluator")
         for name, port in {"metrics": 9464, **ports.get(component, {})}.items()
     }
-
-
-def kill(kubectl: Kubectl, pod: str) -> None:
-    """At once, without a word to its process."""
-    kubectl.run("delete", f"pod/{pod}", "--grace-period=0", "--force", "--wait=false")
 
 
 def left(kubectl: Kubectl) -> set[str]:
@@ -90,15 +78,16 @@ def test_svm_trains_through_the_death_of_a_server_and_a_worker(namespace: str, t
         "optimizer": {"name": "sgd", "lr": 0.02, "momentum": 0.0, "weight_decay": 0.0},
         "svm": {"stop": "own"},
     }
-    place = overlay(tmp_path / "run", "svm-hogwild", settings, "data-server")
+    place = overlay(tmp_path / "run", "svm-hogwild", settings, "data-server", last=("tls",))
     short = {"workers": 2, "epochs": 20, "slow": {}, "data": {"path": "/data/rcv1", "validation": 0.0}}
     second = overlay(tmp_path / "second", "svm-hogwild", settings | short, patches=[pool(2)])
     put_rows(rows, tmp_path / "data", namespace)
 
-    assert paceline("k8s", "deploy", place, "-n", namespace).returncode == 0
+    deployed = paceline("k8s", "deploy", place, "-n", namespace)
+    assert (deployed.returncode, "made the run's certificate" in deployed.stdout) == (0, True)
     until("the first steps", lambda: (found := status(kubectl)) and found.version > 20)
     shown = paceline("k8s", "status", "-n", namespace)
-    assert "worker-3" in shown.stdout
+    assert ("worker-3" in shown.stdout, "plain text" in shown.stdout) == (True, False)
     assert paceline("k8s", "deploy", second, "--run", "second", "-n", namespace).returncode == 0
     several = paceline("k8s", "status", "-n", namespace)
     assert (several.returncode, "2 runs: second, svm-hogwild" in several.stderr) == (64, True)
@@ -221,7 +210,7 @@ def test_async_svm_with_tls_and_a_policy_of_ones_own_is_finished_and_stopped_by_
     place = overlay(tmp_path / "run", "svm-hogwild-async", settings, "autostop", last=("tls",), own=own)
     put_rows(rows, tmp_path / "data", namespace)
     kubectl.run("create", "secret", "generic", kubectl.part("token"), "--from-literal=token=the-secret-of-this-test")
-    make_keys(kubectl, tmp_path / "keys")
+    issue_keys(kubectl, Authority(), tmp_path / "keys")
 
     kubectl.run("apply", "--kustomize", place)
     until("the sharder", lambda: running(kubectl, "sharder"))

@@ -10,11 +10,26 @@ from pathlib import Path
 
 import pytest
 
-from e2e.cluster import ACCURACY, SLOW_SVM, make_keys, overlay, paceline, pool, put_rows, status, until
+from e2e.cluster import (
+    ACCURACY,
+    SLOW_SVM,
+    issue_keys,
+    kill,
+    overlay,
+    paceline,
+    pod_of,
+    pool,
+    put_rows,
+    running,
+    serial_of,
+    status,
+    until,
+)
 from paceline.data.dataset import Dataset
 from paceline.hosts.join_cluster import RANKS
 from paceline.k8s.cluster_status import chief_of
 from paceline.k8s.kubectl import Kubectl
+from tools.authority import Authority
 
 pytestmark = pytest.mark.timeout(600)
 
@@ -53,6 +68,17 @@ def outside(kubectl: Kubectl, steps: int = 0) -> list[str]:
     return [one.worker for one in members if int(one.worker.rpartition("-")[2]) in RANKS]
 
 
+def members(kubectl: Kubectl) -> list[str]:
+    """Those that train."""
+    found = status(kubectl)
+    return [one.worker for one in (found.workers if found else ()) if one.member]
+
+
+def names_of(kubectl: Kubectl) -> list[str]:
+    """The pods of workers that run."""
+    return [pod["metadata"]["name"] for pod in running(kubectl, "worker")]
+
+
 def stops(kubectl: Kubectl, why: str) -> bool:
     """False where the chief does not answer in time."""
     with chief_of(kubectl) as chief:
@@ -70,7 +96,8 @@ def test_a_machine_outside_takes_the_seat_that_is_free(
     (node,) = kubectl.items("nodes", "")
     address = next(each["address"] for each in node["status"]["addresses"] if each["type"] == "InternalIP")
     put_rows(rows, tmp_path / "data", namespace)
-    make_keys(kubectl, tmp_path / "keys", address)
+    authority = Authority()
+    issue_keys(kubectl, authority, tmp_path / "keys", address)
     assert paceline("k8s", "deploy", place, "-n", namespace).returncode == 0
 
     key = tmp_path / "demo.key"
@@ -81,6 +108,14 @@ def test_a_machine_outside_takes_the_seat_that_is_free(
     typed.send_signal(signal.SIGINT)
     assert typed.wait(90) == 130
     until("its leave", lambda: first not in outside(kubectl))
+
+    issued = serial_of(kubectl, tmp_path / "keys")
+    issue_keys(kubectl, authority, tmp_path / "keys", address)
+    until("the newer certificate", lambda: serial_of(kubectl, tmp_path / "keys") not in ("", issued))
+    gone = pod_of(kubectl, "worker")
+    kill(kubectl, gone)
+    until("its successor", lambda: gone not in (names := names_of(kubectl)) and len(names) == 2)
+    until("its training with the newer certificate", lambda: len(members(kubectl)) == 2)
 
     typed = machine.types(key, 2)
     until("another one", lambda: outside(kubectl, 5))

@@ -18,7 +18,8 @@ from typer.models import OptionInfo
 from paceline.core.extension import Section
 from paceline.core.settings.config import Config
 from paceline.load_settings import parse_sets
-from paceline.rpc.auth import Credentials, read_credentials
+from paceline.rpc.auth import Credentials, check_own_certificate, read_credentials
+from paceline.rpc.listening import LOOPBACK, check_bind, is_loopback
 from paceline.rpc.roles import Role
 from paceline.tasks.task import load_config
 from paceline.tls_option import Tls
@@ -78,7 +79,14 @@ class ToldProcess(Told):
         description="File with this process's token, or with the run's secret; a server without one lets anybody call.",
     )
     tls: Tls = Field(default_factory=lambda: Path(found) if (found := os.environ.get(TLS)) else None)
+    bind: str = Field(LOOPBACK, description="Address to listen on; :: for all of this machine, which needs --tls.")
+    plain_text: bool = Field(
+        False, description="Listen beyond this machine without TLS: who is on that network can read model and tokens."
+    )
     metrics_port: Port = Field(0, description="Prometheus port; 0 for any free one.")
+    open_metrics: bool = Field(
+        False, description="With --tls: metrics in plain text and without a token, also beyond this machine."
+    )
     report: Path | None = Field(None, description="JSON file to write the ports to once they are open.")
 
     @property
@@ -92,8 +100,17 @@ class ToldProcess(Told):
         return ""
 
     def credentials(self) -> Credentials:
-        """Token and keys, read and checked. ConfigError."""
-        return read_credentials(self.token_file, self.tls).named(self.role, self.name)
+        """Token and keys, read and checked. ConfigError; UsageError: without keys it would listen beyond this machine."""
+        check_bind(self.bind, self.tls is not None, self.plain_text)
+        found = read_credentials(self.token_file, self.tls, self.name or self.role).named(self.role, self.name)
+        if found.tls is not None:
+            check_own_certificate(found)
+        return found
+
+    def metrics_guard(self, credentials: Credentials) -> Credentials | None:
+        """As `serve_metrics` takes it."""
+        is_open = credentials.tls is None or self.open_metrics or is_loopback(self.bind)
+        return None if is_open else credentials
 
 
 def end_process(code: int) -> NoReturn:
@@ -141,5 +158,7 @@ def _words(name: str, field: FieldInfo, value: Any) -> list[str]:
     """One field's value on a command line."""
     own = _own_option(field)
     option = f"--{name.replace('_', '-')}" if own is None else str(own.default)
+    if isinstance(value, bool):
+        return [option] if value else []
     values = value if isinstance(value, tuple) else (value,)
     return [word for each in values for word in (option, str(each))]

@@ -30,7 +30,7 @@ class ServerMetrics:
         policy: str,
         task: str = "",
         transport: str = "lane",
-        is_encrypted: bool = False,
+        is_plain: bool = False,
     ) -> None:
         def counter(name: str, text: str, *labels: str) -> Counter:
             return Counter(f"paceline_server_{name}", text, labels, registry=registry)
@@ -85,7 +85,7 @@ class ServerMetrics:
         )
         self._disk_used = gauge("disk_used_ratio", "Share of the disk with the snapshots that is in use")
         self.damaged = counter("damaged_snapshots_total", "Damaged snapshots that this start has passed over")
-        gauge("plain_text", "1 where tensors and tokens travel unencrypted").set(not is_encrypted)
+        gauge("plain_text", "1 where tensors and tokens travel to other machines unencrypted").set(is_plain)
 
     def call(self, method: str, code: str, seconds: float) -> None:
         """One finished call."""

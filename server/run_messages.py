@@ -22,9 +22,10 @@ def status_reply(
     starts: Mapping[int, ServerStart],
     figures: Mapping[int, pb.ServerFigures],
     now: float,
+    is_plain: bool,
 ) -> pb.StatusReply:
     """The run's status. `clocks`: the chief's slice's; `terms`: of each server that has reported; `starts` and `figures`: as
-    far as these are known."""
+    far as these are known; `is_plain`: without TLS, beyond this machine."""
     views = {0: run.membership.view.number} | run.other_servers.views
     return pb.StatusReply(
         run=run.config.run or "",
@@ -57,6 +58,7 @@ def status_reply(
         went_back=run.common_snapshots.back.number,
         back_to=run.common_snapshots.back.version,
         going_back=run.common_snapshots.is_going_back,
+        plain_text=is_plain,
     )
 
 

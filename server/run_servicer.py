@@ -41,9 +41,11 @@ _OVER = (RunPhase.STOPPING, RunPhase.SCORING, RunPhase.FINISHED)
 class RunServicer(RunServiceServicer):
     """Translates between messages and the chief. Thread-safe."""
 
-    def __init__(self, chief: Chief, config: Config) -> None:
+    def __init__(self, chief: Chief, config: Config, is_plain: bool = False) -> None:
+        """`is_plain`: it listens beyond this machine without TLS."""
         self._chief = chief
         self._config = config
+        self._is_plain = is_plain
 
     def Join(self, request: pb.JoinRequest, context: Any) -> pb.JoinReply:
         speak_for(request.worker)
@@ -234,7 +236,9 @@ class RunServicer(RunServiceServicer):
         chief = self._chief
         with chief.changed:
             figures = chief.figures | {0: chief.own_figures.message()}
-            return status_reply(chief.run, chief.clocks(), chief.terms, chief.starts, figures, time.monotonic())
+            return status_reply(
+                chief.run, chief.clocks(), chief.terms, chief.starts, figures, time.monotonic(), self._is_plain
+            )
 
     def Stop(self, request: pb.StopRequest, context: Any) -> pb.StopReply:
         check_reason(request.reason)

@@ -20,6 +20,7 @@ from paceline.rpc.grpc_plane import SERVICE, GrpcServicer
 from paceline.rpc.host import Health, bind, make_server
 from paceline.rpc.lane.call import parameter_routes
 from paceline.rpc.lane.server import LaneServer
+from paceline.rpc.listening import PLAIN_TEXT, is_loopback
 from paceline.rpc.malloc import tune_malloc
 from paceline.rpc.process import make_log, report_ports, serve_metrics, stop_on_signals
 from paceline.rpc.self_inflicted import inflict_own, told_by
@@ -62,13 +63,16 @@ class Server:
             )
         if index and not told.chief:
             raise ConfigError(f"Server {index} needs the chief's address: --chief HOST:PORT.")
+        is_plain = credentials.tls is None and not is_loopback(told.bind)
+        if is_plain:
+            say(PLAIN_TEXT)
         self.registry = CollectorRegistry()
         metrics = ServerMetrics(
             self.registry,
             config.policy.name,
             config.task,
             config.transport,
-            credentials.tls is not None,
+            is_plain,
         )
         owner = Owner(config.run or "", index, config.servers)
         self.folder = StateFolder(told.folder, config.checkpoint.keep, say, owner)
@@ -95,6 +99,7 @@ class Server:
                 self._watchdog,
                 told.lane_port,
                 credentials.tls,
+                host=told.bind,
             )
             self.registry.register(self.lane.traffic)
             servicer.lane_port = self.lane.port
@@ -106,7 +111,7 @@ class Server:
         names = [SERVICE, reflection.SERVICE_NAME]
         if index == 0:
             self.chief = Chief(Run(config), self.driver, self.folder, self._snapshots, say, start, figures)
-            add_RunServiceServicer_to_server(RunServicer(self.chief, config), self._grpc)
+            add_RunServiceServicer_to_server(RunServicer(self.chief, config, is_plain), self._grpc)
             names.append(run_service_pb2.DESCRIPTOR.services_by_name["RunService"].full_name)
         else:
             versions = CommonVersions(self.driver, self.folder, self._snapshots, say)
@@ -115,8 +120,8 @@ class Server:
         spent, warned = (None, None) if self.chief is None else (self.chief.budget_spent, self.chief.warned)
         metrics.follow_run(lambda: self.phase, lambda: self.driver.lead, spent, warned)
         reflection.enable_server_reflection(names, self._grpc)
-        self.port = bind(self._grpc, told.port, "gRPC", credentials.tls)
-        self.health = Health(told.health_port)
+        self.port = bind(self._grpc, told.port, "gRPC", credentials.tls, told.bind)
+        self.health = Health(told.health_port, told.bind)
 
     def start(self) -> None:
         """Starts to serve."""
@@ -203,7 +208,8 @@ def serve(config: Config, told: ToldServer) -> int:
             return 130 if signal.SIGINT in signals else Stopped.exit_code
     credentials = credentials.named(told.role, name, config.run or "")
     server = Server(config, told, credentials, say)
-    metrics_port = serve_metrics(told.metrics_port, server.registry, run=config.run or "", process=name)
+    guard, run = told.metrics_guard(credentials), config.run or ""
+    metrics_port = serve_metrics(told.metrics_port, server.registry, told.bind, guard, run=run, process=name)
     server.start()
     gc.freeze()
     report_ports(told.report, port=server.port, metrics_port=metrics_port, health_port=server.health.port)

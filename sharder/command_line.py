@@ -13,3 +13,7 @@ class ToldShardServer(ToldProcess):
     out: Path = Field(description="Folder of the shards; they are written first if they are missing.")
     port: Port = Field(0, description="gRPC port; 0 for any free one.")
     health_port: Port = Field(0, description="gRPC health port; 0 for any free one.")
+
+    @property
+    def name(self) -> str:
+        return "shards"

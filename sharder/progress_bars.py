@@ -12,6 +12,7 @@ from rich.progress import Progress as RichProgress
 from rich.text import Text
 
 from paceline.data.progress import Progress
+from paceline.rpc.listening import LOOPBACK
 from paceline.rpc.process import start_metrics
 from paceline.sharder.metrics import SharderMetrics
 from paceline.terminal import show
@@ -22,13 +23,13 @@ EVERY = 10.0
 
 @contextmanager
 def progress_of(
-    console: Console, metrics_port: int | None = None, registry: CollectorRegistry | None = None
+    console: Console, metrics_port: int | None = None, host: str = LOOPBACK, registry: CollectorRegistry | None = None
 ) -> Iterator[Progress]:
-    """Shows progress on the console, and to Prometheus if a port is given (0: any free one), until the block ends. `registry`:
-    one that is served already. Raises ConfigError if the port is taken. Called from one thread."""
+    """Shows progress on the console, and to Prometheus if a port is given (0: any free one) on `host`, until the block ends.
+    `registry`: one that is served already. Raises ConfigError if the port is taken. Called from one thread."""
     with ExitStack() as stack:
         registry = registry or CollectorRegistry()
-        port = None if metrics_port is None else stack.enter_context(_served(metrics_port, registry))
+        port = None if metrics_port is None else stack.enter_context(_served(metrics_port, host, registry))
         progress = _Both(stack.enter_context(_display(console)), SharderMetrics(registry))
         if port is not None:
             progress.say(f"Metrics are on port {port}.")
@@ -140,9 +141,9 @@ def _display(console: Console) -> Iterator[Progress]:
 
 
 @contextmanager
-def _served(port: int, registry: CollectorRegistry) -> Iterator[int]:
+def _served(port: int, host: str, registry: CollectorRegistry) -> Iterator[int]:
     """The port that the metrics are on while the block runs."""
-    web = start_metrics(port, registry, process="sharder")
+    web = start_metrics(port, registry, host, process="sharder")
     try:
         yield web.server_port
     finally:

@@ -20,6 +20,7 @@ from paceline.data.shards import Shards, open_shards
 from paceline.exits import exits
 from paceline.rpc.auth import Credentials, authentication
 from paceline.rpc.host import Health, bind, make_server
+from paceline.rpc.listening import LOOPBACK
 from paceline.rpc.process import make_log, report_ports, serve_metrics, stop_on_signals
 from paceline.rpc.protocol_version import check_protocol
 from paceline.rpc.watchdog import Watchdog
@@ -114,12 +115,14 @@ class ShardServicer(ShardServiceServicer):
 class ShardServer:
     """Serves whole shards. ConfigError: the port is taken."""
 
-    def __init__(self, shards: Shards, credentials: Credentials, port: int, registry: CollectorRegistry) -> None:
+    def __init__(
+        self, shards: Shards, credentials: Credentials, port: int, registry: CollectorRegistry, host: str = LOOPBACK
+    ) -> None:
         metrics = ServingMetrics(registry)
         self._watchdog = Watchdog()
         self._grpc = make_server(_THREADS, authentication(credentials), metrics.call)
         add_ShardServiceServicer_to_server(ShardServicer(shards, metrics, self._watchdog), self._grpc)
-        self.port = bind(self._grpc, port, "gRPC", credentials.tls)
+        self.port = bind(self._grpc, port, "gRPC", credentials.tls, host)
 
     def start(self) -> None:
         """Begins to serve."""
@@ -143,14 +146,15 @@ def _serve(config: Config, told: ToldShardServer) -> int:
     credentials = told.credentials()
     signal.signal(signal.SIGTERM, _stop_writing)
     say, registry = make_log("sharder"), CollectorRegistry()
-    health = Health(told.health_port)
-    metrics_port = serve_metrics(told.metrics_port, registry, run=config.run or "", process="sharder")
+    health = Health(told.health_port, told.bind)
+    guard, run = told.metrics_guard(credentials), config.run or ""
+    metrics_port = serve_metrics(told.metrics_port, registry, told.bind, guard, run=run, process="sharder")
     with progress_of(Console(), registry=registry) as progress:
         manifest = make_shards(config, told.out, progress=progress)
         for number, examples in enumerate(manifest.sizes):
             progress.shard(number, examples)
     stop, signals = stop_on_signals()
-    server = ShardServer(open_shards(told.out), credentials, told.port, registry)
+    server = ShardServer(open_shards(told.out), credentials, told.port, registry, told.bind)
     server.start()
     health.serving(True)
     report_ports(told.report, port=server.port, metrics_port=metrics_port, health_port=health.port)

@@ -1,7 +1,7 @@
 """A worker that trains a model of torch, from start to end."""
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from paceline.core.peers.peer_policy import build_peer_policy
 from paceline.core.peers.peer_run import topology_of
@@ -13,6 +13,7 @@ from paceline.core.values import Vector
 from paceline.data.manifest import Manifest
 from paceline.data.sampler import Sampler, proportions
 from paceline.data.shards import Shards
+from paceline.rpc.listening import LOOPBACK, with_port
 from paceline.rpc.view_messages import switch_value
 from paceline.tasks.task import load_task
 from paceline.v1.run_service_pb2 import HeartbeatReply, SeatReply
@@ -30,6 +31,20 @@ from paceline.worker.training.training_loop import train
 from paceline.worker.training.training_state import Asked, Batches, Training
 
 
+class Listen(NamedTuple):
+    """Where a worker listens."""
+
+    host: str = LOOPBACK
+    """By which others call it."""
+    port: int = 0
+    """0: any free one."""
+    bind: str = LOOPBACK
+    """The address of this machine that it listens on."""
+
+
+HERE = Listen()
+
+
 class Worker(Member):
     """A worker that trains a model of torch."""
 
@@ -40,9 +55,9 @@ class Worker(Member):
         replica: Replica | None = None,
         *,
         device: str = "cpu",
-        listen: tuple[str, int] = ("127.0.0.1", 0),
+        listen: Listen = HERE,
     ) -> None:
-        """`replica`: the task's model on `device`, if not given; `listen`: host and port (0: any) for others to read it."""
+        """`replica`: the task's model on `device`, if not given; `listen`: where others read it."""
         config, credentials, say = around.config, around.credentials, around.say
         self.replica = replica or _replica(config, device, rank_of(around.name))
         plan = make_plan(self.replica.shapes, config.servers, config.plan)
@@ -59,9 +74,10 @@ class Worker(Member):
 
                 together = Collective(plan.total, self.replica.device, credentials, self._peers.act, say)
                 self._peers.follow = together.follow
-        self._peer = PeerServer(plan, config.part_bytes, credentials, listen[1], config.transport, self._peers, senders)
-        address = f"[{listen[0]}]:{self._peer.port}" if ":" in listen[0] else f"{listen[0]}:{self._peer.port}"
-        super().__init__(around, shards, plan, address)
+        self._peer = PeerServer(
+            plan, config.part_bytes, credentials, listen.port, config.transport, self._peers, senders, listen.bind
+        )
+        super().__init__(around, shards, plan, with_port(listen.host, self._peer.port))
         self.replica.tell_device(around.say, around.registry)
 
     def epoch_lens(self) -> list[int]:
@@ -173,4 +189,4 @@ def work(start: Start[ToldWorker]) -> int:
 def worker_of(start: Start[Any], around: Surroundings, shards: Shards, replica: Replica | None = None) -> Worker:
     """Builds the worker from what it starts with, its surroundings and its shards."""
     told = start.told
-    return Worker(around, shards, replica, device=told.device, listen=(told.peer_host, told.peer_port))
+    return Worker(around, shards, replica, device=told.device, listen=Listen(told.peer_host, told.peer_port, told.bind))

@@ -7,6 +7,7 @@ import typer
 
 from paceline.cli import k8s
 from paceline.cli.baseline import baseline
+from paceline.cli.certs import certs
 from paceline.cli.compare import compare
 from paceline.cli.completions import ASKED_BY, without_blank
 from paceline.cli.explain import doctor, explain
@@ -60,6 +61,7 @@ app.command()(report)
 app.command()(audit)
 app.command("set")(set_)
 app.command()(token)
+app.command()(certs)
 app.command()(shard)
 app.command("shard-report")(shard_report)
 app.command()(plan)

@@ -89,8 +89,8 @@ def key(
     namespace: Namespace = HERE,
 ) -> None:
     """Write a key with which machines outside the cluster take part in the run: `paceline join FILE` there."""
-    from paceline.hosts.key_files import write_secret
     from paceline.k8s.outside import make_key
+    from paceline.rpc.key_files import write_secret
 
     with _exits():
         kubectl = _run(namespace, run, is_needed=True)

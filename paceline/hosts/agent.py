@@ -14,7 +14,6 @@ from paceline.core.errors import DataError, PoolFull, ServersGone, TryAgain
 from paceline.core.settings.config import Config
 from paceline.hosts.door import versions
 from paceline.hosts.key import JoinKey
-from paceline.hosts.key_files import write_keys
 from paceline.hosts.own_work import OwnWork, Place
 from paceline.hosts.packed_files import MOST_SENT, SETTINGS, script_folder, unpack
 from paceline.hosts.private_folder import JOINER, private_folder
@@ -25,6 +24,7 @@ from paceline.local.read_config import use_keys
 from paceline.local.run_forkers import forking
 from paceline.local.signals import Signals
 from paceline.rpc.channel import translated
+from paceline.rpc.key_files import write_keys
 from paceline.rpc.protocol_version import PROTOCOL
 from paceline.v1 import host_service_pb2 as pb
 from paceline.v1.host_service_pb2_grpc import HostServiceStub

@@ -18,11 +18,12 @@ import psutil
 from paceline.bounded import MOST_MODEL
 from paceline.core.errors import BadPush, ConfigError, Unauthenticated
 from paceline.data.whole_file import replacing
-from paceline.hosts.certificates import RunAuthority, door_pair
 from paceline.hosts.hosts import Hosts
 from paceline.hosts.key import JoinKey
+from paceline.hosts.reach_head import DOOR
 from paceline.private import make_private
 from paceline.rpc.auth import Authentication, bearer
+from paceline.rpc.certificates import Authority, self_signed
 from paceline.rpc.host import make_server
 from paceline.rpc.protocol_version import PROTOCOL, check_protocol
 from paceline.rpc.roles import ANYONE, Caller
@@ -55,7 +56,7 @@ class HostServicer(HostServiceServicer):
     def __init__(
         self,
         hosts: Hosts,
-        authority: RunAuthority,
+        authority: Authority,
         token_text: Callable[[str], str],
         run: str,
         files: Callable[[], bytes],
@@ -124,7 +125,7 @@ class Door:
 
     def __init__(self, port: int, servicer: HostServicer) -> None:
         """`port`: 0 for any free one."""
-        pair, certificate = door_pair()
+        pair, certificate = self_signed(DOOR)
         self.key = JoinKey.new(certificate)
         self._server = make_server(_THREADS, KeyAuthentication(self.key), lambda *_: None)
         add_HostServiceServicer_to_server(servicer, self._server)

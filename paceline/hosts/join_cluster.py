@@ -13,7 +13,6 @@ import yaml
 from paceline.core.errors import ConfigError, PacelineError, ServersGone, Stopped, Unauthenticated, UsageError
 from paceline.core.settings.config import Config
 from paceline.hosts.agent import EVERY, Offer, working
-from paceline.hosts.key_files import write_keys
 from paceline.hosts.own_work import OwnWork
 from paceline.hosts.packed_files import SETTINGS
 from paceline.hosts.private_folder import JOINER, private_folder
@@ -24,6 +23,7 @@ from paceline.local.processes import HOPELESS
 from paceline.local.read_config import use_keys
 from paceline.local.signals import Signals
 from paceline.rpc.auth import Credentials
+from paceline.rpc.key_files import write_keys
 from paceline.rpc.protocol_version import check_protocol
 from paceline.tasks.task import load_config
 from paceline.v1 import host_service_pb2 as pb

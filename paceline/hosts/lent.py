@@ -12,6 +12,7 @@ from paceline.hosts.nobody_there import NobodyThere
 from paceline.hosts.remote_child import RemoteChild
 from paceline.local.children import Child
 from paceline.local.others import Others
+from paceline.rpc.listening import EVERYWHERE
 
 _SLICE_GONE = "was lost with its host and its slice of the model, so that the run has to be started over (--fresh)"
 FAREWELL = 5.0
@@ -38,6 +39,7 @@ class LentProcesses(Others):
         """`address`: of this machine; `command`: what people type on others; `limit`: the run ends when no worker has been
         there for so long (seconds); `also`: looked at each time, like ssh; `options`: as in Others."""
         self.options = options
+        self.bind = EVERYWHERE
         self._hosts = hosts
         self._workers_here = workers_here
         self._servers_here = servers_here

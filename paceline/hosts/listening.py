@@ -64,17 +64,17 @@ def check_listening(config: Config, wish: Listening, has_keys: bool) -> None:
 @contextmanager
 def listening(config: Config, folder: RunFolder, wish: Listening) -> Iterator[Others]:
     """Other machines may join while this is open; all keys are forgotten at the end."""
-    from paceline.hosts.certificates import RunAuthority
     from paceline.hosts.door import Door, HostServicer, own_addresses
-    from paceline.hosts.key_files import write_keys
     from paceline.hosts.packed_files import packed
+    from paceline.rpc.certificates import Authority
+    from paceline.rpc.key_files import write_keys
 
     known = own_addresses()
     address = wish.address or known[0]
     with ExitStack() as stack:
         files = cache(lambda: packed(config, folder.path))
         files()  # what can't be sent is said before anything is started
-        authority = RunAuthority()
+        authority = Authority.new()
         keys = stack.enter_context(private_folder(KEYS))
         pair = authority.pair(dict.fromkeys([address, *known]))
         use_keys(write_keys(keys, authority.certificate, *pair))

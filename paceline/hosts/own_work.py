@@ -21,6 +21,7 @@ from paceline.local.process_ports import ports_of
 from paceline.local.process_words import server_words, worker_words
 from paceline.local.script_processes import script_environment, script_words
 from paceline.private import make_private
+from paceline.rpc.listening import EVERYWHERE, LOOPBACK
 from paceline.rpc.token_file import write_token_file
 from paceline.v1 import host_service_pb2 as pb
 from paceline.worker.command_line import ToldLaunched
@@ -29,7 +30,7 @@ LOG_PART = 256 << 10
 """Most of a log in one report (bytes)."""
 _PORTS = {"server": ("port", "lane_port"), "worker": ("peer_port",)}
 """What each listens on."""
-HEAD = "127.0.0.1:"
+HEAD = f"{LOOPBACK}:"
 """How the head calls itself in addresses."""
 
 
@@ -166,7 +167,8 @@ class OwnWork:
         token = place.folder / "tokens" / order.name
         make_private(token.parent)
         write_token_file(token, order.token)
-        shared = {"config": settings, "token_file": token, "report": report}
+        bind = LOOPBACK if place.address == LOOPBACK else EVERYWHERE
+        shared = {"config": settings, "token_file": token, "report": report, "bind": bind}
         there = self._there(told)
         if order.role == "server":
             own = {"folder": place.folder / order.name, "index": told["index"], **_ports(told)}

@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 from paceline.core.errors import ConfigError, ServersGone
-from paceline.hosts.key_files import write_secret
 from paceline.local.gpus import VISIBLE, visible_gpus
+from paceline.rpc.key_files import write_secret
 
 JOB, SUBMIT = "SLURM_JOB_ID", "SLURM_SUBMIT_DIR"
 NODE, TASK = "SLURMD_NODENAME", "SLURM_PROCID"

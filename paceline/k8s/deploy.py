@@ -1,7 +1,6 @@
 """Brings a run up, changes it, and takes it down."""
 
 import json
-import secrets
 import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
@@ -17,6 +16,7 @@ from paceline.k8s.kubectl import DATA, PARTS, RUN, Kubectl, NotThere, settings_o
 from paceline.k8s.one_node import one_node_claims
 from paceline.k8s.overlay import Overlay, config_of, read_overlay, settings_files
 from paceline.k8s.queue import check_queue, drop_finished, most_workers, queue_of, release
+from paceline.k8s.run_secrets import delete_secrets, make_secrets
 from paceline.k8s.script import is_script, script_of
 from paceline.rpc.agreed_settings import agreed_settings, changed_settings
 
@@ -104,7 +104,7 @@ def deploy(
     _check_same_settings(kubectl, overlay)
     check_queue(kubectl, [one for one in overlay.documents if "template" in one.get("spec", {})])
     _warn_of_claims(kubectl, overlay, say)
-    _make_token(kubectl, say)
+    make_secrets(kubectl, overlay, say)
     _keep_sizes(kubectl, overlay)
     _check_same_script(kubectl, overlay)
     there = kubectl.find(kubectl.servers)
@@ -226,9 +226,7 @@ def purge(kubectl: Kubectl, say: Say) -> None:
         raise UsageError(
             f"Parts of run {kubectl.run_name} still exist; delete them first: make teardown RUN={kubectl.run_name}."
         )
-    with suppress(NotThere):
-        kubectl.run("delete", f"secret/{kubectl.part('token')}")
-        say(f"deleted the token of run {kubectl.run_name}")
+    delete_secrets(kubectl, say)
     claims = (claim["metadata"]["name"] for claim in kubectl.items("persistentvolumeclaims"))
     for claim in sorted(name for name in claims if name != DATA):
         _delete(kubectl, say, f"persistentvolumeclaim/{claim}")
@@ -269,21 +267,6 @@ def make_namespace(kubectl: Kubectl, say: Say) -> None:
     kubectl.run("create", "namespace", kubectl.namespace)
     kubectl.run("label", "namespace", kubectl.namespace, "pod-security.kubernetes.io/enforce=restricted")
     say(f"made namespace {kubectl.namespace}, with Pod Security restricted")
-
-
-def _make_token(kubectl: Kubectl, say: Say) -> None:
-    name = kubectl.part("token")
-    if kubectl.find(f"secret/{name}") is not None:
-        return
-    secret = {
-        "apiVersion": "v1",
-        "kind": "Secret",
-        "type": "Opaque",
-        "metadata": {"name": name, "labels": {**dict([PARTS.split("=")]), RUN: kubectl.run_name}},
-        "stringData": {"token": secrets.token_urlsafe(32)},
-    }
-    kubectl.run("create", "--filename=-", stdin=yaml.safe_dump(secret))
-    say(f"made the run's token (secret {name})")
 
 
 def _check_same_run(kubectl: Kubectl, overlay: Overlay) -> None:

@@ -296,7 +296,7 @@ def _lacks(message: str) -> str:
             "--from-file=token."
         )
     if "paceline-tls" in message:
-        return "The run's certificate is missing: make it as docs/run/kubernetes-security.md says under TLS."
+        return "The run's certificate is missing: `make deploy` makes it, or see docs/run/kubernetes-security.md under TLS."
     if "Multi-Attach" in message:
         return "Its volume is in use on another node: use the component shared-volume or data-server."
     if "configmap" in message.lower():

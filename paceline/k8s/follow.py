@@ -10,13 +10,14 @@ from rich.console import Console
 
 from paceline.core.errors import PacelineError, ServersGone
 from paceline.k8s.ask_chief import ask_chief
-from paceline.k8s.cluster_status import State, chief_of, end_of, kept_result, look, result_of
+from paceline.k8s.cluster_status import State, chief_of, end_of, has_tls, kept_result, look, result_of
 from paceline.k8s.deploy import EVERY, STARTING, Patience, Say, deploy, stop_servers, wait_until
 from paceline.k8s.findings import told
 from paceline.k8s.kubectl import Kubectl
+from paceline.rpc.listening import PLAIN_TEXT
 from paceline.terminal import show as show_line
 from paceline.v1.run_service_pb2 import StatusReply
-from paceline.watch.chief_status import News, Speed, pace, standing, warnings
+from paceline.watch.chief_status import News, Speed, exposed, pace, standing, warnings
 from paceline.watch.live_table import done, headline, show_picture
 from paceline.watch.recoveries import Recoveries, standing_recoveries
 
@@ -115,7 +116,7 @@ def show(kubectl: Kubectl, console: Console) -> int:
         return 0
     status = ask_chief(kubectl, state, partial(show_line, console))
     show_picture(console, status, pace(status))
-    for line in [*standing_recoveries(status), *standing(warnings(status)), *_why(status)]:
+    for line in [*standing_recoveries(status), *standing(warnings(status)), *exposed(status), *_why(status)]:
         show_line(console, line)
     if last := result_of(status):
         show_line(console, last)
@@ -136,8 +137,9 @@ def doctor(kubectl: Kubectl, say: Say) -> int:
             "Kubernetes sees no trouble."
             + ("" if state.is_up or state.waits else " Some parts are on their way still.")
         )
-        return 0
-    return state.troubles[0].exit_code
+    if state.servers is not None and not has_tls(state.servers):
+        say(f"note: {PLAIN_TEXT}.")
+    return state.troubles[0].exit_code if state.troubles else 0
 
 
 def _line(status: StatusReply, speed: Speed) -> str:

@@ -24,6 +24,8 @@ class LaunchSettings:
     """Folder of the shards, which may be another run's."""
     objects: int | None = None
     """The descriptor of what is trained (paceline/live/packing.py), where that is no task and no script."""
+    bind: str = ""
+    """Where processes listen, if not on this machine alone."""
 
     @property
     def threads(self) -> int:
@@ -40,4 +42,5 @@ class LaunchSettings:
         folder, config = self.folder, self.folder.config
         if self.config.is_script and folder.given.exists():
             config = folder.given
-        return {"config": config, "token_file": given_token(folder, name), "report": folder.ports(name)}
+        found = {"config": config, "token_file": given_token(folder, name), "report": folder.ports(name)}
+        return found | ({"bind": self.bind} if self.bind else {})

@@ -163,7 +163,7 @@ class _Launch:
             has_begun=self._has_begun,
             got_to=self._progress.of,
         )
-        settings = LaunchSettings(config, folder, device, shards or folder.shards, objects)
+        settings = LaunchSettings(config, folder, device, shards or folder.shards, objects, others.bind)
         self._starting = Starting(settings, self._processes, own, others, say, has_shards=shards is not None)
 
     def train(self) -> None:

@@ -14,6 +14,8 @@ HERE = "127.0.0.1"
 class Others(ABC):
     """Processes of a run on other machines. Of the launcher's thread."""
 
+    bind = ""
+    """Where this machine's processes listen; empty: on this machine alone."""
     options = ""
     """Of a command line, by which the same machines take part again."""
 

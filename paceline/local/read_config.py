@@ -163,7 +163,7 @@ def _list_pairs(key: str, texts: Sequence[str]) -> list[str]:
 
 def use_keys(folder: Path) -> None:
     """Lets this process and all it starts speak TLS with the keys in the folder. ConfigError: they are no good."""
-    from paceline.rpc.tls import key_folder
+    from paceline.rpc.auth import read_credentials
 
-    key_folder(folder)
+    read_credentials(None, folder)
     os.environ[TLS] = str(folder.resolve())

@@ -245,8 +245,15 @@ class RunFolder:
         """Those of who holds the run's secret."""
         from paceline.rpc.auth import Credentials
 
-        tls = self.facts().get("tls")
-        return Credentials(self.read_secret(), Path(tls) if tls else None, "admin", "", self.name, self.token)
+        return Credentials(self.read_secret(), self._keys(), "admin", "", self.name, self.token)
+
+    def _keys(self) -> Path | None:
+        """Those that an admin of the run shows; None without TLS."""
+        if not (tls := self.facts().get("tls")):
+            return None
+        from paceline.rpc.tls import own_folder
+
+        return own_folder(Path(tls), "admin")
 
     def gone(self) -> ServersGone:
         """What to say when the run has not ended and nobody answers."""

@@ -17,7 +17,7 @@ from paceline.core.run.warnings import RunWarning
 from paceline.local.run_folder import RunFolder
 from paceline.terminal import can_redraw, show
 from paceline.v1.run_service_pb2 import StatusReply
-from paceline.watch.chief_status import Chief, News, RemoteChief, Speed, pace, plain, standing, warnings
+from paceline.watch.chief_status import Chief, News, RemoteChief, Speed, exposed, pace, plain, standing, warnings
 from paceline.watch.evidence import Causes, look_of
 from paceline.watch.live_table import PlainLines, show_picture
 from paceline.watch.recoveries import Recoveries, Recovery, standing_recoveries
@@ -157,7 +157,7 @@ def _picture(folder: RunFolder, status: StatusReply, console: Console, rate: flo
     show_picture(console, status, rate, causes)
     for line in _waits(folder).values():
         show(console, line)
-    for line in [*standing_recoveries(status), *standing(warnings(status))]:
+    for line in [*standing_recoveries(status), *standing(warnings(status)), *exposed(status)]:
         show(console, line)
 
 

@@ -140,7 +140,7 @@ def _spent(team: Team, servers: Sequence[str]) -> float:
 def _serve(pipe: "Connection[Any, Any]", host: str, config: Config, index: int, folder: Path, chief: list[str]) -> None:
     """A server; says its address, then its CPU seconds whenever it is asked."""
     tune_malloc()
-    server = Server(config, ToldServer(index=index, folder=folder, chief="".join(chief)))
+    server = Server(config, ToldServer(index=index, folder=folder, chief="".join(chief), bind=host))
     server.start()
     pipe.send(f"{host}:{server.port}")
     while True:

@@ -21,7 +21,7 @@ from paceline.server.command_line import ToldServer
 from paceline.server.server import Server
 from paceline.sharder.sharding import make_shards
 from paceline.v1 import parameter_service_pb2 as pb
-from paceline.worker.module_worker import Worker
+from paceline.worker.module_worker import Listen, Worker
 from paceline.worker.scoring.module_scorer import ModuleScorer
 from paceline.worker.surroundings import Surroundings
 from paceline.worker.training.model_and_gradient import use_threads
@@ -103,7 +103,7 @@ def run(config: Config, rates: Mapping[str, float] | None = None) -> Ran:
 
 def _serve(pipe: "Connection[Any, Any]", host: str, config: Config, index: int, folder: Path, chief: list[str]) -> None:
     use_threads(1)
-    server = Server(config, ToldServer(index=index, folder=folder, chief="".join(chief)))
+    server = Server(config, ToldServer(index=index, folder=folder, chief="".join(chief), bind=host))
     server.start()
     pipe.send(f"{host}:{server.port}")
     pipe.recv()
@@ -123,7 +123,7 @@ def _work(
     use_threads(1)
     registry = CollectorRegistry()
     around = Surroundings(config=config, name=name, addresses=addresses, registry=registry)
-    worker = Worker(around, open_shards(shards), listen=(host, 0))
+    worker = Worker(around, open_shards(shards), listen=Listen(host, bind=host))
     trace = _Trace(worker.progress)
     worker.run()
 

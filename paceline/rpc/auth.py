@@ -10,7 +10,7 @@ from functools import cache
 from pathlib import Path
 
 from paceline.core.errors import ConfigError, PermissionDenied, Unauthenticated
-from paceline.rpc.roles import ANYONE, ROLES, Caller, Role, admit
+from paceline.rpc.roles import ANYONE, ROLES, Caller, Role, admit, fault_of_certificate
 from paceline.rpc.token_file import Secret, Token, content_of, read_token_file, write_token_file
 from paceline.rpc.tokens import Claims, check_time, looks_signed, read, sign
 
@@ -217,15 +217,28 @@ def bearer(token: str) -> str:
     return f"{_BEARER}{token}"
 
 
-def read_credentials(token_file: Path | None, tls: Path | None) -> Credentials:
-    """What the command line names, read and checked. ConfigError."""
+def read_credentials(token_file: Path | None, tls: Path | None, name: str = "admin") -> Credentials:
+    """What the command line names, read and checked. `name`: whose keys are wanted, where the folder has one for each name.
+    ConfigError."""
     if tls is not None:
-        from paceline.rpc.tls import key_folder
+        from paceline.rpc.tls import key_folder, own_folder
 
+        tls = own_folder(tls, name)
+        assert tls is not None
         key_folder(tls)
     if token_file is None:
         return Credentials(tls=tls)
     return Credentials(read_token_file(token_file), tls, file=token_file)
+
+
+def check_own_certificate(credentials: Credentials) -> None:
+    """ConfigError: the certificate that a process with TLS would show is somebody else's."""
+    from paceline.rpc.tls import CERTIFICATE, key_folder
+
+    assert credentials.tls is not None, "there is none"
+    found = key_folder(credentials.tls).newest().name
+    if fault := fault_of_certificate(found, credentials.role, credentials.name):
+        raise ConfigError(f"{credentials.tls / CERTIFICATE}: {fault}")
 
 
 def authentication(credentials: Credentials) -> Authentication:

@@ -2,7 +2,7 @@
 
 import time
 import traceback
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
@@ -15,7 +15,8 @@ from paceline.core.errors import ConfigError, PacelineError
 from paceline.own_files import blamed
 from paceline.rpc.auth import HEADER, Authentication
 from paceline.rpc.channel import ERROR_KEY, RENEWAL_KEY
-from paceline.rpc.roles import answer, caller
+from paceline.rpc.listening import LOOPBACK, with_port
+from paceline.rpc.roles import admit_certificate, answer, caller
 from paceline.rpc.tls import key_folder
 
 Observe = Callable[[str, str, float], None]
@@ -47,9 +48,9 @@ def make_server(threads: int, authentication: Authentication, observe: Observe) 
     )
 
 
-def bind(server: grpc.Server, port: int, what: str, tls: Path | None = None, host: str = "[::]") -> int:
+def bind(server: grpc.Server, port: int, what: str, tls: Path | None = None, host: str = LOOPBACK) -> int:
     """Listens on the port (0: any free one) and returns it; ConfigError when it is taken. `tls`: folder of keys."""
-    address = f"{host}:{port}"
+    address = with_port(host, port)
     try:
         bound = (
             server.add_insecure_port(address)
@@ -60,7 +61,8 @@ def bind(server: grpc.Server, port: int, what: str, tls: Path | None = None, hos
         bound = 0
     if not bound:
         raise ConfigError(
-            f"Can't listen on {what} port {port}: it is in use. Choose another one, or 0 for any free port."
+            f"Can't listen on {what} port {port}: it is in use, or {host} is not here. Choose another one, or 0 for any "
+            "free port."
         )
     return bound
 
@@ -68,11 +70,11 @@ def bind(server: grpc.Server, port: int, what: str, tls: Path | None = None, hos
 class Health:
     """grpc.health.v1 on its own port, so that a busy server still answers."""
 
-    def __init__(self, port: int) -> None:
+    def __init__(self, port: int, host: str = LOOPBACK) -> None:
         self._status = health.HealthServicer()
         self._server = grpc.server(ThreadPoolExecutor(2, thread_name_prefix="health"), options=_OPTIONS)
         health_pb2_grpc.add_HealthServicer_to_server(self._status, self._server)
-        self.port = bind(self._server, port, "health")
+        self.port = bind(self._server, port, "health", host=host)
         self.serving(False)
         self._server.start()
 
@@ -98,12 +100,16 @@ class Gate:
         return self._authentication.renewal(caller())
 
     @contextmanager
-    def call(self, name: str, credentials: str | None, is_there: Callable[[], bool]) -> Iterator[None]:
-        """Around a call's work. Refused where it raises, with the status that the caller gets; what is no PacelineError is a
-        bug, or a caller that went away."""
+    def call(
+        self, name: str, credentials: str | None, is_there: Callable[[], bool], certificate: str | None = None
+    ) -> Iterator[None]:
+        """Around a call's work. `certificate`: the name in the caller's, '' where it has none, None without TLS. Refused where
+        it raises, with the status that the caller gets; what is no PacelineError is a bug, or a caller that went away."""
         start = time.monotonic()
         try:
-            answer(self._authentication.check(credentials, name))
+            who = self._authentication.check(credentials, name)
+            admit_certificate(who, certificate)
+            answer(who)
             yield
         except Exception as error:
             status, seconds = getattr(error, "status", ""), time.monotonic() - start
@@ -151,7 +157,7 @@ class _Interceptor(grpc.ServerInterceptor):  # type: ignore[type-arg]
     def _unary(self, name: str, credentials: Any, inner: Any) -> Any:
         def handle(request: Any, context: grpc.ServicerContext) -> Any:
             try:
-                with self._gate.call(name, credentials, context.is_active):
+                with self._gate.call(name, credentials, context.is_active, _certificate(context)):
                     reply = inner(request, context)
                 if newer := self._gate.renewal():
                     context.set_trailing_metadata(((RENEWAL_KEY, newer.encode()),))
@@ -164,12 +170,20 @@ class _Interceptor(grpc.ServerInterceptor):  # type: ignore[type-arg]
     def _stream(self, name: str, credentials: Any, inner: Any) -> Any:
         def handle(request: Any, context: grpc.ServicerContext) -> Iterator[Any]:
             try:
-                with self._gate.call(name, credentials, context.is_active):
+                with self._gate.call(name, credentials, context.is_active, _certificate(context)):
                     yield from inner(request, context)
             except Refused as refused:
                 _abort(context, refused)
 
         return handle
+
+
+def _certificate(context: grpc.ServicerContext) -> str | None:
+    """As `Gate.call` takes it."""
+    found: Mapping[str, Any] = context.auth_context()
+    if found.get("transport_security_type") != [b"ssl"]:
+        return None
+    return str(found.get("x509_common_name", [b""])[0], errors="replace")
 
 
 def _abort(context: grpc.ServicerContext, refused: Refused) -> None:

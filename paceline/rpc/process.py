@@ -19,14 +19,15 @@ from prometheus_client import (
     Metric,
     ProcessCollector,
     disable_created_metrics,
-    start_http_server,
 )
 from prometheus_client.core import CounterMetricFamily
 from prometheus_client.registry import Collector
 
-from paceline.core.errors import ConfigError
 from paceline.private import make_private
+from paceline.rpc.auth import Credentials
+from paceline.rpc.listening import LOOPBACK
 from paceline.rpc.memory import memory_limit
+from paceline.rpc.metrics_port import open_metrics_port
 from paceline.rpc.unfailing_output import unfailing
 
 
@@ -47,13 +48,18 @@ def make_log(name: str) -> Callable[..., None]:
     return structlog.get_logger().bind(process=name).info  # type: ignore[no-any-return]
 
 
-def serve_metrics(port: int, registry: CollectorRegistry, **labels: str) -> int:
-    """Offers the metrics on their own port (0: any free one) and returns it; ConfigError when it is taken. `labels`:
-    of every series; `run` and `process` are what the dashboard uses, however Prometheus found the process."""
-    return start_metrics(port, registry, **labels).server_port
+def serve_metrics(
+    port: int, registry: CollectorRegistry, host: str = LOOPBACK, guard: Credentials | None = None, **labels: str
+) -> int:
+    """Offers the metrics on their own port (0: any free one) and returns it; ConfigError when it is taken. `guard`: as
+    `open_metrics_port` takes it; `labels`: of every series; `run` and `process` are what the dashboard uses, however Prometheus
+    found the process."""
+    return start_metrics(port, registry, host, guard, **labels).server_port
 
 
-def start_metrics(port: int, registry: CollectorRegistry, **labels: str) -> WSGIServer:
+def start_metrics(
+    port: int, registry: CollectorRegistry, host: str = LOOPBACK, guard: Credentials | None = None, **labels: str
+) -> WSGIServer:
     """The same, for work that ends before its process: returns the HTTP server."""
     disable_created_metrics()
     system, whole = CollectorRegistry(), CollectorRegistry()
@@ -63,10 +69,7 @@ def start_metrics(port: int, registry: CollectorRegistry, **labels: str) -> WSGI
         memory_limit()
     )
     whole.register(_Labelled([registry, system], labels))
-    try:
-        return start_http_server(port, registry=whole)[0]
-    except OSError as error:
-        raise ConfigError(f"Can't listen on metrics port {port}: {error.strerror}. Choose another one.") from error
+    return open_metrics_port(port, whole, host, guard)
 
 
 class _Faults(Collector):

@@ -39,6 +39,8 @@ class Caller(NamedTuple):
     """The public key of the secret that has signed it."""
 
 
+ANY_PROCESS = "paceline"
+"""The name in a certificate that all processes of a run share."""
 ANYONE = Caller("admin", "")
 """Who calls where nobody is asked."""
 _CALLER: ContextVar[Caller] = ContextVar("caller", default=ANYONE)
@@ -62,6 +64,28 @@ def admit(caller: Caller, method: str) -> None:
             f"{method} is not for the token of {_who(caller)}: it takes one with the role "
             f"{' or '.join([*sorted(may), 'admin'])}. The holder of the run's secret makes one: paceline token --role."
         )
+
+
+def admit_certificate(caller: Caller, name: str | None) -> None:
+    """PermissionDenied where a token comes with a certificate of somebody else. `name`: the certificate's, None without TLS."""
+    if name is None or caller.claims is None:
+        return
+    if fault := fault_of_certificate(name, caller.role, caller.name):
+        raise PermissionDenied(fault)
+
+
+def fault_of_certificate(name: str, role: Role, of: str) -> str:
+    """Why a certificate with this name in it is not one of the process `of` of this role, and what to do; '' where it is."""
+    if name in (role, ANY_PROCESS) or (name and fnmatchcase(name, of)):
+        return ""
+    who = _who(Caller(role, of))
+    make = f"paceline certs DIR {of if of and '*' not in of else role}"
+    if not name:
+        return f"The certificate of {who} names nobody: its subject has no CN. Make one that does: {make}."
+    return (
+        f"The certificate is that of {name!r}, the process is {who}. Give it its own folder of keys ({make}), or give all "
+        f"processes one certificate whose CN is {ANY_PROCESS}."
+    )
 
 
 def speak_for(name: str) -> None:

@@ -3,6 +3,7 @@
 import ssl
 import sys
 import threading
+from collections.abc import Mapping
 from contextlib import suppress
 from functools import cache
 from pathlib import Path
@@ -31,6 +32,10 @@ class Keys(NamedTuple):
     key: bytes
     client: ssl.SSLContext
     server: ssl.SSLContext
+    web: ssl.SSLContext
+    """A server's that asks for no certificate."""
+    name: str
+    """Whose the certificate is: its subject's CN; '' where it has none."""
 
 
 class KeyFolder:
@@ -112,9 +117,20 @@ def read_keys(path: Path) -> Keys:
     key = _read(path / KEY, b"PRIVATE KEY")
     if b"ENCRYPTED" in key:
         raise ConfigError(f"{path / KEY} has a passphrase. Write the key without one: openssl pkey -in OLD -out {KEY}.")
-    keys = Keys(authority, certificate, key, _context(path, is_server=False), _context(path, is_server=True))
-    _try(path)
-    return keys
+    client, server = _context(path, is_server=False), _context(path, is_server=True)
+    name = name_in(_tried(path))
+    return Keys(authority, certificate, key, client, server, _web_context(path), name)
+
+
+def name_in(certificate: Mapping[str, Any] | None) -> str:
+    """Whose a certificate is (its subject's CN), as ssl gives it; '' where it does not say."""
+    fields = [field for part in (certificate or {}).get("subject", ()) for field in part]
+    return next((str(value) for name, value in fields if name == "commonName"), "")
+
+
+def own_folder(folder: Path | None, name: str) -> Path | None:
+    """Where the keys of the process of this name are: in a folder of that name in there, if there is one."""
+    return folder / name if folder is not None and name and (folder / name).is_dir() else folder
 
 
 def is_named(path: Path, host: str) -> bool:
@@ -165,10 +181,18 @@ def _context(path: Path, is_server: bool) -> ssl.SSLContext:
     return context
 
 
-def _try(path: Path) -> None:
-    """Lets a client and a server with these keys meet in memory: what they refuse, others would refuse, too."""
+def _web_context(path: Path) -> ssl.SSLContext:
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.minimum_version = ssl.TLSVersion.TLSv1_2
+    context.load_cert_chain(path / CERTIFICATE, path / KEY)
+    return context
+
+
+def _tried(path: Path) -> dict[str, object]:
+    """Lets a client and a server with these keys meet in memory: what they refuse, others would refuse, too. Returns the
+    certificate."""
     try:
-        _meet(path)
+        return _meet(path)
     except ssl.SSLCertVerificationError as error:
         if error.verify_code not in _OUT_OF_TIME:
             raise ConfigError(

@@ -91,7 +91,7 @@ def serve(source: Source, serving: Serving, tell: Callable[[str], None] = print)
     servicer = PredictServicer(source.name, model, batches, metrics)
     add_PredictServiceServicer_to_server(servicer, grpc)
     grpc_port = bind(grpc, serving.grpc_port, "gRPC", host=serving.host)
-    metrics_port = serve_metrics(serving.metrics_port, registry, run=source.name, process="serve")
+    metrics_port = serve_metrics(serving.metrics_port, registry, serving.host, run=source.name, process="serve")
 
     follower = Follower(source, model, metrics, say, serving.best)
     following = threading.Thread(target=follower.run, args=(stop, serving.every), name="follower", daemon=True)

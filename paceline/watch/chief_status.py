@@ -10,6 +10,7 @@ from google.protobuf.message import Message
 from paceline.core.errors import ConfigError, PacelineError
 from paceline.core.run.scoring import Score
 from paceline.core.run.warnings import RunWarning
+from paceline.rpc.listening import PLAIN_TEXT
 from paceline.rpc.score_messages import score_value
 from paceline.v1.run_service_pb2 import SetPolicyReply, SetPolicyRequest, StatusReply, StatusRequest, StopRequest
 from paceline.v1.switch_pb2 import Switch
@@ -78,6 +79,11 @@ class RemoteChief:
         except PacelineError as error:
             self.why = str(error)
             return None
+
+
+def exposed(status: StatusReply) -> list[str]:
+    """That others could read what is sent, where they could."""
+    return [f"note: {PLAIN_TEXT}."] if status.plain_text else []
 
 
 class Speed:

@@ -23,14 +23,14 @@ from paceline.core.errors import (
 from paceline.core.settings.config import Config
 from paceline.hosts import agent, door, reach_head
 from paceline.hosts.agent import HeadCalls, Offer, seated
-from paceline.hosts.certificates import RunAuthority, door_pair
 from paceline.hosts.door import Door, HostServicer, caller_of, differences, own_addresses
 from paceline.hosts.hosts import LOST, Hosts
 from paceline.hosts.key import JoinKey
-from paceline.hosts.key_files import write_keys
 from paceline.hosts.listening import usual_port
-from paceline.hosts.reach_head import Head, address_of, metadata, reach
+from paceline.hosts.reach_head import DOOR, Head, address_of, metadata, reach
 from paceline.local.signals import Signals
+from paceline.rpc.certificates import Authority, self_signed
+from paceline.rpc.key_files import write_keys
 from paceline.rpc.protocol_version import PROTOCOL
 from paceline.rpc.tls import read_keys
 from paceline.v1 import host_service_pb2 as pb
@@ -50,7 +50,7 @@ class Rig:
 
     def __init__(self, folder: Path) -> None:
         self.hosts = Hosts("play", {"worker": 2, "server": 0}, time.monotonic)
-        self.authority = RunAuthority()
+        self.authority = Authority.new()
         self.models = folder / "models"
         servicer = HostServicer(self.hosts, self.authority, token_of, "play", lambda: FILES, self.models)
         self.door = Door(0, servicer)
@@ -127,7 +127,7 @@ def test_a_key_with_another_secret_does_not_let_in(rig: Rig) -> None:
 
 
 def test_the_key_of_another_run_is_refused_before_its_secret_is_shown(rig: Rig) -> None:
-    other = JoinKey.new(door_pair()[1])
+    other = JoinKey.new(self_signed(DOOR)[1])
     with pytest.raises(
         Unauthenticated, match=r"is not the run that this key belongs to. Either the key is from an older run"
     ):

@@ -23,7 +23,10 @@ from paceline.k8s.findings import Finding, Seen, findings, told
 from paceline.k8s.follow import _why
 from paceline.k8s.kubectl import Kubectl, NotThere
 from paceline.k8s.overlay import Overlay, _mistakes, config_of
+from paceline.k8s.run_secrets import delete_secrets, make_secrets
 from paceline.load_settings import load
+from paceline.rpc.roles import ANY_PROCESS
+from paceline.rpc.tls import is_named, read_keys
 from paceline.v1.run_service_pb2 import Score, StatusReply
 from paceline.variables import TLS
 from tests.test_own_extensions import POLICY
@@ -189,7 +192,7 @@ def test_a_missing_certificate_says_where_it_is_made():
 
     found = only(Seen([pod(phase="Pending")], events=[why]))
 
-    assert "docs/run/kubernetes-security.md says under TLS" in found.todo
+    assert "docs/run/kubernetes-security.md under TLS" in found.todo
     assert found.fatal
 
 
@@ -627,12 +630,63 @@ def test_the_secret_that_deploy_makes_is_never_an_argument(monkeypatch: pytest.M
             calls.append((arguments, stdin))
             return ""
 
-    deploying._make_token(Empty(), lambda text: None)
+    make_secrets(Empty(), opened(has_tls=False), lambda text: None)
 
     ((arguments, stdin),) = calls
     token = yaml.safe_load(stdin or "")["stringData"]["token"]
     assert len(token) >= 32
     assert all(token not in argument for argument in arguments)
+
+
+class Secrets(Cluster):
+    """A cluster that keeps the Secrets that are made."""
+
+    def __init__(self, *there: str) -> None:
+        super().__init__()
+        self.kept: dict[str, dict[str, Any]] = {name: {"metadata": {"name": name}} for name in there}
+
+    def find(self, what: str) -> Any:
+        return self.kept.get(what.removeprefix("secret/"))
+
+    def items(self, kinds: str, selector: str | None = None) -> list[dict[str, Any]]:
+        label = (selector or "").rpartition(",")[2]
+        return [one for one in self.kept.values() if label in one["metadata"].get("labels", {})]
+
+    def run(self, *arguments: str, stdin: str | None = None, seconds: float = 0) -> str:
+        if arguments[0] == "delete":
+            del self.kept[arguments[1].removeprefix("secret/")]
+        else:
+            made = yaml.safe_load(stdin or "")
+            self.kept[made["metadata"]["name"]] = made
+        return ""
+
+
+def test_deploying_makes_the_certificate_that_all_processes_share(tmp_path: Path):
+    cluster, said = Secrets(), list[str]()
+    make_secrets(cluster, opened(), said.append)
+
+    made = cluster.kept[cluster.part("tls")]
+    for name, content in made["stringData"].items():
+        (tmp_path / name).write_text(content)
+    assert (made["type"], read_keys(tmp_path).name) == ("kubernetes.io/tls", ANY_PROCESS)
+    server, worker = cluster.part("server"), cluster.part("worker")
+    called = [f"{server}-0.{server}", f"w-0.{worker}.{cluster.namespace}.svc", cluster.part("shards"), "127.0.0.1"]
+    assert all(is_named(tmp_path, host) for host in called)
+    assert "made the run's certificate" in said[-1]
+    delete_secrets(cluster, said.append)
+    assert cluster.kept == {}
+
+
+def test_a_certificate_of_somebody_else_stays():
+    cluster = Secrets(*(Secrets().part(name) for name in ("token", "tls")))
+    make_secrets(cluster, opened(), lambda text: None)
+    delete_secrets(cluster, lambda text: None)
+    assert list(cluster.kept) == [cluster.part("tls")]
+
+    issued = {"kind": "Certificate", "metadata": {}, "spec": {"secretName": cluster.part("tls")}}
+    overlay, waiting = opened(), Secrets()
+    make_secrets(waiting, overlay._replace(documents=[*overlay.documents, issued]), lambda text: None)
+    assert list(waiting.kept) == [cluster.part("token")]
 
 
 def owned(name: str, phase: str, made: str, index: str = "0") -> dict[str, Any]:

@@ -37,7 +37,7 @@ def maker(kind: str, component: str, pods: int, told: int = 4, name: str = "") -
             "name": name or f"demo-paceline-{component}",
             "labels": {"app.kubernetes.io/component": component},
         },
-        "spec": {**count, "template": {"metadata": about, "spec": {"volumes": []}}},
+        "spec": {**count, "template": {"metadata": about, "spec": {"volumes": [], "containers": [{}]}}},
     }
 
 
@@ -143,7 +143,8 @@ def test_status_and_doctor_say_that_a_run_waits_and_call_it_no_error():
     shown = StringIO()
 
     assert doctor(cluster, said.append) == 0
-    assert said == [f"server: 2 Pending; worker: 2 Pending; {told}", "Kubernetes sees no trouble."]
+    assert said[:2] == [f"server: 2 Pending; worker: 2 Pending; {told}", "Kubernetes sees no trouble."]
+    assert [line.partition(":")[0] for line in said[2:]] == ["note"]
     assert show(cluster, Console(file=shown, width=300)) == 0  # asks no chief: there is none
     assert told in shown.getvalue()
 
@@ -152,7 +153,7 @@ def test_doctor_names_a_queue_that_is_gone_while_the_run_waits():
     said: list[str] = []
 
     assert doctor(Cluster(ALL_WAIT, {}), said.append) == 78
-    assert "queue/team-a: namespace here has no such queue" in said[-1]
+    assert "queue/team-a: namespace here has no such queue" in said[1]
 
 
 def test_a_pod_that_was_just_made_again_does_not_make_its_run_wait():
@@ -180,7 +181,7 @@ def test_servers_for_which_nobody_works_are_a_trouble_unless_they_are_stopped():
     said: list[str] = []
 
     assert doctor(Cluster([SERVERS], {}), said.append) == 78
-    assert "the run has no Job of workers. To make it again: make deploy OVERLAY=... RUN=demo." in said[-1]
+    assert "the run has no Job of workers. To make it again: make deploy OVERLAY=... RUN=demo." in said[1]
     assert doctor(Cluster([maker("StatefulSet", "server", 0)], {}), said.append) == 0
 
 

@@ -22,11 +22,12 @@ NEEDS_KUBECTL = pytest.mark.skipif(shutil.which("kubectl") is None, reason="ther
 class Namespace(Kubectl):
     """Has parts of these runs."""
 
-    def __init__(self, *runs: str, pods: int = 0) -> None:
+    def __init__(self, *runs: str, pods: int = 0, has_certificate: bool = False) -> None:
         self.namespace = "team-a"
         self.run_name = ""
         self._runs = runs
         self._pods = pods
+        self._has_certificate = has_certificate
         self.deleted: list[str] = []
 
     def of_run(self, name: str) -> "Namespace":
@@ -37,6 +38,8 @@ class Namespace(Kubectl):
         labels = selector or self.selector
         if kinds == "pods":
             return [{"metadata": {"labels": {RUN: run}}} for run in self._runs for _ in range(self._pods)]
+        if kinds == "secrets":
+            return [{"metadata": {"name": f"{self.run_name}-paceline-tls"}}] if self._has_certificate else []
         claims = [{"metadata": {"name": f"{run}-paceline-models", "labels": {RUN: run}}} for run in self._runs]
         return [
             one for one in claims if f"{RUN}=" not in labels or labels.endswith(f"={one['metadata']['labels'][RUN]}")
@@ -168,6 +171,9 @@ def test_purge_deletes_the_runs_own_volumes_and_token_and_no_input_data():
 
     assert namespace.deleted == ["secret/a-paceline-token", "persistentvolumeclaim/a-paceline-models"]
     assert said == ["deleted the token of run a", "deleted volume a-paceline-models"]
+    namespace = Namespace("a", has_certificate=True)
+    deploying.purge(namespace.of_run("a"), said.append)
+    assert namespace.deleted[:2] == ["secret/a-paceline-token", "secret/a-paceline-tls"]
 
 
 def test_input_data_is_deleted_where_that_is_asked_for_and_no_run_reads_it():

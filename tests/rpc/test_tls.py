@@ -503,7 +503,6 @@ def test_a_run_in_lock_step_gives_the_same_bits_with_and_without_tls(
                 pusher.push(0.1 * step)
             pusher.client.pull(pusher.model)
             models.append(pusher.model.copy())
-            assert cluster.metric("plain_text") == (name == "plain")
         finally:
             cluster.close()
     assert np.abs(models[0]).sum() > 0

@@ -86,7 +86,7 @@ def test_a_server_is_refused_a_port_or_folder_that_is_taken(tmp_path: Path) -> N
         )
 
         assert_ended(same_folder, 78, "Another server uses s0")
-        assert_ended(same_port, 78, f"Can't listen on gRPC port {port}: it is in use. Choose another one")
+        assert_ended(same_port, 78, f"Can't listen on gRPC port {port}: it is in use, or 127.0.0.1 is not here")
         assert_ended(same_metrics, 78, f"port {taken_port}")
         assert server.is_running
 

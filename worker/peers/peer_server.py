@@ -20,6 +20,7 @@ from paceline.rpc.host import bind, make_server
 from paceline.rpc.lane.client import LaneClient, whole
 from paceline.rpc.lane.messages import cut
 from paceline.rpc.lane.server import LaneServer
+from paceline.rpc.listening import LOOPBACK
 from paceline.rpc.transport import IsThere, OpenSink, Outgoing, Parts, Upload, encoded_parts, weights_codec
 from paceline.rpc.watchdog import Watchdog
 from paceline.v1 import parameter_service_pb2 as pb
@@ -60,8 +61,9 @@ class PeerServer:
         transport: str,
         training: Training | None = None,
         senders: int = 0,
+        host: str = LOOPBACK,
     ) -> None:
-        """`training`: what `senders` others send to, at the same time."""
+        """`training`: what `senders` others send to, at the same time; `host`: where it listens."""
         self.model = LocalModel()
         self._plan = plan
         self._part_bytes = part_bytes
@@ -74,7 +76,7 @@ class PeerServer:
                     training.taking, False, lambda outgoing: peer_pb.DeliverReply(head=outgoing.head)
                 )
                 routes[_WELCOME] = lambda call: call.download(peer_pb.WelcomeRequest, training.welcoming)
-            lane = LaneServer(routes, threads, shown, _uncounted, watchdog, port, credentials.tls, "peer")
+            lane = LaneServer(routes, threads, shown, _uncounted, watchdog, port, credentials.tls, "peer", host)
             lane.start()
             self.port = lane.port
             self._stop: Callable[[], object] = lambda: lane.stop(0)
@@ -87,7 +89,7 @@ class PeerServer:
                     "Welcome": giving(training.welcoming, peer_pb.WelcomeRequest, watchdog),
                 }
             plane.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(SERVICE, handlers),))
-            self.port = bind(plane, port, "peer", credentials.tls)
+            self.port = bind(plane, port, "peer", credentials.tls, host)
             plane.start()
             self._stop = lambda: plane.stop(0).wait()
 

@@ -19,6 +19,7 @@ from paceline.load_settings import load
 from paceline.rpc.process import make_log
 from paceline.worker.command_line import ToldLaunched
 from paceline.worker.loop_thread import Stopping
+from paceline.worker.module_worker import Listen
 from paceline.worker.script.asked_scores import AskedScores, Evaluate
 from paceline.worker.script.describe import describe
 from paceline.worker.script.own_batches import OwnBatches, TrainingRows
@@ -245,7 +246,7 @@ class ScriptRun:
 
         def work(around: Any, shards: Any) -> None:
             self._describe(around)
-            listen = (told.peer_host, told.peer_port)
+            listen = Listen(told.peer_host, told.peer_port, told.bind)
             self._worker = ScriptWorker(
                 around, shards, replica, listen=listen, on_seat=self._seated, models=told.models
             )

@@ -11,7 +11,7 @@ from paceline.data.sampler import Sampler
 from paceline.rpc.view_messages import switch_value
 from paceline.v1.run_service_pb2 import SeatReply
 from paceline.worker.loop_thread import Finished
-from paceline.worker.module_worker import Worker
+from paceline.worker.module_worker import Listen, Worker
 from paceline.worker.script.script_replica import ScriptReplica
 from paceline.worker.script.script_scorer import ScriptScorer
 from paceline.worker.surroundings import Surroundings, rank_of
@@ -30,7 +30,7 @@ class ScriptWorker(Worker):
         shards: Any,
         replica: ScriptReplica,
         *,
-        listen: tuple[str, int],
+        listen: Listen,
         on_seat: OnSeat,
         models: Path | None,
     ) -> None:

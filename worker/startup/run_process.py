@@ -37,7 +37,8 @@ def run_process(
     stop, signals = stopping or stop_on_signals()
     addresses = check_addresses(told.servers, config)
     registry = CollectorRegistry()
-    port = serve_metrics(told.metrics_port, registry, run=config.run or "", process=told.name)
+    guard, run = told.metrics_guard(start.credentials), config.run or ""
+    port = serve_metrics(told.metrics_port, registry, told.bind, guard, run=run, process=told.name)
     report_ports(told.report, metrics_port=port)
     if told.report is None:  # there is no launcher to do it
         inflict_own(config, told.name, told_by(addresses[0], start.credentials), say)

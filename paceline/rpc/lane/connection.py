@@ -165,6 +165,11 @@ class Connection:
         """Whether the peer does not read."""
         return self._writer.is_stuck()
 
+    @property
+    def certificate(self) -> str | None:
+        """The name in the far side's certificate, '' where it has none; None without TLS."""
+        return self._sock.certificate
+
     # reading
     @property
     def is_read_here(self) -> bool:

@@ -18,6 +18,7 @@ from paceline.rpc.lane.stream import Stream
 from paceline.rpc.lane.threads import After, Threads
 from paceline.rpc.lane.tls import encrypted_server
 from paceline.rpc.lane.traffic import Traffic
+from paceline.rpc.listening import EVERYWHERE, LOOPBACK
 from paceline.rpc.tls import KeyFolder, key_folder
 from paceline.rpc.watchdog import Watchdog
 
@@ -40,8 +41,9 @@ class LaneServer:
         port: int = 0,
         tls: Path | None = None,
         what: str = "lane",
+        host: str = LOOPBACK,
     ) -> None:
-        """`tls`: folder of keys; `what`: the port's name in an error."""
+        """`tls`: folder of keys; `what`: the port's name in an error; `host`: where it listens."""
         self._routes = routes
         self._gate = Gate(authentication, observe)
         self._watchdog = watchdog
@@ -54,10 +56,11 @@ class LaneServer:
         self._lock = threading.Lock()
         self._stopped = threading.Event()
         try:
-            self._socket = socket.create_server(("", port), family=socket.AF_INET6, dualstack_ipv6=True, backlog=128)
+            self._socket = _listening(host, port)
         except OSError as error:
             raise ConfigError(
-                f"Can't listen on {what} port {port}: {error.strerror}. Choose another one, or 0 for any free port."
+                f"Can't listen on {what} port {port} of {host}: {error.strerror}. Choose another one, or 0 for any free "
+                "port."
             ) from error
         self.port: int = self._socket.getsockname()[1]
 
@@ -188,7 +191,8 @@ class LaneServer:
             else:
                 try:
                     if not call.has_ended_well:
-                        with self._gate.call(call.path.rpartition("/")[2], fields.get(HEADER), call.is_there):
+                        name, certificate = call.path.rpartition("/")[2], call.connection.certificate
+                        with self._gate.call(name, fields.get(HEADER), call.is_there, certificate):
                             handle(call)
                     is_over = call.stream.is_over
                     if is_over:
@@ -205,6 +209,12 @@ class LaneServer:
             if is_over:
                 call.leave()
         return is_over
+
+
+def _listening(host: str, port: int) -> socket.socket:
+    if host == EVERYWHERE:
+        return socket.create_server(("", port), family=socket.AF_INET6, dualstack_ipv6=True, backlog=128)
+    return socket.create_server((host, port), family=socket.AF_INET6 if ":" in host else socket.AF_INET, backlog=128)
 
 
 def _turn_away(sock: socket.socket, is_encrypted: bool) -> None:

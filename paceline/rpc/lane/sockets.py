@@ -25,6 +25,8 @@ class PlainSocket:
         for option in (socket.SO_RCVTIMEO, socket.SO_SNDTIMEO):
             sock.setsockopt(socket.SOL_SOCKET, option, _TIMEVAL.pack(*divmod(int(patience * 1e6), 10**6)))
         self._sock = sock
+        self.certificate: str | None = None
+        """The name in the far side's certificate, '' where it has none; None without TLS."""
         self.on_silence: Callable[[], None] = lambda: None
         """Called when nothing has come for so long; what it raises ends the wait."""
 

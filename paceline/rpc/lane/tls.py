@@ -10,7 +10,7 @@ from contextlib import suppress
 
 from paceline.core.errors import ConfigError, TryAgain, Unauthenticated
 from paceline.rpc.lane.sockets import Buffer, PlainSocket, linger, wait
-from paceline.rpc.tls import not_encrypted, refused, untrusted
+from paceline.rpc.tls import name_in, not_encrypted, refused, untrusted
 
 HANDSHAKE = 10.0
 """Seconds that it may take in all."""
@@ -137,7 +137,9 @@ def encrypted_server(sock: socket.socket, context: ssl.SSLContext, patience: flo
         sock.close()
         return None
     try:
-        return TlsSocket(_shake(wrapped, time.monotonic() + HANDSHAKE), patience)
+        found = TlsSocket(shaken := _shake(wrapped, time.monotonic() + HANDSHAKE), patience)
+        found.certificate = name_in(shaken.getpeercert())
+        return found
     except OSError:
         linger(wrapped)
         wrapped.close()
