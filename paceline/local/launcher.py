@@ -26,6 +26,7 @@ from paceline.local.run_folder import RunFolder
 from paceline.local.run_forkers import forking
 from paceline.local.run_history import Records
 from paceline.local.run_status import Connect
+from paceline.local.run_tokens import check_keys
 from paceline.local.signals import Signals
 from paceline.local.stalled_run import Stall
 from paceline.local.starting import Starting
@@ -73,6 +74,8 @@ def run_local(
     task and no script. ConfigError: it runs now."""
     place = RunFolder(folder)
     is_new = not place.facts()
+    if keys := os.environ.get(TLS):
+        check_keys(Path(keys), config)
     with ExitStack() as stack:
         stack.enter_context(place.locked())
         signals = stack.enter_context(Signals())

@@ -6,9 +6,10 @@ from collections.abc import Callable
 from pathlib import Path
 
 from paceline.core.errors import UsageError
+from paceline.core.settings.config import Config
 from paceline.local.run_folder import RunFolder, find_run
 from paceline.private import make_private
-from paceline.rpc.auth import LOOK
+from paceline.rpc.auth import LOOK, check_own_certificate, read_credentials
 from paceline.rpc.roles import ROLES, Role
 from paceline.rpc.token_file import OVERLAP, new_secret, read_token_file, run_secret, write_token_file
 
@@ -42,6 +43,14 @@ def made(name: str | None, secret_file: Path | None, role: str, who: str, life: 
     else:
         text, where = read_token_file(secret_file), str(secret_file)
     return run_secret(text, where).issued(name, role, who or role, life)
+
+
+def check_keys(keys: Path, config: Config) -> None:
+    """ConfigError: a process of the run has no certificate of its own name in this folder, and there is none for all."""
+    counts = {"server": config.server_processes, "worker": config.workers}
+    names = [f"{role}-{number}" for role, count in counts.items() for number in range(count)]
+    for name in [*names, "evaluator", *(["shards"] if config.data.source == "server" else [])]:
+        check_own_certificate(read_credentials(None, keys, name).named(role_of(name), name))
 
 
 def given_token(folder: RunFolder, name: str) -> Path:

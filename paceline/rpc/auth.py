@@ -224,7 +224,6 @@ def read_credentials(token_file: Path | None, tls: Path | None, name: str = "adm
         from paceline.rpc.tls import key_folder, own_folder
 
         tls = own_folder(tls, name)
-        assert tls is not None
         key_folder(tls)
     if token_file is None:
         return Credentials(tls=tls)

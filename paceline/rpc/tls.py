@@ -128,9 +128,17 @@ def name_in(certificate: Mapping[str, Any] | None) -> str:
     return next((str(value) for name, value in fields if name == "commonName"), "")
 
 
-def own_folder(folder: Path | None, name: str) -> Path | None:
-    """Where the keys of the process of this name are: in a folder of that name in there, if there is one."""
-    return folder / name if folder is not None and name and (folder / name).is_dir() else folder
+def own_folder(folder: Path, name: str) -> Path:
+    """Where the keys of the process of this name are: in a folder of that name, or those of all in the folder itself.
+    ConfigError: the folder has only keys of others."""
+    if (folder / name).is_dir():
+        return folder / name
+    if not (folder / CERTIFICATE).exists() and any(folder.glob(f"*/{CERTIFICATE}")):
+        raise ConfigError(
+            f"{folder} has keys of other processes, but no folder {name}, and none for all. Make it: paceline certs {folder} "
+            f"{name}."
+        )
+    return folder
 
 
 def is_named(path: Path, host: str) -> bool:

@@ -101,8 +101,12 @@ def test_a_process_takes_the_folder_of_its_name(authority: Authority, tmp_path: 
         authority.write(tmp_path / name, name=name)
     told = ToldWorker(rank=1, shards="s", servers="h:1", tls=tmp_path)
     assert told.credentials().tls == tmp_path / "worker-1"
+    with pytest.raises(
+        ConfigError, match=r"no folder worker-7, and none for all\. Make it: paceline certs .* worker-7"
+    ):
+        own_folder(tmp_path, "worker-7")
+    authority.write(tmp_path)
     assert own_folder(tmp_path, "worker-7") == tmp_path
-    assert own_folder(None, "worker-1") is None
 
 
 # paceline certs
