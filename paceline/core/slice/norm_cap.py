@@ -24,7 +24,7 @@ class Capped:
 
 
 class NormCap:
-    """Norm clipping, known from federated learning [Sun et al. 2019], at the server: a push p becomes p * min(1, cap / norm(p)),
+    """Norm clipping at the server, known from federated learning [Sun et al. 2019]: a push p becomes p * min(1, cap / norm(p)),
     where norm is the L2 norm of what this server got of it. The factor that a script puts on the rate counts in the norm,
     since it makes the step longer. A push at or below the cap keeps its bits. The factor depends on the push alone, so
     one that is sent again is scaled alike."""
