@@ -211,7 +211,7 @@ class Chief:
     def _look_at_capped(self) -> None:
         if self.run.config.push_norm_cap is not None:
             shares = {worker: found.share for worker, found in most_capped(self.all_figures().values()).items()}
-            self.run.warnings.capped(shares, self.membership.view.seats, self.run.budget.epochs)
+            self.run.capped(shares)
 
     def _report_own(self) -> None:
         own = self._versions

@@ -1354,7 +1354,7 @@ class RunWarning(_message.Message):
     EPOCH_FIELD_NUMBER: _builtins.int
     PASSED_FIELD_NUMBER: _builtins.int
     kind: _builtins.str
-    """not_finite, exploding, loss_above_start, majority_class or dropped."""
+    """Like not_finite (docs/failures/warnings.md has them all)."""
     said: _builtins.str
     """What was seen, in words without a full stop."""
     advice: _builtins.str

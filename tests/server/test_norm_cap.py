@@ -13,7 +13,7 @@ import pytest
 
 from paceline.core.errors import ConfigError
 from paceline.core.slice.plan import make_plan
-from paceline.core.values import Sparse
+from paceline.core.values import Base, Dense, Push, Seat, Sparse, View
 from paceline.v1 import parameter_service_pb2 as pb
 from paceline.v1 import run_service_pb2 as run_pb
 from paceline.worker.linear.sparse_client import SparseClient
@@ -48,7 +48,7 @@ def seated(cluster: Cluster) -> list[Pusher]:
 
 
 def capped(cluster: Cluster) -> dict[str, float]:
-    """Of each worker, as the status has it."""
+    """The status's count of each worker."""
     status = cluster.run.Status(run_pb.StatusRequest(), Context())
     return {worker.worker: worker.figures["capped"] for worker in status.workers if "capped" in worker.figures}
 
@@ -142,6 +142,20 @@ def test_a_sparse_push_is_capped_and_its_worker_learns_what_became_of_it(begin: 
     assert answer.weights.places.tolist() == [3, 20]
     assert answer.weights.values.tolist() == pytest.approx([0.6, -0.8], rel=1e-6)
     assert capped(cluster) == {"worker-0": 1}
+
+
+def test_a_push_that_is_sent_again_counts_once(begin: Begin) -> None:
+    driver = begin().servers[0].driver
+    driver.adopt(SHAPES, make_plan(SHAPES, 1, driver.config.plan).hash, "worker-0")
+    driver.initialise(np.zeros(LENGTH, np.float32), b"first")
+    driver.view(View(1, {"worker-0": Seat(1, 0)}))
+
+    for _ in range(3):  # the answer was lost twice
+        update = Dense(np.full(LENGTH, OF_NORM_5, np.float32))
+        driver.push(Push("worker-0", 1, 1, update, 1, Base(1, 0), 0, 0.0), None, lambda: True)
+
+    assert driver.norm_cap is not None
+    assert driver.norm_cap.workers["worker-0"].pushes == 1
 
 
 def test_a_push_that_is_sent_again_to_a_server_that_had_lost_it_is_capped_alike(begin: Begin, tmp_path: Path) -> None:
