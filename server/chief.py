@@ -18,7 +18,7 @@ from paceline.core.sync.clocks import Clocks
 from paceline.server.checked_files import understood
 from paceline.server.common_versions import CommonVersions
 from paceline.server.disk_trouble import DiskTrouble
-from paceline.server.own_figures import OwnFigures
+from paceline.server.own_figures import OwnFigures, most_capped
 from paceline.server.server_start import ServerStart
 from paceline.server.slice_driver import SliceDriver
 from paceline.server.snapshots import Snapshots
@@ -195,6 +195,7 @@ class Chief:
             self.run.divergence.reported(0, self._versions.stored, self._versions.spared)
             self.run.look_after_good(time.monotonic())
             self.run.give_up(self.clocks(), time.monotonic())
+            self._look_at_capped()
             self._warn()
             self.settle()
             self._versions.spare(self.run.divergence.spared(0))
@@ -202,6 +203,15 @@ class Chief:
                 self._driver.keep_rounds_open(common.due)
             self._versions.heard(common.due, common.newest or 0)
             self.changed.notify_all()
+
+    def all_figures(self) -> dict[int, pb.ServerFigures]:
+        """The newest of each server. Hold the lock."""
+        return self.figures | {0: self.own_figures.message()}
+
+    def _look_at_capped(self) -> None:
+        if self.run.config.push_norm_cap is not None:
+            shares = {worker: found.share for worker, found in most_capped(self.all_figures().values()).items()}
+            self.run.capped(shares)
 
     def _report_own(self) -> None:
         own = self._versions

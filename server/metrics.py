@@ -56,6 +56,7 @@ class ServerMetrics:
         self.rejected = counter("pushes_rejected_total", "Pushes refused or dropped", "reason")
         for reason in _REASONS:
             self.rejected.labels(reason)
+        self.capped = counter("pushes_capped_total", "Pushes above push_norm_cap, scaled down to it", "worker")
         self.requests = counter("requests_total", "Finished calls", "method", "code")
         self.handle = seconds("handle_seconds", "Time in a push or pull, waiting included", "method")
         self.received = counter("received_bytes_total", "Encoded tensor bytes received")
@@ -138,6 +139,7 @@ class ServerMetrics:
         self.members.set(len(here))
         for worker in self._seen - here:
             self.seen.remove(worker)
+            self.capped.remove(worker)
         self._seen &= here
 
 

@@ -1,11 +1,24 @@
 """What this server's process has done so far, for the run's status."""
 
 import time
+from collections.abc import Iterable
 
 from paceline.server.disk_trouble import DiskTrouble
 from paceline.server.slice_driver import SliceDriver
 from paceline.server.snapshots import Snapshots
 from paceline.v1 import run_service_pb2 as pb
+
+
+def most_capped(figures: Iterable[pb.ServerFigures]) -> dict[str, pb.CappedPushes]:
+    """Of each worker what the server says that has capped most of its pushes: each one has its own part of the same push."""
+    found: dict[str, pb.CappedPushes] = {}
+    for each in figures:
+        for worker, capped in each.capped.items():
+            before = found.get(worker, pb.CappedPushes())
+            found[worker] = pb.CappedPushes(
+                pushes=max(before.pushes, capped.pushes), share=max(before.share, capped.share)
+            )
+    return found
 
 
 class OwnFigures:
@@ -24,12 +37,16 @@ class OwnFigures:
 
     def message(self) -> pb.ServerFigures:
         """As of now."""
-        plan = self._driver.plan
+        plan, cap = self._driver.plan, self._driver.norm_cap
         return pb.ServerFigures(
             seconds=time.monotonic() - self._began,
             busy_seconds=time.process_time() - self._used,
             slice_bytes=0 if plan is None else 4 * plan.lengths[self._driver.index],
             pushes=self._driver.counted,
             checkpoint_seconds=self._snapshots.seconds,
+            capped={
+                worker: pb.CappedPushes(pushes=found.pushes, share=found.share)
+                for worker, found in ({} if cap is None else cap.workers).items()
+            },
             disk_trouble=next((each.said for each in self._troubles if each.said), ""),
         )

@@ -7,10 +7,12 @@ from dataclasses import asdict
 from paceline.core.errors import BadPush
 from paceline.core.run.phases import RunPhase
 from paceline.core.run.run import Run
+from paceline.core.run.warnings import CAPPED
 from paceline.core.settings.config import Options
 from paceline.core.sync.clocks import Clocks
 from paceline.core.values import worker_order
 from paceline.rpc.score_messages import score_message
+from paceline.server.own_figures import most_capped
 from paceline.server.server_start import ServerStart
 from paceline.v1 import run_service_pb2 as pb
 
@@ -37,7 +39,7 @@ def status_reply(
         budget=run.budget.total,
         epoch=run.budget.epochs,
         seconds=run.phases.seconds(now),
-        workers=_workers(run, clocks, now),
+        workers=_workers(run, clocks, most_capped(figures.values()), now),
         servers=[
             pb.ServerStatus(
                 server=server,
@@ -62,10 +64,13 @@ def status_reply(
     )
 
 
-def _workers(run: Run, clocks: Clocks, now: float) -> Iterator[pb.WorkerStatus]:
+def _workers(run: Run, clocks: Clocks, capped: Mapping[str, pb.CappedPushes], now: float) -> Iterator[pb.WorkerStatus]:
     for worker in sorted(run.workers.reports, key=worker_order):
         report = run.workers.reports[worker]
         is_member = worker in clocks.view.seats
+        figures = {name: value for name, value in report.figures.items() if name != CAPPED}  # servers alone know it
+        if worker in capped:
+            figures[CAPPED] = capped[worker].pushes
         yield pb.WorkerStatus(
             worker=worker,
             clock=clocks.entry(worker).clock,
@@ -73,7 +78,7 @@ def _workers(run: Run, clocks: Clocks, now: float) -> Iterator[pb.WorkerStatus]:
             phase=report.phase,
             phase_seconds=report.phase_seconds,
             silent=now - report.seen,
-            figures=report.figures,
+            figures=figures,
             member=is_member,
             host=run.workers.hosts.get(worker, ""),
             incarnation=run.membership.incarnations.get(worker, 0),

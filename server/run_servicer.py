@@ -235,7 +235,7 @@ class RunServicer(RunServiceServicer):
     def Status(self, request: pb.StatusRequest, context: Any) -> pb.StatusReply:
         chief = self._chief
         with chief.changed:
-            figures = chief.figures | {0: chief.own_figures.message()}
+            figures = chief.all_figures()
             return status_reply(
                 chief.run, chief.clocks(), chief.terms, chief.starts, figures, time.monotonic(), self._is_plain
             )

@@ -9,6 +9,7 @@ from paceline.core.settings.config import Config
 from paceline.core.slice.dense_folding import DenseFolding
 from paceline.core.slice.folding import NewFolding
 from paceline.core.slice.model_slice import ModelSlice
+from paceline.core.slice.norm_cap import NormCap
 from paceline.core.slice.plan import Shapes, SlicePlan, assembly_buffers, make_plan
 from paceline.core.slice.sparse_folding import SparseFolding
 from paceline.core.slice.state import Phase, SliceState, Standing
@@ -36,6 +37,7 @@ class SliceDriver(SliceSnapshots):
         """Called under the lock after a push is counted."""
         self.counted = 0
         """Pushes that this process has counted."""
+        self.norm_cap = None if config.push_norm_cap is None else NormCap(config.push_norm_cap)
         self._buffers: AssemblyBuffers | None = None
         self._pushes = WaitingPushes(self.changed)
         self._pulls = WaitingPulls(self.changed)
@@ -199,12 +201,13 @@ class SliceDriver(SliceSnapshots):
 
     def push(self, push: Push, values: Vector | None, is_there: IsThere) -> Reply | None:
         """Counts the push and waits for its reply; None when that takes longer than LONGEST_WAIT. `values`: the buffer of the
-        update, which the driver owns from here on."""
+        update, which the driver owns from here on. The update's own values may be scaled down."""
         deadline = time.monotonic() + LONGEST_WAIT
         call = WaitingPush()
+        was_capped = self.norm_cap is not None and self.norm_cap.hold(push)  # before the lock: it reads all values
         with self.changed:
             try:
-                self._when_ready(lambda: self._count(push, values, call), deadline, is_there)
+                self._when_ready(lambda: self._count(push, values, call, was_capped), deadline, is_there)
             finally:
                 if values is not None and not call.is_counted:
                     self.give_back(push.worker, values)
@@ -299,11 +302,11 @@ class SliceDriver(SliceSnapshots):
         self._metrics.slice_bytes.set(4 * length)
         self._metrics.optimizer_bytes.set(4 * length * self.slice.optimizer.slots)
 
-    def _count(self, push: Push, values: Vector | None, call: WaitingPush) -> bool | None:
+    def _count(self, push: Push, values: Vector | None, call: WaitingPush, was_capped: bool) -> bool | None:
         """Hands the push to the slice, once no reader is so slow that its fold would need more memory."""
         if self.model_slice.crowded:
             return None
-        start = time.monotonic()
+        start, is_new = time.monotonic(), push.clock > self._clocks.entry(push.worker).clock
         replies = self.model_slice.push(push)
         call.is_counted = True
         self.counted += 1
@@ -314,6 +317,9 @@ class SliceDriver(SliceSnapshots):
         switch = self.model_slice.switch
         self._metrics.trains(self.config.policy.name if switch is None else switch.policy["name"])
         self._metrics.saw(push.worker)
+        if self.norm_cap is not None and is_new:
+            self.norm_cap.count(push.worker, was_capped)
+            self._metrics.capped.labels(push.worker).inc(was_capped)
         self.after_push(self.model_slice)
         self._after(replies)
         return True

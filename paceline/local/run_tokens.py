@@ -46,7 +46,7 @@ def made(name: str | None, secret_file: Path | None, role: str, who: str, life: 
 
 
 def check_keys(keys: Path, config: Config) -> None:
-    """ConfigError: a process of the run has no certificate of its own name in this folder, and there is none for all."""
+    """ConfigError: a process of the run has no certificate in this folder, and there is none for all."""
     counts = {"server": config.server_processes, "worker": config.workers}
     names = [f"{role}-{number}" for role, count in counts.items() for number in range(count)]
     for name in [*names, "evaluator", *(["shards"] if config.data.source == "server" else [])]:

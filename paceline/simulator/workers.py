@@ -14,6 +14,7 @@ from paceline.core.run.phases import RunPhase
 from paceline.core.run.run import Run
 from paceline.core.settings.config import Config
 from paceline.core.slice.model_slice import ModelSlice
+from paceline.core.slice.norm_cap import NormCap
 from paceline.core.slice.plan import Shapes, make_plan
 from paceline.core.steps.clip import Clip
 from paceline.core.steps.effective import effective, pool_of
@@ -91,6 +92,7 @@ class Training(Members):
         self._slices = [self._new_slice(length) for length in self._lengths]
         self._names = [f"server-{number}" for number in range(len(self._lengths))]
         self._awaited = [[] for _ in self._slices]
+        self._norm_cap = None if config.push_norm_cap is None else NormCap(config.push_norm_cap)
         self._run = Run(config)
         self._run.ready(0.0)
         self.examples = sum(data.sizes)
@@ -191,6 +193,8 @@ class Training(Members):
             worker.most_stale = max(worker.most_stale, staleness)
         arrived = self.pace.arrived(sent)
         push = Push(worker.name, incarnation, worker.clock, update, examples, base, view, arrived)
+        if self._norm_cap is not None:
+            self._norm_cap.hold(push)
         replies = server.push(push)
         if number == 0:
             self.most_ahead = max(self.most_ahead, server.clocks.lead(worker.name))

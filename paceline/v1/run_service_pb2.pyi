@@ -635,12 +635,34 @@ class ServerFigures(_message.Message):
 
     DESCRIPTOR: _descriptor.Descriptor
 
+    @_typing.final
+    class CappedEntry(_message.Message):
+        DESCRIPTOR: _descriptor.Descriptor
+
+        KEY_FIELD_NUMBER: _builtins.int
+        VALUE_FIELD_NUMBER: _builtins.int
+        key: _builtins.str
+        @_builtins.property
+        def value(self) -> Global___CappedPushes: ...
+        def __init__(
+            self,
+            *,
+            key: _builtins.str = ...,
+            value: Global___CappedPushes | None = ...,
+        ) -> None: ...
+        _HasFieldArgType: _TypeAlias = _typing.Literal["value", b"value"]  # noqa: Y015
+        def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["key", b"key", "value", b"value"]  # noqa: Y015
+        def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+        def WhichOneof(self, oneof_group: _Never) -> None: ...
+
     SECONDS_FIELD_NUMBER: _builtins.int
     BUSY_SECONDS_FIELD_NUMBER: _builtins.int
     SLICE_BYTES_FIELD_NUMBER: _builtins.int
     PUSHES_FIELD_NUMBER: _builtins.int
     CHECKPOINT_SECONDS_FIELD_NUMBER: _builtins.int
     DISK_TROUBLE_FIELD_NUMBER: _builtins.int
+    CAPPED_FIELD_NUMBER: _builtins.int
     seconds: _builtins.float
     """Since its start (seconds)."""
     busy_seconds: _builtins.float
@@ -653,6 +675,10 @@ class ServerFigures(_message.Message):
     """In which it wrote snapshots (seconds)."""
     disk_trouble: _builtins.str
     """Why it can't write its state just now, in words; empty where it can."""
+    @_builtins.property
+    def capped(self) -> _containers.MessageMap[_builtins.str, Global___CappedPushes]:
+        """By worker: its pushes, where there is a push_norm_cap."""
+
     def __init__(
         self,
         *,
@@ -662,14 +688,41 @@ class ServerFigures(_message.Message):
         pushes: _builtins.int = ...,
         checkpoint_seconds: _builtins.float = ...,
         disk_trouble: _builtins.str = ...,
+        capped: _abc.Mapping[_builtins.str, Global___CappedPushes] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["busy_seconds", b"busy_seconds", "checkpoint_seconds", b"checkpoint_seconds", "disk_trouble", b"disk_trouble", "pushes", b"pushes", "seconds", b"seconds", "slice_bytes", b"slice_bytes"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["busy_seconds", b"busy_seconds", "capped", b"capped", "checkpoint_seconds", b"checkpoint_seconds", "disk_trouble", b"disk_trouble", "pushes", b"pushes", "seconds", b"seconds", "slice_bytes", b"slice_bytes"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___ServerFigures: _TypeAlias = ServerFigures  # noqa: Y015
+
+@_typing.final
+class CappedPushes(_message.Message):
+    """What became of a worker's pushes on one server that caps their norm."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    PUSHES_FIELD_NUMBER: _builtins.int
+    SHARE_FIELD_NUMBER: _builtins.int
+    pushes: _builtins.int
+    """That were above the cap, and were scaled down to it."""
+    share: _builtins.float
+    """Of the last ones, newer ones counting more (ratio)."""
+    def __init__(
+        self,
+        *,
+        pushes: _builtins.int = ...,
+        share: _builtins.float = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["pushes", b"pushes", "share", b"share"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___CappedPushes: _TypeAlias = CappedPushes  # noqa: Y015
 
 @_typing.final
 class ServerStart(_message.Message):
@@ -1305,7 +1358,7 @@ class RunWarning(_message.Message):
     EPOCH_FIELD_NUMBER: _builtins.int
     PASSED_FIELD_NUMBER: _builtins.int
     kind: _builtins.str
-    """not_finite, exploding, loss_above_start, majority_class or dropped."""
+    """Like not_finite (docs/failures/warnings.md has them all)."""
     said: _builtins.str
     """What was seen, in words without a full stop."""
     advice: _builtins.str

@@ -162,7 +162,9 @@ def plain(message: Message) -> dict[str, Any]:
 
 def _value(field: Any, value: Any) -> Any:
     if field.message_type is not None and field.message_type.GetOptions().map_entry:
-        return dict(value)
-    if field.is_repeated:
-        return [plain(item) if isinstance(item, Message) else item for item in value]
+        return {key: _item(item) for key, item in value.items()}
+    return [_item(item) for item in value] if field.is_repeated else _item(value)
+
+
+def _item(value: Any) -> Any:
     return plain(value) if isinstance(value, Message) else value

@@ -16,6 +16,7 @@ from rich.text import Text
 from paceline.core.explain.cause import Finding
 from paceline.core.run.best_model import beside, measure_of, number, scores_of
 from paceline.core.run.straggler import Straggler, straggler
+from paceline.core.run.warnings import CAPPED
 from paceline.terminal import can_redraw, fitted, show
 from paceline.v1.run_service_pb2 import StatusReply, WorkerStatus
 from paceline.watch.chief_status import loss, policy_name
@@ -232,7 +233,8 @@ def without_domain(hosts: Mapping[str, str]) -> dict[str, str]:
 def _table(status: StatusReply, hosts: Mapping[str, str]) -> Table:
     slow = slowest(status)
     mixes = any(worker.figures.get("alpha", 1.0) != 1.0 for worker in status.workers)
-    columns = [column for column in _COLUMNS if column.name != "alpha" or mixes]
+    tells = {"alpha": mixes, CAPPED: any(worker.figures.get(CAPPED) for worker in status.workers)}
+    columns = [column for column in _COLUMNS if tells.get(column.name, True)]
     table = Table(
         Column("worker", no_wrap=True),
         *([Column("machine", no_wrap=True)] if hosts else []),
@@ -285,6 +287,7 @@ _COLUMNS = (
     _Column("lead", lambda worker: str(worker.lead) if worker.member else "-"),
     _Column("stale", _figure("staleness", "{:.0f}")),
     _Column("alpha", _figure("alpha", "{:.2f}")),
+    _Column(CAPPED, _figure(CAPPED, "{:,.0f}")),
     _Column("examples/s", _figure("examples_per_second", "{:,.0f}")),
     _Column("step", _figure("step_seconds", "{:.3g} ms", 1000)),
     _Column("waited", _figure("wait_seconds", "{:.1f} s")),

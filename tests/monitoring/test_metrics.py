@@ -24,6 +24,7 @@ SERVER = [
     "updates_total",
     "version",
     "pushes_rejected_total",
+    "pushes_capped_total",
     "handle_seconds",
     "requests_total",
     "received_bytes_total",

@@ -18,3 +18,14 @@ def test_workers_clip_their_gradients(tmp_path: Path) -> None:
     moved = [float(np.abs(train(config, of).model - of.first).max()) for config in (free, short)]
 
     assert moved[1] < moved[0] / 100
+
+
+def test_servers_cap_the_norm_of_pushes(tmp_path: Path) -> None:
+    free = config_of(METHODS["ASP"], 2, 0, "deep", epochs=4, lr=0.01)
+    of = problem(Around(tmp_path), free)
+
+    models = [train(free.model_copy(update={"push_norm_cap": cap}), of).model for cap in (None, 1e9, 1e-4)]
+
+    moved = [float(np.abs(model - of.first).max()) for model in models]
+    assert models[0].tobytes() == models[1].tobytes()
+    assert moved[2] < moved[0] / 100

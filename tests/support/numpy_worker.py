@@ -1,6 +1,6 @@
 """`python -m paceline.worker` without torch: the same loop, client and exit codes around a replica in numpy, so that process
-tests start fast. NUMPY_WORKER chooses the replica: softmax (trains), ledger (counts pushes), samples (counts the numbered
-examples of tests/chaos/own/numbered.py), or a big one's size."""
+tests start fast. NUMPY_WORKER chooses the replica: softmax (trains), poison (does harm), ledger (counts pushes), samples
+(counts the numbered examples of tests/chaos/own/numbered.py), or a big one's size."""
 
 import os
 import struct
@@ -67,6 +67,14 @@ class Softmax:
         return Step(flat, loss, len(labels))
 
 
+class Poison(Softmax):
+    """Pushes what makes the loss larger, and much of it."""
+
+    def gradient(self, features: Array, labels: Array, seed: int, rng: np.random.Generator | None) -> Step:
+        step = super().gradient(features, labels, seed, rng)
+        return Step(np.float32(-1e4) * step.gradient, step.loss, step.examples)
+
+
 class Ledger(Softmax):
     """Element i belongs to worker i % WORKERS and grows by one with each of its pushes (lr 1, no momentum)."""
 
@@ -110,6 +118,8 @@ def stand_in(mode: str, rank: int) -> type[Softmax]:
         return Ledger
     if mode == "samples":
         return Samples
+    if mode == "poison":
+        return Poison
     if mode.isdigit():
         Big.shapes = (("big", (int(mode),)),)
         return Big

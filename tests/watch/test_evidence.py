@@ -1,5 +1,6 @@
 """What statuses are evidence of: whole runs with restarts in them, and the last seconds of one that trains."""
 
+import json
 from typing import Any
 
 import pytest
@@ -151,6 +152,18 @@ def test_times_of_a_full_disk_add_up_and_a_chief_that_came_back_takes_none_away(
     assert (first.disk_seconds, first.disk_works, first.disk_trouble) == (7, True, "No space left on device.")
     assert (second.disk_seconds, second.disk_works, second.disk_trouble) == (0, True, "")
     assert not evidence_of(looks[:4], CONFIG).servers[0].disk_works
+
+
+def test_a_status_is_plain_json_with_all_that_is_in_it() -> None:
+    figures = pb.ServerFigures(pushes=2, capped={"worker-1": pb.CappedPushes(pushes=1, share=0.5)})
+    reply = pb.StatusReply(
+        workers=[pb.WorkerStatus(worker="worker-1", figures={"capped": 1})], servers=[pb.ServerStatus(figures=figures)]
+    )
+
+    found = json.loads(json.dumps(plain(reply)))
+
+    assert found["workers"][0]["figures"] == {"capped": 1}
+    assert found["servers"][0]["figures"]["capped"] == {"worker-1": {"pushes": 1, "share": 0.5}}
 
 
 @pytest.mark.parametrize("value", [None, 3, {}, {"phase": "training"}, plain(status(1, 1)) | {"workers": [{}]}])

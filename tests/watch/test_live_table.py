@@ -107,6 +107,18 @@ def test_elapsed_and_remaining_are_labelled() -> None:
     assert "remaining 83 min" in line
 
 
+def test_pushes_above_the_norm_cap_have_a_column_once_there_are_any() -> None:
+    none, some = (shown(status(worker(0, 0.01), worker(1, 0.01, capped=count)), 160) for count in (0, 1234))
+
+    assert not any("capped" in line for line in none)
+    head = next(line for line in some if "capped" in line)
+    end = head.index("capped") + len("capped")
+    cells = {
+        line.split()[0]: line[:end].split()[-1] for line in some if line.startswith("worker-") and "-10" not in line
+    }
+    assert cells == {"worker-0": "-", "worker-1": "1,234"}
+
+
 def on(number: int, host: str) -> WorkerStatus:
     """A worker with figures as they are, on that machine."""
     usual = {"staleness": 3, "wait_seconds": 12.5, "examples_per_second": 1234.0, "alpha": 1.0}

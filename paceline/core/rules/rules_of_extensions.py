@@ -150,6 +150,12 @@ _POLICY = (
         "which what an earlier push left out must not be added. Set codec.error_feedback: false, or use {instead}.",
         instead=lambda: codecs_that(_needs_no_feedback),
     ),
+    SettingsRule(
+        lambda policy, config: policy.pushes == "weights" and config.push_norm_cap is not None,
+        "push_norm_cap is {push_norm_cap:g}, but workers of policy {policy.name} push their weights, and weights that are "
+        "scaled down are another model. Use {instead}, or leave push_norm_cap out.",
+        instead=lambda: policies_that(lambda kind: kind.pushes != "weights"),
+    ),
 )
 
 
@@ -184,6 +190,7 @@ _PEERS = (
     _without_servers(
         "codec.pull", lambda config: not config.codec.pull_codec.lossless, "Leave it out", "codec.pull.name"
     ),
+    _without_servers("push_norm_cap", lambda config: config.push_norm_cap is not None, "Leave it out"),
     _without_servers("loop", lambda config: config.loop is not None, "Leave it out"),
     SettingsRule(
         lambda peers, config: goes_back(config),

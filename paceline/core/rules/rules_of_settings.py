@@ -317,6 +317,10 @@ _LOCAL = (
         lambda command, config: config.stopping is not None,
         "stopping looks at the scores of a run, and `paceline local` has none; set svm.stopping instead.",
     ),
+    SettingsRule(
+        lambda command, config: config.push_norm_cap is not None,
+        "push_norm_cap is {push_norm_cap:g}; servers keep it, and `paceline local` has none. Leave it out.",
+    ),
 )
 _SEARCH = (
     SettingsRule(

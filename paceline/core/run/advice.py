@@ -1,5 +1,6 @@
 """Suggests settings to try when a run does not learn, given its present ones."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from paceline.core.settings.config import Config
@@ -68,6 +69,18 @@ def other_mix() -> Advice:
     """Advice where a policy's formula has no effect."""
     first = "policy.alpha=0.5"
     return Advice(f"{first}, another policy.reading, or more workers", (first,))
+
+
+def other_cap(config: Config, workers: Sequence[str], others: int) -> Advice:
+    """Advice where these workers' pushes are above push_norm_cap most of the time, and those of that many others are not."""
+    if others > len(workers):
+        own = "its own data and machine are" if len(workers) == 1 else "their own data and machines are"
+        return Advice(f"a look at {' and '.join(workers)}: other workers' pushes are below the cap, so {own} odd")
+    cap = config.push_norm_cap or 0.0
+    first = f"push_norm_cap={10 * cap:.3g}"
+    return Advice(
+        f"{first} (it is {cap:g}) if the run learns too slowly, or a lower optimizer.lr if it diverges", (first,)
+    )
 
 
 def fewer_drops(config: Config) -> Advice:

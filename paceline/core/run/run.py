@@ -1,5 +1,6 @@
 """The life of one training as the chief sees it: waiting, training, stopping, scoring, finished."""
 
+from collections.abc import Mapping
 from typing import Any
 
 from paceline.core.errors import NotYet
@@ -143,6 +144,12 @@ class Run:
         if finished:
             self.workers.finished.add(worker)
         self._maybe_all_left(now)
+
+    def capped(self, shares: Mapping[str, float]) -> None:
+        """The share of each worker's last pushes above push_norm_cap (ratio); see `Warnings.capped`. Once a worker has
+        finished, the others are not compared any more."""
+        if self.phase is RunPhase.TRAINING and not self.workers.finished:
+            self.warnings.capped(shares, self.membership.view.seats, self.budget.epochs)
 
     # how it ends
     def counted(self, clocks: Clocks, now: float) -> None:

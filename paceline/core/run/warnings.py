@@ -13,12 +13,14 @@ from paceline.core.run.advice import (
     finite_gradients,
     is_fitted,
     lower_rate,
+    other_cap,
     other_mix,
     other_rate,
     same_bits,
 )
 from paceline.core.settings.config import Config
 from paceline.core.sync.policy import Policy
+from paceline.core.values import worker_order
 
 ROW = 3
 """Steps in a row of one worker that can't be an accident."""
@@ -28,6 +30,8 @@ LASTING = 30
 """Bad steps in a row, over all members, that don't pass: without a finite gradient, no mini-batch will have one."""
 _DROPPED = 100
 """Pushes of one worker in a row that a policy may drop."""
+_CAPPED = 0.5
+"""Share of a worker's last pushes above push_norm_cap from which it is warned of (ratio)."""
 _ABOVE = 1.1
 """The loss has risen if it exceeds its start by this factor."""
 _FEWEST = 50
@@ -56,6 +60,8 @@ ROLLED_BACK = "rolled_back"
 
 OTHER_BITS = "other_bits"
 """A worker's figure, and the warning of it: it trains on weights of different rounds. Training is sound, so it is no alert."""
+CAPPED = "capped"
+"""Pushes of a worker are scaled down most of the time. The model is protected, so it is no alert."""
 
 
 @dataclass(slots=True)
@@ -89,6 +95,8 @@ class Warnings:
         """The first weights' train_loss, and each split's SPLIT_majority (ratio) and SPLIT_examples."""
         self._rows: dict[str, dict[str, float]] = {}
         """Each worker's last report of its steps in a row."""
+        self._often_capped: list[str] = []
+        """The workers that the last look found above push_norm_cap most of the time."""
         self._anew: dict[str, int] = {}
         """The clock of each worker that last took steps on weights which have been given up."""
 
@@ -177,6 +185,20 @@ class Warnings:
                 self._rows[member] |= {"unusable_row": 0, "exploding_row": 0}
         kind = ROLLED_BACK if number == 1 else f"{ROLLED_BACK}_{number}"
         self._see(kind, said, lower_rate(self._config, limited=True), epoch)
+
+    def capped(self, shares: Mapping[str, float], members: Collection[str], epoch: float) -> None:
+        """The share of each worker's last pushes that some server scaled down to push_norm_cap (ratio)."""
+        often = sorted((each for each in members if shares.get(each, 0.0) > _CAPPED), key=worker_order)
+        if not often:
+            self._pass(CAPPED)
+        elif not self.standing(CAPPED) or self._often_capped != often:
+            who = "all workers" if 1 < len(members) == len(often) else " and ".join(often)
+            said = (
+                f"{who}: most of the last pushes had a norm above push_norm_cap ({self._config.push_norm_cap:g}) and were "
+                f"scaled down to it (epoch {epoch:.1f})"
+            )
+            self._see(CAPPED, said, other_cap(self._config, often, len(members) - len(often)), epoch, renewed=True)
+        self._often_capped = often
 
     def trains(self, policy: Policy, members: int, epoch: float) -> None:
         """Under this policy, with this many members."""

@@ -202,6 +202,13 @@ class Config(Section):
     optimizer: Options = Options(name="sgd", lr=0.1, momentum=0.9, weight_decay=1e-4)
     schedule: ScheduleConfig = ScheduleConfig()
     clip: ClipConfig = ClipConfig()
+    push_norm_cap: float | None = Field(
+        None,
+        gt=0,
+        allow_inf_nan=False,
+        description="Largest L2 norm of what one server gets of a push; it scales a larger one down to that (see "
+        "docs/security.md#cap-what-a-worker-pushes).",
+    )
     updates: Literal["dense", "sparse"] = Field(
         "dense",
         description="dense: workers push and pull all weights; sparse: only those that a batch touches (linear models).",

@@ -108,6 +108,8 @@ PAIRS: tuple[tuple[str, tuple[str, ...], str | None, str], ...] = (
     ("policy", ("codec.push=topk",), "policy=diloco", "policy=ssp"),
     ("policy", ("codec.push=topk", "codec.error_feedback=false"), "policy=easgd", "policy=ssp"),
     ("policy", ("policy=easgd", "codec.push=int8"), "codec.error_feedback=true", "codec.error_feedback=false"),
+    ("policy", ("push_norm_cap=1",), "policy=easgd", "policy=diloco"),
+    ("policy without servers", ALONE, "push_norm_cap=1", "push_norm_cap=null"),
     ("policy without servers", ALONE, "codec.push=topk", "codec.push=int8"),
     ("policy without servers", ("servers=0", "optimizer=adam"), "policy=broadcast", "policy=dpsgd"),
     (
@@ -130,6 +132,7 @@ PAIRS: tuple[tuple[str, tuple[str, ...], str | None, str], ...] = (
     ("codec.pull", (), "codec.pull=topk", "codec.pull=int8"),
     (LOCAL, ("policy=asp", PLAIN), "updates=dense", "updates=sparse"),
     (LOCAL, SPARSE, "stopping={rule: window}", "stopping=null"),
+    (LOCAL, SPARSE, "push_norm_cap=1", "push_norm_cap=null"),
     (LOCAL, SPARSE, "schedule={warmup_epochs: 1, warmup_start: 0.5}", "schedule.warmup_epochs=0"),
     (LOCAL, ("policy=asp", "updates=sparse"), "optimizer=ftrl", PLAIN),
     (SEARCH, ("policy=asp", PLAIN), "updates=dense", "updates=sparse"),

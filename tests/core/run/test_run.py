@@ -692,3 +692,14 @@ def test_a_run_that_trains_with_more_epochs_names_its_workers_later_last_clocks(
     assert (goes_on, again.phase) == (False, RunPhase.TRAINING)
     assert {seat.last for seat in again.membership.view.seats.values()} == {50}
     assert again.membership.view.number == run.membership.view.number + 1
+
+
+def test_who_is_above_the_norm_cap_is_judged_until_the_first_worker_has_finished() -> None:
+    run, _ = started("a", "b", "c", push_norm_cap=1.0)
+    run.capped({"c": 1.0})
+    assert [each.said[:3] for each in run.warnings.found] == ["c: "]
+
+    run.leave("c", 1, True, 1.0)
+    run.capped({"a": 1.0, "c": 1.0})
+
+    assert [(each.said[:3], each.passed) for each in run.warnings.found] == [("c: ", False)]

@@ -392,3 +392,50 @@ def test_a_worker_that_trains_on_weights_of_other_rounds_costs_the_bits_and_the_
     assert (found.kind, found.settings, found.passed) == ("other_bits", settings, False)
     assert found.said.startswith("worker-1: ")
     assert "(epoch 2.5); the model is sound, but not bit for bit" in found.said
+
+
+def test_a_worker_above_the_cap_most_of_the_time_is_named_and_the_cap_is_not_blamed() -> None:
+    watch = Warnings(config(workers=4, push_norm_cap=2.5))
+    members = [f"worker-{rank}" for rank in range(4)]
+
+    watch.capped({"worker-0": 0.4, "worker-3": 0.1}, members, 0.5)
+    assert watch.found == []
+    watch.capped({"worker-0": 0.4, "worker-3": 0.9}, members, 1.25)
+    watch.capped({"worker-0": 0.4, "worker-3": 0.95}, members, 2.0)
+
+    (found,) = watch.found
+    assert str(found) == (
+        "warning: worker-3: most of the last pushes had a norm above push_norm_cap (2.5) and were scaled down to it (epoch "
+        "1.2). Try a look at worker-3: other workers' pushes are below the cap, so its own data and machine are odd."
+    )
+    assert (found.kind, found.settings, found.epoch, found.passed) == ("capped", [], 1.25, False)
+
+
+@pytest.mark.parametrize(
+    ("shares", "who"),
+    [((1, 1, 1), "all workers"), ((1, 1, 0), "worker-0 and worker-1"), ((1,), "worker-0")],
+)
+def test_a_cap_below_what_most_workers_push_is_to_be_raised(shares: tuple[float, ...], who: str) -> None:
+    watch = Warnings(config(push_norm_cap=0.5))
+    found = {f"worker-{rank}": share for rank, share in enumerate(shares)}
+
+    watch.capped(found, list(found), 1.0)
+
+    (warning,) = watch.found
+    assert warning.said.startswith(f"{who}: ")
+    assert warning.settings == ["push_norm_cap=5"]
+    assert warning.advice.startswith("push_norm_cap=5 (it is 0.5) if the run learns too slowly")
+
+
+def test_a_warning_of_the_cap_passes_and_follows_who_is_above_it() -> None:
+    watch = Warnings(config(push_norm_cap=0.5))
+
+    watch.capped({"worker-1": 1.0}, MEMBERS, 1.0)
+    watch.capped({"worker-1": 0.2}, MEMBERS, 2.0)
+    assert [each.passed for each in watch.found] == [True]
+
+    watch.capped({"worker-0": 1.0, "worker-1": 1.0}, MEMBERS, 3.0)
+    (found,) = watch.found
+    assert (found.said.split(":")[0], found.epoch, found.passed) == ("all workers", 1.0, False)
+    watch.capped({"worker-1": 1.0}, ("worker-0",), 4.0)  # it has left
+    assert [each.passed for each in watch.found] == [True]

@@ -221,6 +221,20 @@ def test_durations_have_units(text, value):
         ({"schedule": {"name": "cosine", "epochs": 5}}, r"^the rate would be 0 from schedule\.epochs \(5\) to epochs"),
         ({"clip": {"norm": 0}}, r"^clip\.norm: got 0; input should be greater than 0"),
         ({"clip": {"quantile": 1}}, r"^clip\.quantile: got 1; input should be less than 1"),
+        ({"push_norm_cap": 0}, r"^push_norm_cap: got 0; input should be greater than 0"),
+        ({"push_norm_cap": -1.5}, r"^push_norm_cap: got -1\.5; input should be greater than 0"),
+        ({"push_norm_cap": "nan"}, r"^push_norm_cap: got 'nan'; input should be "),
+        ({"push_norm_cap": float("inf")}, r"^push_norm_cap: got inf; input should be a finite number"),
+        ({"push_norm_cap": "high"}, r"^push_norm_cap: got 'high'; input should be a valid number"),
+        ({"push_norm_cap": [1, 2]}, r"^push_norm_cap: got \[1, 2\]; input should be a valid number"),
+        (
+            {"push_norm_cap": 1, "policy": "easgd"},
+            r"^push_norm_cap is 1, but workers of policy easgd push their weights, and weights that are scaled down are",
+        ),
+        (
+            {"push_norm_cap": 1, "policy": "dpsgd", "servers": 0},
+            r"^push_norm_cap is 1\.0, which does not go with policy dpsgd, that trains without servers\. Leave it out",
+        ),
         ({"batch": "each"}, r"^batch: got 'each'; input should be 'worker', 'global' or 'speed'"),
     ],
 )
