@@ -157,7 +157,10 @@ def pull(
 
 def serve(
     run: LiveRun = None,
-    host: Annotated[str, typer.Option(help="Address to listen on; 0.0.0.0 for all of this machine.")] = "127.0.0.1",
+    host: Annotated[
+        str, typer.Option(help="Address to listen on; :: for all of this machine, with the keys of --tls.")
+    ] = "127.0.0.1",
+    plain_text: Annotated[bool, typer.Option("--plain-text", help="Listen beyond this machine without TLS.")] = False,
     port: Annotated[int, typer.Option(min=0, max=65535, help="HTTP port; 0 for any free one.")] = 8080,
     grpc_port: Annotated[int, typer.Option(min=0, max=65535, help="gRPC port; 0 for any free one.")] = 8081,
     metrics_port: Annotated[int, typer.Option(min=0, max=65535, help="Prometheus port; 0 for any free one.")] = 0,
@@ -191,12 +194,15 @@ def serve(
         from paceline.extras import needing
 
         with needing("paceline serve"):
+            from paceline.rpc.auth import read_credentials
             from paceline.serving.serve import Serving
             from paceline.serving.serve import serve as go
 
         source = _source(run, servers, config, token_file, tls, shards)
         asked = Serving(
             host,
+            plain_text,
+            read_credentials(None, tls, "serve").tls,
             port,
             grpc_port,
             metrics_port,

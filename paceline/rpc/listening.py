@@ -1,6 +1,7 @@
 """Where a process listens: on this machine alone by default; elsewhere by TLS, or in plain text where that is said."""
 
 import ipaddress
+import socket
 
 from paceline.core.errors import UsageError
 
@@ -15,24 +16,32 @@ PLAIN_TEXT = (
 )
 
 
-def is_loopback(host: str) -> bool:
-    """Whether only this machine reaches this IP address. UsageError: it is none."""
+def is_loopback(host: str, option: str = "--bind") -> bool:
+    """Whether only this machine reaches this IP address. `option`: where it was given. UsageError: it is none."""
     try:
-        return ipaddress.ip_address(host).is_loopback
+        return host == "localhost" or ipaddress.ip_address(host).is_loopback
     except ValueError:
         raise UsageError(
-            f"--bind {host}: expected an IP address of this machine: {LOOPBACK} for this machine alone, {EVERYWHERE} for all "
+            f"{option} {host}: expected an IP address of this machine: {LOOPBACK} for this machine alone, {EVERYWHERE} for all "
             "that reach it."
         ) from None
 
 
-def check_bind(host: str, has_keys: bool, may_be_plain: bool) -> None:
+def check_bind(host: str, has_keys: bool, may_be_plain: bool, option: str = "--bind") -> None:
     """UsageError: others could read what is sent to this address, and nobody has said that they may."""
-    if not (has_keys or may_be_plain or is_loopback(host)):
+    if not (is_loopback(host, option) or has_keys or may_be_plain):
         raise UsageError(
-            f"--bind {host} without TLS: everybody on the way could read the model and the tokens. Give --tls DIR (`paceline "
+            f"{option} {host} without TLS: everybody on the way could read the model and the tokens. Give --tls DIR (`paceline "
             "certs` makes it), or --plain-text where nobody else is on that network."
         )
+
+
+def listening_socket(host: str, port: int, backlog: int) -> socket.socket:
+    """A TCP socket that listens there; that of `EVERYWHERE` takes IPv4 as well. OSError."""
+    if host == EVERYWHERE:
+        return socket.create_server(("", port), family=socket.AF_INET6, dualstack_ipv6=True, backlog=backlog)
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    return socket.create_server((host, port), family=family, backlog=backlog)
 
 
 def with_port(host: str, port: int) -> str:

@@ -65,8 +65,8 @@ class KeyFolder:
         keys = self.newest()
         return grpc.ssl_channel_credentials(keys.authority, keys.key, keys.certificate)
 
-    def for_server(self) -> grpc.ServerCredentials:
-        """For a grpcio server, which asks for the newest with each connection."""
+    def for_server(self, is_mutual: bool = True) -> grpc.ServerCredentials:
+        """For a grpcio server, which asks for the newest with each connection. `is_mutual`: callers show a certificate."""
         used = self.newest()
 
         def fetch() -> Any:  # a ServerCertificateConfiguration, or None where it is the same
@@ -77,7 +77,7 @@ class KeyFolder:
             used = newest
             return _configuration(newest)
 
-        return grpc.dynamic_ssl_server_credentials(_configuration(used), fetch, require_client_authentication=True)
+        return grpc.dynamic_ssl_server_credentials(_configuration(used), fetch, require_client_authentication=is_mutual)
 
     def _stamps(self) -> tuple[tuple[int, int], ...]:
         try:

@@ -5,6 +5,8 @@ import signal
 import socket
 import threading
 from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -15,8 +17,10 @@ from paceline.core.errors import ConfigError, DiskError, Unauthenticated, UsageE
 from paceline.local.run_folder import write_secret_word
 from paceline.rpc.auth import Authentication, bearer
 from paceline.rpc.host import bind, make_server
+from paceline.rpc.listening import LOOPBACK, check_bind, is_loopback, listening_socket, with_port
 from paceline.rpc.process import make_log, report_ports, serve_metrics, stop_on_signals
 from paceline.rpc.roles import ANYONE, Caller
+from paceline.rpc.tls import CERTIFICATE, KEY
 from paceline.rpc.token_file import read_token_file
 from paceline.serving.batches import Batches
 from paceline.serving.follower import Follower
@@ -39,7 +43,11 @@ _GRACE = 30.0
 class Serving(NamedTuple):
     """How a run is served."""
 
-    host: str = "127.0.0.1"
+    host: str = LOOPBACK
+    """Beyond this machine it takes keys, or the word that plain text will do."""
+    plain_text: bool = False
+    keys: Path | None = None
+    """What is shown to callers from other machines; None: those of the run."""
     port: int = 8080
     grpc_port: int = 8081
     metrics_port: int = 0
@@ -74,7 +82,11 @@ class ReaderToken(Authentication):
 
 
 def serve(source: Source, serving: Serving, tell: Callable[[str], None] = print) -> int:
-    """Serves until SIGTERM or Ctrl-C; the exit code. ConfigError: a port is taken, or a kind of model that is not served."""
+    """Serves until SIGTERM or Ctrl-C; the exit code. ConfigError: a port is taken, or a kind of model that is not served;
+    UsageError: beyond this machine without keys."""
+    keys = serving.keys or source.credentials.tls
+    check_bind(serving.host, keys is not None, serving.plain_text, "--host")
+    keys = None if is_loopback(serving.host, "--host") else keys
     token_file = _token_file(source, serving)
     authentication = ReaderToken(read_token_file(token_file).strip())
     use_threads(serving.threads)
@@ -85,13 +97,14 @@ def serve(source: Source, serving: Serving, tell: Callable[[str], None] = print)
     stop, signals = stop_on_signals()
 
     http = HttpService(source.name, model, batches, metrics, authentication)
-    web, listening = _web(http, serving)
+    web, listening = _web(http, serving, keys)
     web_port = listening.getsockname()[1]
     grpc = make_server(_THREADS, authentication, metrics.answered("grpc"))
     servicer = PredictServicer(source.name, model, batches, metrics)
     add_PredictServiceServicer_to_server(servicer, grpc)
-    grpc_port = bind(grpc, serving.grpc_port, "gRPC", host=serving.host)
-    metrics_port = serve_metrics(serving.metrics_port, registry, serving.host, run=source.name, process="serve")
+    grpc_port = bind(grpc, serving.grpc_port, "gRPC", keys, serving.host, is_mutual=False)
+    guard = None if keys is None else replace(source.credentials, tls=keys)
+    metrics_port = serve_metrics(serving.metrics_port, registry, serving.host, guard, run=source.name, process="serve")
 
     follower = Follower(source, model, metrics, say, serving.best)
     following = threading.Thread(target=follower.run, args=(stop, serving.every), name="follower", daemon=True)
@@ -100,9 +113,10 @@ def serve(source: Source, serving: Serving, tell: Callable[[str], None] = print)
     answering.start()
     following.start()
     report_ports(serving.report, port=web_port, grpc_port=grpc_port, metrics_port=metrics_port)
+    at, scheme = partial(with_port, serving.host), "http" if keys is None else "https"
     tell(
-        f"serving run {source.name}: http://{serving.host}:{web_port}/v1/predict, gRPC {serving.host}:{grpc_port}, metrics "
-        f"on port {metrics_port}. The reader's token is in {token_file}"
+        f"serving run {source.name}: {scheme}://{at(web_port)}/v1/predict, gRPC {at(grpc_port)}, metrics on port "
+        f"{metrics_port}. The reader's token is in {token_file}"
     )
     stop.wait()
     say("stopping; requests under way get their answers")
@@ -117,19 +131,19 @@ def serve(source: Source, serving: Serving, tell: Callable[[str], None] = print)
     return 130 if signal.SIGINT in signals else 0
 
 
-def _web(http: HttpService, serving: Serving) -> tuple[Any, socket.socket]:
+def _web(http: HttpService, serving: Serving, keys: Path | None) -> tuple[Any, socket.socket]:
     """The server of HTTP, and the socket that it takes."""
-    family = socket.AF_INET6 if ":" in serving.host else socket.AF_INET
     try:
-        listening = socket.create_server((serving.host, serving.port), family=family, backlog=1024)
+        listening = listening_socket(serving.host, serving.port, 1024)
     except (OSError, OverflowError) as error:
         raise ConfigError(
             f"Can't listen on HTTP port {serving.port} of {serving.host}: {getattr(error, 'strerror', None) or error}. Choose "
             "another one, or 0 for any free port."
         ) from error
     listening.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)  # asyncio sets it only where the protocol is named
+    encrypted = {} if keys is None else {"ssl_certfile": keys / CERTIFICATE, "ssl_keyfile": keys / KEY}
     settings = uvicorn.Config(
-        http.app, log_config=None, access_log=False, lifespan="off", timeout_graceful_shutdown=int(_GRACE)
+        http.app, log_config=None, access_log=False, lifespan="off", timeout_graceful_shutdown=int(_GRACE), **encrypted
     )
     return uvicorn.Server(settings), listening
 

@@ -5,6 +5,7 @@ import json
 import os
 import re
 import signal
+import ssl
 import subprocess
 import sys
 import threading
@@ -22,13 +23,16 @@ from typer.testing import CliRunner
 from paceline.cli.__main__ import app
 from paceline.core.errors import NotFound, PacelineError, Unauthenticated, UsageError
 from paceline.local.run_folder import RunFolder
+from paceline.rpc.auth import Credentials, held
 from paceline.rpc.channel import call
+from paceline.rpc.tls import AUTHORITY
 from paceline.v1 import predict_service_pb2 as pb
 from paceline.v1.predict_service_pb2_grpc import PredictServiceStub
 from tests.support.live_run import LiveRun
 from tests.support.processes import PATIENCE, eventually
 from tests.support.trained_run import trained_run
 from tests.support.tree import ROOT
+from tools.authority import Authority
 
 torch = pytest.importorskip("torch")
 pytest.importorskip("starlette")
@@ -361,3 +365,45 @@ def test_a_port_that_is_taken_is_told(ended: Served, tmp_path: Path) -> None:
 
     assert done.returncode == 78
     assert "Can't listen on HTTP port" in done.stderr
+
+
+@pytest.mark.parametrize("host", ["::", "0.0.0.0", "192.0.2.1"])
+def test_beyond_this_machine_it_takes_keys_or_the_word_for_plain_text(host: str, tmp_path: Path) -> None:
+    folder = trained_run(tmp_path / "runs", task(tmp_path))
+    done = CliRunner().invoke(app, ["serve", str(folder.path), "--host", host])
+
+    assert done.exit_code == UsageError.exit_code
+    assert f"--host {host} without TLS" in " ".join(done.output.split())
+
+
+def test_other_machines_ask_by_https_and_without_a_certificate(tmp_path: Path) -> None:
+    keys = Authority().write(tmp_path / "keys")
+    run = trained_run(tmp_path / "runs", task(tmp_path))
+    served = Served(run, tmp_path, "--host", "::", "--tls", str(keys))
+    context = ssl.create_default_context(cafile=keys / AUTHORITY)
+    shown = {"authorization": f"Bearer {served.token}"}
+    metrics_token = held(Credentials(run.read_secret(), role="reader", name="reader", run=run.name)).shown()
+    try:
+        for port, path, headers in (
+            ("port", "/v1/model", shown),
+            ("metrics_port", "/metrics", {"authorization": metrics_token}),
+        ):
+            asked = urllib.request.Request(f"https://127.0.0.1:{served.ports[port]}{path}", headers=headers)
+            with urllib.request.urlopen(asked, timeout=PATIENCE, context=context) as reply:
+                assert reply.status == 200
+        with pytest.raises((urllib.error.URLError, ConnectionError)):
+            served.get("/v1/model")
+        encrypted = grpc.ssl_channel_credentials((keys / AUTHORITY).read_bytes())
+        channel = grpc.secure_channel(f"127.0.0.1:{served.ports['grpc_port']}", encrypted)
+        stub = PredictServiceStub(grpc.intercept_channel(channel, Shown(served.token)))
+        eventually(lambda: _predicts(stub), served.log)
+        assert "https://[::]:" in served.log()
+    finally:
+        served.end()
+
+
+def _predicts(stub: Any) -> bool:
+    try:
+        return len(stub.Predict(message([1.0, 0, 0, 0]), timeout=PATIENCE).versions) > 0
+    except grpc.RpcError:
+        return False

@@ -18,7 +18,7 @@ from paceline.rpc.lane.stream import Stream
 from paceline.rpc.lane.threads import After, Threads
 from paceline.rpc.lane.tls import encrypted_server
 from paceline.rpc.lane.traffic import Traffic
-from paceline.rpc.listening import EVERYWHERE, LOOPBACK
+from paceline.rpc.listening import LOOPBACK, listening_socket
 from paceline.rpc.tls import KeyFolder, key_folder
 from paceline.rpc.watchdog import Watchdog
 
@@ -56,7 +56,7 @@ class LaneServer:
         self._lock = threading.Lock()
         self._stopped = threading.Event()
         try:
-            self._socket = _listening(host, port)
+            self._socket = listening_socket(host, port, 128)
         except OSError as error:
             raise ConfigError(
                 f"Can't listen on {what} port {port} of {host}: {error.strerror}. Choose another one, or 0 for any free "
@@ -209,12 +209,6 @@ class LaneServer:
             if is_over:
                 call.leave()
         return is_over
-
-
-def _listening(host: str, port: int) -> socket.socket:
-    if host == EVERYWHERE:
-        return socket.create_server(("", port), family=socket.AF_INET6, dualstack_ipv6=True, backlog=128)
-    return socket.create_server((host, port), family=socket.AF_INET6 if ":" in host else socket.AF_INET, backlog=128)
 
 
 def _turn_away(sock: socket.socket, is_encrypted: bool) -> None:
