@@ -12,7 +12,7 @@ from pathlib import Path
 from paceline.core.errors import ConfigError, PermissionDenied, Unauthenticated
 from paceline.rpc.roles import ANYONE, ROLES, Caller, Role, admit, fault_of_certificate
 from paceline.rpc.token_file import Secret, Token, content_of, read_token_file, write_token_file
-from paceline.rpc.tokens import Claims, check_time, looks_signed, read, sign
+from paceline.rpc.tokens import Claims, check_time, holder, looks_signed, read, sign
 
 HEADER = "authorization"
 _BEARER = "Bearer "
@@ -217,17 +217,17 @@ def bearer(token: str) -> str:
     return f"{_BEARER}{token}"
 
 
-def read_credentials(token_file: Path | None, tls: Path | None, name: str = "admin") -> Credentials:
-    """What the command line names, read and checked. `name`: whose keys are wanted, where the folder has one for each name.
-    ConfigError."""
+def read_credentials(token_file: Path | None, tls: Path | None, name: str = "") -> Credentials:
+    """What the command line names, read and checked. `name`: whose keys are wanted where the folder has one for each name; by
+    default those of who holds the token, an admin without one. ConfigError."""
+    token = read_token_file(token_file) if token_file is not None else ""
     if tls is not None:
         from paceline.rpc.tls import key_folder, own_folder
 
-        tls = own_folder(tls, name)
+        found = content_of(token)
+        tls = own_folder(tls, name or (holder(found.text) if isinstance(found, Token) else "admin"))
         key_folder(tls)
-    if token_file is None:
-        return Credentials(tls=tls)
-    return Credentials(read_token_file(token_file), tls, file=token_file)
+    return Credentials(token, tls, file=token_file)
 
 
 def check_own_certificate(credentials: Credentials) -> None:

@@ -8,12 +8,13 @@ from pathlib import Path
 import pytest
 
 from paceline.core.errors import ConfigError, DiskError, PermissionDenied, Unauthenticated, UsageError
-from paceline.rpc.auth import Credentials
+from paceline.rpc.auth import Credentials, read_credentials
 from paceline.rpc.certificates import HERE
 from paceline.rpc.certificates import Authority as OwnAuthority
 from paceline.rpc.kept_authority import FOLDER, KEY, check_hosts, make_folders, parse_names
 from paceline.rpc.roles import ANY_PROCESS, Role, fault_of_certificate
 from paceline.rpc.tls import AUTHORITY, CERTIFICATE, is_named, own_folder, read_keys
+from paceline.rpc.token_file import run_secret
 from paceline.server.command_line import ToldServer
 from paceline.worker.command_line import ToldWorker
 from tests.rpc.test_tls import numbers
@@ -107,6 +108,26 @@ def test_a_process_takes_the_folder_of_its_name(authority: Authority, tmp_path: 
         own_folder(tmp_path, "worker-7")
     authority.write(tmp_path)
     assert own_folder(tmp_path, "worker-7") == tmp_path
+
+
+def test_who_looks_at_a_run_takes_the_folder_that_fits_the_token(authority: Authority, tmp_path: Path) -> None:
+    for name in ("admin", "reader", "worker-1"):
+        authority.write(tmp_path / name, name=name)
+    secret = run_secret(SECRET, "")
+    for role, name, folder in (("reader", "reader", "reader"), ("worker", "worker-1", "worker-1")):
+        file = tmp_path / f"{name}.token"
+        file.write_text(secret.issued("digits", role, name))
+        assert read_credentials(file, tmp_path).tls == tmp_path / folder
+    (tmp_path / "secret").write_text(SECRET)
+    assert read_credentials(tmp_path / "secret", tmp_path).tls == tmp_path / "admin"
+    anybody = secret.issued("digits", "worker", "worker-*")
+    for content, said in (
+        (anybody, "no folder worker, and none"),
+        (anybody.replace(".", ".x", 1), "can't be read: .*token"),
+    ):
+        (tmp_path / "other").write_text(content)
+        with pytest.raises(ConfigError, match=said):
+            read_credentials(tmp_path / "other", tmp_path)
 
 
 # paceline certs
