@@ -15,6 +15,7 @@ from pydantic import Field
 from pydantic.fields import FieldInfo
 from typer.models import OptionInfo
 
+from paceline.core.errors import UsageError
 from paceline.core.extension import Section
 from paceline.core.settings.config import Config
 from paceline.load_settings import parse_sets
@@ -100,8 +101,14 @@ class ToldProcess(Told):
         return ""
 
     def credentials(self) -> Credentials:
-        """Token and keys, read and checked. ConfigError; UsageError: without keys it would listen beyond this machine."""
+        """Token and keys, read and checked. ConfigError; UsageError: without keys or token it would listen beyond this
+        machine."""
         check_bind(self.bind, self.tls is not None, self.plain_text)
+        if self.token_file is None and not is_loopback(self.bind):
+            raise UsageError(
+                f"--bind {self.bind} without --token-file: whoever reaches this process could change or stop the run. Give it "
+                "the token that `paceline token` makes, or a server the file with the run's secret."
+            )
         found = read_credentials(self.token_file, self.tls, self.name or self.role).named(self.role, self.name)
         if found.tls is not None:
             check_own_certificate(found)

@@ -16,4 +16,4 @@ class ToldShardServer(ToldProcess):
 
     @property
     def name(self) -> str:
-        return "shards"
+        return "sharder"

@@ -20,7 +20,7 @@ from paceline.data.shard_store import ShardStore
 from paceline.data.splits import split
 from paceline.exits import exits
 from paceline.load_settings import load, parse_sets
-from paceline.rpc.listening import LOOPBACK
+from paceline.rpc.listening import LOOPBACK, is_loopback
 from paceline.sharder.dealing import Material, described, digest_of, labels_by, made_before, provide
 from paceline.sharder.engine import Source, build_engine
 from paceline.sharder.placing import placed
@@ -49,7 +49,12 @@ def shard(
     metrics_port: Annotated[
         int | None, typer.Option(min=0, max=65535, help="Port for Prometheus; 0: any free one. Default: none.")
     ] = None,
-    bind: Annotated[str, typer.Option(help="Address for that port; :: for all of this machine.")] = LOOPBACK,
+    bind: Annotated[
+        str, typer.Option(help="Address for that port; :: for all of this machine, which needs --plain-text.")
+    ] = LOOPBACK,
+    plain_text: Annotated[
+        bool, typer.Option("--plain-text", help="Show the metrics beyond this machine, without TLS.")
+    ] = False,
     sets: Annotated[
         list[str] | None, typer.Option("--set", help="One setting, like data.shards=4; may be repeated.")
     ] = None,
@@ -58,6 +63,13 @@ def shard(
     signal.signal(
         signal.SIGTERM, lambda *_: sys.exit(Stopped.exit_code)
     )  # as process 1 of a container it would go unheard
+    with exits("sharder"):
+        if bind != LOOPBACK and metrics_port is None:
+            raise UsageError(f"--bind {bind} is for the metrics: add --metrics-port.")
+        if not (plain_text or is_loopback(bind)):
+            raise UsageError(
+                f"--bind {bind}: everybody on that network could read the metrics. Add --plain-text if they may."
+            )
     with exits("sharder"), progress_of(Console(), metrics_port, bind) as progress:
         overrides = parse_sets([*(sets or []), *([LITERAL] if literal else [])])
         found = load_config(config, overrides) if old is None else load(config, overrides, settings_of(old))

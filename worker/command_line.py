@@ -6,6 +6,9 @@ from typing import Annotated
 from pydantic import Field
 
 from paceline.command_line import Port, Told, ToldProcess
+from paceline.core.errors import UsageError
+from paceline.rpc.auth import Credentials
+from paceline.rpc.listening import LOOPBACK, reaches
 from paceline.rpc.roles import Role
 
 FINAL_THREADS: int = Field(
@@ -43,7 +46,7 @@ class ToldWorker(ToldClient):
         "auto",
         description="cpu, cuda, cuda:1 or auto: the GPUs that are visible in turn, by rank. Several workers may share one.",
     )
-    peer_host: str = Field("127.0.0.1", description="Host or IP under which others reach this worker's local model.")
+    peer_host: str = Field(LOOPBACK, description="Host or IP under which others reach this worker's local model.")
     host: str = Field("", description="What to call this worker's machine in the run's status; empty: it is not said.")
     peer_port: Port = Field(0, description="Port for that; 0 for any free one.")
     residuals: Path | None = Field(
@@ -59,6 +62,15 @@ class ToldWorker(ToldClient):
     @property
     def name(self) -> str:
         return f"worker-{self.rank}"
+
+    def credentials(self) -> Credentials:
+        """UsageError, too: others are to call it by an address at which it does not listen."""
+        if reaches(self.peer_host) and not reaches(self.bind):
+            raise UsageError(
+                f"--peer-host {self.peer_host}, but this worker listens on {self.bind}, so no other machine could read its "
+                "model. Add --bind ::, and --tls DIR or --plain-text."
+            )
+        return super().credentials()
 
 
 class ToldScript(ToldWorker):

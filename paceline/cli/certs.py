@@ -30,4 +30,5 @@ def certs(
 
         for made in make_folders(folder, parse_names(names or []), check_hosts(hosts or []), days):
             say(f"{made.folder}: {made.name}, called {', '.join(made.hosts)}, valid until {made.until:%Y-%m-%d}")
-        say(f"{folder / FOLDER / KEY} can make more of them: copy the other folders to machines, not this one.")
+        what = "the other folders" if names else "ca.crt, tls.crt and tls.key"
+        say(f"{folder / FOLDER / KEY} can make more of them: copy {what} to other machines, not this folder.")

@@ -22,7 +22,9 @@ def make_secrets(kubectl: Kubectl, overlay: Overlay, say: Callable[[str], None])
         _make(kubectl, "token", {"token": secrets.token_urlsafe(32)})
         say(f"made the run's token (secret {kubectl.part('token')})")
     name, servers = kubectl.part("tls"), overlay.find("StatefulSet", "server")
-    by_others = any(each["kind"] == "Certificate" and each["spec"]["secretName"] == name for each in overlay.documents)
+    by_others = any(
+        each["kind"] == "Certificate" and each["spec"].get("secretName") == name for each in overlay.documents
+    )
     if servers is None or not has_tls(servers) or by_others or kubectl.find(f"secret/{name}") is not None:
         return
     from paceline.rpc.certificates import HERE, Authority

@@ -49,7 +49,11 @@ def check_keys(keys: Path, config: Config) -> None:
     """ConfigError: a process of the run has no certificate in this folder, and there is none for all."""
     counts = {"server": config.server_processes, "worker": config.workers}
     names = [f"{role}-{number}" for role, count in counts.items() for number in range(count)]
-    for name in [*names, "evaluator", *(["shards"] if config.data.source == "server" else [])]:
+    if config.evaluate_every or not config.is_script:
+        names.append("evaluator")
+    if config.data.source == "server":
+        names.append("sharder")
+    for name in names:
         check_own_certificate(read_credentials(None, keys, name).named(role_of(name), name))
 
 

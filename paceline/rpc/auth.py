@@ -12,7 +12,7 @@ from pathlib import Path
 from paceline.core.errors import ConfigError, PermissionDenied, Unauthenticated
 from paceline.rpc.roles import ANYONE, ROLES, Caller, Role, admit, fault_of_certificate
 from paceline.rpc.token_file import Secret, Token, content_of, read_token_file, write_token_file
-from paceline.rpc.tokens import Claims, check_time, holder, looks_signed, read, sign
+from paceline.rpc.tokens import Claims, check_time, claimed, looks_signed, read, sign
 
 HEADER = "authorization"
 _BEARER = "Bearer "
@@ -225,7 +225,10 @@ def read_credentials(token_file: Path | None, tls: Path | None, name: str = "") 
         from paceline.rpc.tls import key_folder, own_folder
 
         found = content_of(token)
-        tls = own_folder(tls, name or (holder(found.text) if isinstance(found, Token) else "admin"))
+        says = claimed(found.text) if isinstance(found, Token) and not name else None
+        if says is not None:
+            name = says.role if not says.name or "*" in says.name else says.name
+        tls = own_folder(tls, name or "admin", "" if says is None else says.role)
         key_folder(tls)
     return Credentials(token, tls, file=token_file)
 

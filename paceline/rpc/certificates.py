@@ -47,6 +47,7 @@ class Authority:
             _begun(name, name, key, begin, begin + timedelta(days=days))
             .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
             .add_extension(usage, critical=True)
+            .add_extension(x509.SubjectKeyIdentifier.from_public_key(key.public_key()), critical=False)
             .sign(key, hashes.SHA256())
         )
         return cls(key, signed, begin)
@@ -86,6 +87,10 @@ class Authority:
             _begun(_named(name), self._certificate.subject, key, self._now, self.end_of(days))
             .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
             .add_extension(both, critical=False)
+            .add_extension(
+                x509.AuthorityKeyIdentifier.from_issuer_public_key(self._certificate.public_key()),  # type: ignore[arg-type]
+                critical=False,
+            )
             .add_extension(x509.SubjectAlternativeName([_general(host) for host in hosts]), critical=False)
             .sign(self._key, hashes.SHA256())
         )

@@ -10,6 +10,7 @@ from typing import NamedTuple
 
 from paceline.bounded import MOST_KEY, read_bytes
 from paceline.core.errors import ConfigError, DiskError, UsageError
+from paceline.private import make_private
 from paceline.rpc.certificates import AUTHORITY_DAYS, HERE, Authority, KeyPair
 from paceline.rpc.key_files import write_keys, write_secret
 from paceline.rpc.roles import ANY_PROCESS
@@ -64,6 +65,7 @@ def make_folders(place: Path, names: Mapping[str, Sequence[str]], hosts: Sequenc
     at the first time. `names`: as `parse_names` gives them; `hosts`: of all of them. ConfigError: the authority there is no
     good; DiskError."""
     try:
+        make_private(place)
         authority = _authority(place / FOLDER)
         wanted = {name: place / name for name in names} or {ANY_PROCESS: place}
         found = []

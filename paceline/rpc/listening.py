@@ -27,6 +27,14 @@ def is_loopback(host: str, option: str = "--bind") -> bool:
         ) from None
 
 
+def reaches(host: str) -> bool:
+    """Whether other machines may call this one by that address or name."""
+    try:
+        return not is_loopback(host)
+    except UsageError:  # a name
+        return True
+
+
 def check_bind(host: str, has_keys: bool, may_be_plain: bool, option: str = "--bind") -> None:
     """UsageError: others could read what is sent to this address, and nobody has said that they may."""
     if not (is_loopback(host, option) or has_keys or may_be_plain):

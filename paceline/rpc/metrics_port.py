@@ -12,7 +12,7 @@ from prometheus_client import CollectorRegistry
 
 from paceline.core.errors import ConfigError, PacelineError, PermissionDenied
 from paceline.rpc.auth import Credentials, authentication
-from paceline.rpc.listening import LOOPBACK
+from paceline.rpc.listening import LOOPBACK, listening_socket
 from paceline.rpc.tls import KeyFolder, key_folder
 
 PATIENCE = 10.0
@@ -65,8 +65,12 @@ class _Encrypted(ThreadingMixIn, WSGIServer):
 
     def __init__(self, host: str, port: int, keys: KeyFolder) -> None:
         self._keys = keys
-        self.address_family = socket.AF_INET6 if ":" in host else socket.AF_INET
-        super().__init__((host, port), _Silent)
+        super().__init__((host, port), _Silent, bind_and_activate=False)
+        self.socket.close()
+        self.socket = listening_socket(host, port, self.request_queue_size)
+        self.server_address = self.socket.getsockname()
+        self.server_name, self.server_port = host, self.server_address[1]
+        self.setup_environ()
 
     def get_request(self) -> tuple[socket.socket, Any]:
         reader, address = super().get_request()

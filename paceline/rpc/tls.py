@@ -128,11 +128,12 @@ def name_in(certificate: Mapping[str, Any] | None) -> str:
     return next((str(value) for name, value in fields if name == "commonName"), "")
 
 
-def own_folder(folder: Path, name: str) -> Path:
-    """Where the keys of the process of this name are: in a folder of that name, or those of all in the folder itself.
+def own_folder(folder: Path, name: str, role: str = "") -> Path:
+    """Where the keys of the process of this name are: in a folder of that name or role, or those of all in the folder itself.
     ConfigError: the folder has only keys of others."""
-    if (folder / name).is_dir():
-        return folder / name
+    for each in filter(None, (name, role)):
+        if (folder / each).is_dir():
+            return folder / each
     if not (folder / CERTIFICATE).exists() and any(folder.glob(f"*/{CERTIFICATE}")):
         raise ConfigError(
             f"{folder} has keys of other processes, but no folder {name}, and none for all. Make it: paceline certs {folder} "

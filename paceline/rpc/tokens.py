@@ -72,14 +72,12 @@ def read(token: str, keys: tuple[str, ...]) -> tuple[Claims, str]:
     )
 
 
-def holder(token: str) -> str:
-    """Whose a token says that it is: a process's name, or a role where any process may have it. Unchecked; ConfigError where
-    it can't be read."""
+def claimed(token: str) -> Claims:
+    """What a token says, unchecked. ConfigError: it can't be read."""
     try:
-        said = _claims(jwt.decode(token, options=_unchecked(False)))
+        return _claims(jwt.decode(token, options=_unchecked(False)))
     except (jwt.InvalidTokenError, Unauthenticated) as error:
         raise ConfigError(f"The token can't be read: {error}. {_ANOTHER}") from error
-    return said.name if said.name and "*" not in said.name else said.role
 
 
 def check_time(claims: Claims, now: float) -> None:

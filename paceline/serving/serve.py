@@ -3,8 +3,11 @@
 import hmac
 import signal
 import socket
+import ssl
 import threading
+import time
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -20,7 +23,7 @@ from paceline.rpc.host import bind, make_server
 from paceline.rpc.listening import LOOPBACK, check_bind, is_loopback, listening_socket, with_port
 from paceline.rpc.process import make_log, report_ports, serve_metrics, stop_on_signals
 from paceline.rpc.roles import ANYONE, Caller
-from paceline.rpc.tls import CERTIFICATE, KEY
+from paceline.rpc.tls import CERTIFICATE, KEY, key_folder
 from paceline.rpc.token_file import read_token_file
 from paceline.serving.batches import Batches
 from paceline.serving.follower import Follower
@@ -36,6 +39,8 @@ _THREADS = 64
 """gRPC calls at one time."""
 _WAITING = 64
 """Batches whose examples may wait at one time."""
+_LOOK = 1.0
+"""Time between two looks for newer keys (seconds)."""
 _GRACE = 30.0
 """Longest time that requests under way get at the end (seconds)."""
 
@@ -84,9 +89,9 @@ class ReaderToken(Authentication):
 def serve(source: Source, serving: Serving, tell: Callable[[str], None] = print) -> int:
     """Serves until SIGTERM or Ctrl-C; the exit code. ConfigError: a port is taken, or a kind of model that is not served;
     UsageError: beyond this machine without keys."""
-    keys = serving.keys or source.credentials.tls
+    is_here = is_loopback(serving.host, "--host")
+    keys = serving.keys or (None if is_here or serving.plain_text else _keys_of(source))
     check_bind(serving.host, keys is not None, serving.plain_text, "--host")
-    keys = None if is_loopback(serving.host, "--host") else keys
     token_file = _token_file(source, serving)
     authentication = ReaderToken(read_token_file(token_file).strip())
     use_threads(serving.threads)
@@ -131,6 +136,12 @@ def serve(source: Source, serving: Serving, tell: Callable[[str], None] = print)
     return 130 if signal.SIGINT in signals else 0
 
 
+def _keys_of(source: Source) -> Path | None:
+    """Those of the run, where it still has them."""
+    found = source.credentials.tls
+    return found if found is not None and found.is_dir() else None
+
+
 def _web(http: HttpService, serving: Serving, keys: Path | None) -> tuple[Any, socket.socket]:
     """The server of HTTP, and the socket that it takes."""
     try:
@@ -145,7 +156,22 @@ def _web(http: HttpService, serving: Serving, keys: Path | None) -> tuple[Any, s
     settings = uvicorn.Config(
         http.app, log_config=None, access_log=False, lifespan="off", timeout_graceful_shutdown=int(_GRACE), **encrypted
     )
+    settings.load()
+    if keys is not None:
+        threading.Thread(target=_renew, args=(settings.ssl, keys), name="renew", daemon=True).start()
     return uvicorn.Server(settings), listening
+
+
+def _renew(context: ssl.SSLContext, keys: Path) -> None:
+    """Shows newer keys to those who connect from then on."""
+    folder = key_folder(keys)
+    used = folder.newest()
+    while True:
+        time.sleep(_LOOK)
+        if (newest := folder.newest()) is not used:
+            with suppress(OSError):  # changed again meanwhile, and read again then
+                context.load_cert_chain(keys / CERTIFICATE, keys / KEY)
+                used = newest
 
 
 def _token_file(source: Source, serving: Serving) -> Path:

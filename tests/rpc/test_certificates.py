@@ -114,17 +114,19 @@ def test_who_looks_at_a_run_takes_the_folder_that_fits_the_token(authority: Auth
     for name in ("admin", "reader", "worker-1"):
         authority.write(tmp_path / name, name=name)
     secret = run_secret(SECRET, "")
-    for role, name, folder in (("reader", "reader", "reader"), ("worker", "worker-1", "worker-1")):
+    for role, name, folder in (
+        ("reader", "reader", "reader"),
+        ("reader", "alice", "reader"),
+        ("worker", "worker-1", "worker-1"),
+    ):
         file = tmp_path / f"{name}.token"
         file.write_text(secret.issued("digits", role, name))
         assert read_credentials(file, tmp_path).tls == tmp_path / folder
     (tmp_path / "secret").write_text(SECRET)
     assert read_credentials(tmp_path / "secret", tmp_path).tls == tmp_path / "admin"
     anybody = secret.issued("digits", "worker", "worker-*")
-    for content, said in (
-        (anybody, "no folder worker, and none"),
-        (anybody.replace(".", ".x", 1), "can't be read: .*token"),
-    ):
+    cut = anybody.rstrip().rpartition("\n")[0] + "\ney.x.y"
+    for content, said in ((anybody, "no folder worker, and none for all"), (cut, r"can't be read: .*paceline token")):
         (tmp_path / "other").write_text(content)
         with pytest.raises(ConfigError, match=said):
             read_credentials(tmp_path / "other", tmp_path)
@@ -222,5 +224,5 @@ def test_an_authority_that_is_no_good_is_told_and_nothing_is_written(
 
 def test_a_folder_that_can_not_be_written_is_told(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
-    with pytest.raises(DiskError, match=r"Can't write keys to .*file: Not a directory. Give a folder"):
+    with pytest.raises(DiskError, match=r"Can't write keys to .*file: File exists. Give a folder"):
         made(tmp_path / "file", "worker-0")

@@ -1,5 +1,6 @@
 """Where processes listen: on this machine alone by default; elsewhere with TLS, or by an explicit word."""
 
+import shutil
 import socket
 import ssl
 import time
@@ -14,6 +15,7 @@ from prometheus_client import CollectorRegistry, Counter
 
 from paceline.core.errors import ConfigError, UsageError
 from paceline.rpc.auth import Credentials, bearer, held
+from paceline.rpc.kept_authority import FOLDER, make_folders
 from paceline.rpc.listening import EVERYWHERE, LOOPBACK, check_bind
 from paceline.rpc.process import start_metrics
 from paceline.rpc.tls import AUTHORITY
@@ -21,8 +23,8 @@ from paceline.rpc.tokens import Claims, sign
 from paceline.server.command_line import ToldServer
 from paceline.server.server import Server
 from paceline.watch.chief_status import RemoteChief, exposed
+from paceline.worker.command_line import ToldWorker
 from tests.support.in_process import config_of
-from tools.authority import Authority
 
 SECRET = "the-secret-of-this-run"
 OTHER = "127.0.0.2"
@@ -37,7 +39,7 @@ def answers(host: str, port: int) -> bool:
 
 @pytest.fixture
 def keys(tmp_path: Path) -> Path:
-    return Authority().write(tmp_path / "keys")
+    return make_folders(tmp_path / "keys", {}, (), 1)[0].folder
 
 
 # which address
@@ -106,6 +108,24 @@ def test_the_status_the_metric_and_the_log_say_that_calls_are_plain_text(
         server.close(grace=0)
 
 
+def test_beyond_this_machine_a_process_takes_a_token(tmp_path: Path, keys: Path) -> None:
+    with pytest.raises(
+        UsageError, match=r"--bind :: without --token-file: whoever reaches this process could change or stop"
+    ):
+        ToldServer(folder=tmp_path, bind="::", tls=keys).credentials()
+
+
+@pytest.mark.parametrize("host", ["10.0.0.6", "worker-0", "2001:db8::1"])
+def test_a_worker_that_is_called_by_others_has_to_listen_for_them(tmp_path: Path, keys: Path, host: str) -> None:
+    (tmp_path / "token").write_text(SECRET)
+    told = ToldWorker(shards=tmp_path, servers="h:1", peer_host=host, token_file=tmp_path / "token", tls=keys)
+    with pytest.raises(
+        UsageError, match=rf"--peer-host {host}, but this worker listens on 127.0.0.1, so .* Add --bind ::"
+    ):
+        told.credentials()
+    assert told.model_copy(update={"bind": "::"}).credentials().tls == keys
+
+
 # metrics
 @pytest.fixture
 def guarded(keys: Path) -> Iterator[int]:
@@ -120,6 +140,7 @@ def guarded(keys: Path) -> Iterator[int]:
 
 def read(port: int, keys: Path, token: str = "", scheme: str = "https") -> tuple[int, str]:
     context = ssl.create_default_context(cafile=keys / AUTHORITY)
+    context.verify_flags |= ssl.VERIFY_X509_STRICT  # as Python 3.13 does
     asked = Request(f"{scheme}://127.0.0.1:{port}/metrics", headers={"Authorization": token} if token else {})
     try:
         with urlopen(asked, timeout=20, context=context if scheme == "https" else None) as page:
@@ -158,7 +179,8 @@ def test_guarded_metrics_are_not_read_in_plain_text(guarded: int, keys: Path) ->
 
 
 def test_guarded_metrics_show_the_newest_certificate(guarded: int, keys: Path) -> None:
-    Authority().write(keys)
+    shutil.rmtree(keys / FOLDER)
+    make_folders(keys, {}, (), 1)
     assert read(guarded, keys, held(Credentials(SECRET, run="digits")).shown())[0] == 200
 
 
