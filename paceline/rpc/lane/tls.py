@@ -86,19 +86,16 @@ class Session:
     def decrypt(self, view: memoryview) -> tuple[int, bool]:
         """How many bytes of what was put in have become readable, and whether no more can: the view is full, or the far side has
         ended."""
-        at = 0
+        at, is_all = 0, True
         with self._lock:
             try:
-                while at < len(view):
-                    count = self._tls.read(len(view) - at, view[at:])
-                    if not count:
-                        break
+                while at < len(view) and (count := self._tls.read(len(view) - at, view[at:])):
                     at += count
             except ssl.SSLWantReadError:
-                if self._outgoing.pending > _OWN_WORDS:
-                    raise ConnectionError("the far side asks for new keys without end") from None
-                return at, False
-        return at, True
+                is_all = False
+            if self._outgoing.pending > _OWN_WORDS:
+                raise ConnectionError("the far side asks for new keys without end")
+        return at, is_all
 
     @property
     def has_more(self) -> bool:
