@@ -1,11 +1,11 @@
 """Mutual TLS on both transports: whose certificate is good may call, with keys that are read again when they change."""
 
+import _ssl
 import base64
 import ctypes
 import json
 import os
 import re
-import _ssl
 import shutil
 import socket
 import ssl

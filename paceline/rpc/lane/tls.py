@@ -1,5 +1,5 @@
-"""TLS under a connection of the lane: the handshake, and a socket that does what the plain one does, encrypted. OpenSSL works in
-memory: many records go to the kernel, and come from it, in one call."""
+"""TLS under a connection of the lane: the handshake, and a socket that does what the plain one does, encrypted. OpenSSL
+works in memory: many records go to the kernel, and come from it, in one call."""
 
 import socket
 import ssl
@@ -18,7 +18,7 @@ _RECORD = 16 << 10
 """Most bytes that TLS encrypts at once."""
 _MARGIN = 1 << 10
 """More bytes than a record has besides its content."""
-_PIECE = 256 << 10
+_PIECE = 512 << 10
 """Bytes that are encrypted, or come, before the next call of the kernel."""
 _OWN_WORDS = 16 << 10
 """Bytes of OpenSSL's own, such as answers to new keys, that wait for the next sending."""
@@ -84,8 +84,8 @@ class Session:
             self._incoming.write(came)
 
     def decrypt(self, view: memoryview) -> tuple[int, bool]:
-        """How many bytes of what was put in have become readable, and whether no more can: the view is full, or the far side has
-        ended."""
+        """How many bytes of what was put in have become readable, and whether no more can: the view is full, or the far side
+        has ended. ConnectionError where the far side makes OpenSSL say too much itself."""
         at, is_all = 0, True
         with self._lock:
             try:
