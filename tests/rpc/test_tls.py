@@ -537,8 +537,8 @@ def test_new_keys_are_taken_in_mid_stream(keys: Path) -> None:
             ask_for_new_keys(far)
             far.sendall(b"to" + bytes([number]))
             assert taken(near, 3) == b"to" + bytes([number])
-            near.send([b"fro", bytes([number])])
-            assert far.recv(4) == b"fro" + bytes([number])
+            near.send([b"back", bytes([number])])
+            assert far.recv(5) == b"back" + bytes([number])
 
 
 def test_a_peer_that_asks_for_new_keys_without_end_is_let_go(keys: Path) -> None:

@@ -89,7 +89,8 @@ class Session:
         at, is_all = 0, True
         with self._lock:
             try:
-                while at < len(view) and (count := self._tls.read(len(view) - at, view[at:])):
+                # with a place to read into it returns a count, which typeshed does not know
+                while at < len(view) and (count := int(self._tls.read(len(view) - at, view[at:]))):
                     at += count
             except ssl.SSLWantReadError:
                 is_all = False
