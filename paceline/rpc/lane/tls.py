@@ -29,7 +29,7 @@ class Session:
     and write one connection at the same time, so each call is made under a lock, and none of them waits."""
 
     def __init__(self, context: ssl.SSLContext, host: str | None = None) -> None:
-        """`host`: whom a client calls; None for a server."""
+        """`host`: the server that a client calls; None for a server."""
         self._incoming, self._outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
         self._tls = context.wrap_bio(self._incoming, self._outgoing, server_side=host is None, server_hostname=host)
         self._lock = threading.Lock()
