@@ -1,6 +1,8 @@
 """Mutual TLS on both transports: whose certificate is good may call, with keys that are read again when they change."""
 
+import _ssl
 import base64
+import ctypes
 import json
 import os
 import re
@@ -30,7 +32,7 @@ from paceline.rpc import tls
 from paceline.rpc.auth import Credentials, read_credentials
 from paceline.rpc.lane import tls as lane_tls
 from paceline.rpc.lane.sockets import PlainSocket
-from paceline.rpc.lane.tls import TlsSocket, encrypted_client, encrypted_server
+from paceline.rpc.lane.tls import Session, TlsSocket, encrypted_client, encrypted_server
 from paceline.rpc.retries import retried
 from paceline.rpc.tls import AUTHORITY, CERTIFICATE, KEY, KeyFolder, key_folder, read_keys
 from paceline.variables import TLS
@@ -420,6 +422,148 @@ def test_a_socket_knows_what_can_be_done(ends: tuple[TlsSocket, TlsSocket]) -> N
     assert taken(near, 1) == b"0"
     assert near.wait_for_either(), "the rest has been decrypted"
     assert taken(near, 9) == b"123456789"
+
+
+@pytest.fixture
+def bare(keys: Path) -> Iterator[tuple[TlsSocket, socket.socket, Session]]:
+    """A client's end, and the server's in its parts, so that a test says what is on the way and when."""
+    with socket.create_server(("localhost", 0)) as listening, ThreadPoolExecutor(1) as threads:
+        near, address = socket.create_connection(listening.getsockname()), f"localhost:{listening.getsockname()[1]}"
+        opened = threads.submit(lambda: encrypted_client(near, key_folder(keys).newest().client, address, SOON))
+        far, session = listening.accept()[0], Session(key_folder(keys).newest().server)
+        session.shake(far, time.monotonic() + SOON)
+        far.sendall(session.encrypt(b"!"))
+        end = opened.result(SOON)
+    assert taken(end, 1) == b"!"
+    yield end, far, session
+    end.release()
+    far.close()
+
+
+@pytest.mark.parametrize("whole", [True, False])
+def test_records_that_come_torn_are_put_together(bare: tuple[TlsSocket, socket.socket, Session], whole: bool) -> None:
+    near, far, session = bare
+    content = np.random.default_rng(5).bytes(100_000)
+    coded, sizes = session.encrypt(content), np.random.default_rng(6)
+    with ThreadPoolExecutor(1) as threads:
+        reading = threads.submit(taken, near, len(content), whole)
+        at = 0
+        while at < len(coded):
+            stop = at + int(sizes.integers(1, 5000))
+            far.sendall(coded[at:stop])
+            at = stop
+        assert reading.result(SOON) == content
+
+
+def test_a_damaged_record_ends_the_reading(bare: tuple[TlsSocket, socket.socket, Session]) -> None:
+    near, far, session = bare
+    coded = bytearray(session.encrypt(b"a word"))
+    coded[-1] ^= 1
+    far.sendall(coded)
+    with pytest.raises(OSError, match="BAD_RECORD_MAC"):
+        near.receive(memoryview(bytearray(9)))
+
+
+@pytest.mark.parametrize("how", ["by TLS", "by TCP", "in mid record"])
+def test_an_end_in_mid_place_hands_out_what_came(keys: Path, how: str) -> None:
+    with openly(keys) as (far, near):
+        far.sendall(b"some")
+        if how == "by TLS":
+            far.setblocking(False)
+            with pytest.raises(ssl.SSLWantReadError):  # until the other end says the same
+                far.unwrap()
+        else:
+            if how == "in mid record":
+                socket.socket.send(far, b"\x17\x03\x03\x00\x20half")
+            socket.socket.shutdown(far, socket.SHUT_WR)
+        place = memoryview(bytearray(100))
+        assert near.receive(place, whole=True) == 4
+        assert near.receive(place, whole=True) == 0
+        near.send([b"an answer"])
+        if how != "by TLS":
+            assert far.recv(20) == b"an answer"
+
+
+@contextmanager
+def openly(keys: Path) -> Iterator[tuple[ssl.SSLSocket, TlsSocket]]:
+    """A client by Python's own socket, and the lane's end at the server."""
+    with socket.create_server(("localhost", 0)) as listening, ThreadPoolExecutor(1) as threads:
+        near = socket.create_connection(listening.getsockname(), SOON)
+        opened = threads.submit(lambda: stranger(keys).wrap_socket(near, server_hostname="localhost"))
+        end = encrypted_server(listening.accept()[0], key_folder(keys).newest().server, SOON)
+        assert end is not None
+        with opened.result(SOON) as client_end:
+            yield client_end, end
+        end.release()
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_whatever_goes_at_once_or_later_comes_in_its_order(ends: tuple[TlsSocket, TlsSocket], seed: int) -> None:
+    near, far = ends
+    random, said, left = np.random.default_rng(seed), bytearray(), b""
+    with ThreadPoolExecutor(1) as threads:
+        reading = None
+        for number in range(60):
+            words = bytes([number + 1]) * int(random.integers(0, 600_000))
+            said += words
+            if random.random() < 0.7:
+                sent = near.try_send(left + words)
+                left = (left + words)[sent:]
+            elif reading is not None:
+                near.send([left, words])
+                left = b""
+            else:
+                left += words
+            if number == 20:  # until then it reads nothing, so that the buffers are full
+                reading = threads.submit(until_mark, far)
+        near.send([left, b"\0"])
+        assert reading is not None
+        assert reading.result(SOON * 2) == bytes(said)
+
+
+def until_mark(end: TlsSocket) -> bytes:
+    """What comes before a zero, the last byte."""
+    found, place = bytearray(), bytearray(1 << 17)
+    while not found.endswith(b"\0"):
+        count = end.receive(memoryview(place), whole=len(found) % 2 == 0 and len(found) < 1 << 20)
+        assert count, f"the end after {len(found)} bytes"
+        found += place[:count]
+    return bytes(found[:-1])
+
+
+def test_new_keys_are_taken_in_mid_stream(keys: Path) -> None:
+    with openly(keys) as (far, near):
+        for number in range(3):
+            ask_for_new_keys(far)
+            far.sendall(b"to" + bytes([number]))
+            assert taken(near, 3) == b"to" + bytes([number])
+            near.send([b"back", bytes([number])])
+            assert far.recv(5) == b"back" + bytes([number])
+
+
+def test_a_peer_that_asks_for_new_keys_without_end_is_let_go(keys: Path) -> None:
+    with openly(keys) as (far, near):
+
+        def flood() -> None:
+            for _ in range(1000):
+                ask_for_new_keys(far)
+                far.sendall(b"!")
+
+        with ThreadPoolExecutor(1) as threads:
+            flooding = threads.submit(flood)
+            with pytest.raises(ConnectionError, match="asks for new keys without end"):
+                taken(near, 1000)
+            flooding.result(SOON)
+
+
+def ask_for_new_keys(end: ssl.SSLSocket) -> None:
+    """OpenSSL's SSL_key_update with SSL_KEY_UPDATE_REQUESTED, which Python does not offer; it goes with the next sending."""
+    openssl = ctypes.CDLL(_ssl.__file__)
+    if not hasattr(openssl, "SSL_key_update"):
+        pytest.skip("this Python keeps OpenSSL's functions to itself")
+    # PySSLSocket: the object's head, the socket, and then SSL*
+    place = ctypes.c_void_p.from_address(id(end._sslobj) + object.__basicsize__ + ctypes.sizeof(ctypes.c_void_p))
+    assert openssl.SSL_key_update(place, 1) == 1
 
 
 # folders

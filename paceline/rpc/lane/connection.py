@@ -160,6 +160,10 @@ class Connection:
             self._writer.last_words(frames.goaway(self._last, why.code, str(why)))
         self._sock.close()
 
+    def end_sending(self) -> None:
+        """Nothing more goes out; the far side reads what did, and closes."""
+        self._sock.end_sending()
+
     @property
     def is_stuck(self) -> bool:
         """Whether the peer does not read."""

@@ -2,7 +2,9 @@
 
 import socket
 import threading
+import time
 import traceback
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
@@ -24,6 +26,8 @@ from paceline.rpc.watchdog import Watchdog
 
 CONNECTIONS = 1024
 """At once; each is a thread that mostly sleeps."""
+_FAREWELL = 1.0
+"""Seconds in which clients may read their last answers."""
 PATIENCE = 20.0
 """Seconds without a byte until a peer is pinged, and as many again until it is given up."""
 
@@ -79,11 +83,13 @@ class LaneServer:
         for connection in connections:
             with suppress(Exception):
                 connection.drain()
-        ended = threading.Event()
-        for _ in range(int(grace / 0.05)):
-            if all(connection.is_idle for connection in connections):
-                break
-            ended.wait(0.05)
+        _wait_until(lambda: all(connection.is_idle for connection in connections), grace)
+        if (
+            grace
+        ):  # a close at once would throw away answers that are not read yet, where the client has just sent something
+            for connection in connections:
+                connection.end_sending()
+            _wait_until(lambda: all(connection.why for connection in connections), min(grace, _FAREWELL))
         for connection in connections:
             connection.close()
         self._threads.stop()
@@ -209,6 +215,14 @@ class LaneServer:
             if is_over:
                 call.leave()
         return is_over
+
+
+def _wait_until(is_so: Callable[[], bool], seconds: float) -> None:
+    """Not longer than this."""
+    for _ in range(int(seconds / 0.05)):
+        if is_so():
+            return
+        time.sleep(0.05)
 
 
 def _turn_away(sock: socket.socket, is_encrypted: bool) -> None:

@@ -78,6 +78,11 @@ class PlainSocket:
             # not an SSL socket's own, after which it would go on in plain text
             socket.socket.shutdown(self._sock, socket.SHUT_RDWR)
 
+    def end_sending(self) -> None:
+        """The far side reads to the end of what was sent; what it sends is still read."""
+        with suppress(OSError):
+            socket.socket.shutdown(self._sock, socket.SHUT_WR)
+
     def linger(self) -> None:
         """Lets the far side read what was sent last."""
         linger(self._sock)
