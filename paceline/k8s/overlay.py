@@ -120,7 +120,7 @@ def _mistakes(overlay: Overlay) -> list[str]:
             f"paceline-server: {wanted}."
         )
     counts = {workers["spec"]["parallelism"], workers["spec"]["completions"]}
-    opened = any(_is_open(each) for each in overlay.documents)
+    opened = any(is_open(each) for each in overlay.documents)
     if opened and (why := refusal(config)):
         wrong.append(f"The component outside does not go with this run. {why}")
     if opened and not has_tls(servers):
@@ -151,7 +151,7 @@ def _mistakes(overlay: Overlay) -> list[str]:
     return wrong
 
 
-def _is_open(document: dict[str, Any]) -> bool:
+def is_open(document: dict[str, Any]) -> bool:
     """Whether it is of the component outside."""
     return document["kind"] == "Service" and "-paceline-outside-" in document["metadata"]["name"]
 

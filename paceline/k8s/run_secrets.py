@@ -6,9 +6,10 @@ from contextlib import suppress
 
 import yaml
 
+from paceline.core.errors import ConfigError
 from paceline.k8s.cluster_status import has_tls
 from paceline.k8s.kubectl import PARTS, RUN, Kubectl, NotThere
-from paceline.k8s.overlay import Overlay
+from paceline.k8s.overlay import Overlay, is_open
 
 DAYS = 365
 """How long the certificate is valid."""
@@ -17,7 +18,8 @@ MADE_HERE = "paceline.dev/made-by"
 
 
 def make_secrets(kubectl: Kubectl, overlay: Overlay, say: Callable[[str], None]) -> None:
-    """Those that are missing. A certificate is made where the run has the component tls, and nobody else makes it."""
+    """Those that are missing. A certificate is made where the run has the component tls, and nobody else makes it. ConfigError:
+    it must name an address that is not known here."""
     if kubectl.find(f"secret/{kubectl.part('token')}") is None:
         _make(kubectl, "token", {"token": secrets.token_urlsafe(32)})
         say(f"made the run's token (secret {kubectl.part('token')})")
@@ -27,6 +29,11 @@ def make_secrets(kubectl: Kubectl, overlay: Overlay, say: Callable[[str], None])
     )
     if servers is None or not has_tls(servers) or by_others or kubectl.find(f"secret/{name}") is not None:
         return
+    if any(map(is_open, overlay.documents)):
+        raise ConfigError(
+            f"The Secret {name} is missing, and with the component outside its certificate must name the address that other "
+            "machines call: make it by `paceline certs` (docs/run/outside-workers.md), then deploy again."
+        )
     from paceline.rpc.certificates import HERE, Authority
     from paceline.rpc.tls import AUTHORITY, CERTIFICATE, KEY
 

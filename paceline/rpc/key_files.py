@@ -19,7 +19,7 @@ def write_keys(folder: Path, authority: bytes, certificate: bytes, key: bytes) -
 
 
 def write_secret(file: Path, content: bytes) -> None:
-    """A file that only this user may read, in the place of the one before it. OSError."""
+    """Replaces the file by one that only this user may read. OSError."""
     temporary = file.with_name(f".{file.name}.{os.getpid()}")
     temporary.unlink(missing_ok=True)
     with os.fdopen(os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as stream:

@@ -663,7 +663,7 @@ class Secrets(Cluster):
 
 def test_deploying_makes_the_certificate_that_all_processes_share(tmp_path: Path):
     cluster, said = Secrets(), list[str]()
-    make_secrets(cluster, opened(), said.append)
+    make_secrets(cluster, encrypted(), said.append)
 
     made = cluster.kept[cluster.part("tls")]
     for name, content in made["stringData"].items():
@@ -677,6 +677,21 @@ def test_deploying_makes_the_certificate_that_all_processes_share(tmp_path: Path
     assert cluster.kept == {}
 
 
+def encrypted() -> Overlay:
+    """With the component tls."""
+    found = overlay()
+    found.documents[0]["spec"]["template"]["spec"]["containers"][0]["env"] = [{"name": TLS}]
+    return found
+
+
+def test_a_certificate_for_other_machines_is_left_to_who_knows_their_way():
+    cluster = Secrets()
+    with pytest.raises(
+        ConfigError, match=r"demo-paceline-tls is missing, and with the component outside .* `paceline certs`"
+    ):
+        make_secrets(cluster, opened(), lambda text: None)
+
+
 def test_a_certificate_of_somebody_else_stays():
     cluster = Secrets(*(Secrets().part(name) for name in ("token", "tls")))
     make_secrets(cluster, opened(), lambda text: None)
@@ -684,8 +699,8 @@ def test_a_certificate_of_somebody_else_stays():
     assert list(cluster.kept) == [cluster.part("tls")]
 
     issued = {"kind": "Certificate", "metadata": {}, "spec": {"secretName": cluster.part("tls")}}
-    overlay, waiting = opened(), Secrets()
-    make_secrets(waiting, overlay._replace(documents=[*overlay.documents, issued]), lambda text: None)
+    found, waiting = encrypted(), Secrets()
+    make_secrets(waiting, found._replace(documents=[*found.documents, issued]), lambda text: None)
     assert list(waiting.kept) == [cluster.part("token")]
 
 

@@ -110,7 +110,7 @@ def test_the_status_the_metric_and_the_log_say_that_calls_are_plain_text(
 
 def test_beyond_this_machine_a_process_takes_a_token(tmp_path: Path, keys: Path) -> None:
     with pytest.raises(
-        UsageError, match=r"--bind :: without --token-file: whoever reaches this process could change or stop"
+        UsageError, match=r"--bind :: without --token-file: anyone who reaches this process could change or stop"
     ):
         ToldServer(folder=tmp_path, bind="::", tls=keys).credentials()
 

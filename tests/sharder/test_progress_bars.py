@@ -246,7 +246,7 @@ def test_any_free_port_is_told(pipe: Console) -> None:
 def test_a_metrics_port_that_is_taken_is_told(pipe: Console) -> None:
     with (
         taken_port() as port,
-        pytest.raises(ConfigError, match=rf"Can't listen on metrics port {port}: .* Choose another one\."),
+        pytest.raises(ConfigError, match=rf"Can't listen on metrics port {port} of 127.0.0.1: .* Choose another one\."),
         progress_of(pipe, port),
     ):
         pass
