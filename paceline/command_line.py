@@ -106,8 +106,8 @@ class ToldProcess(Told):
         check_bind(self.bind, self.tls is not None, self.plain_text)
         if self.token_file is None and not is_loopback(self.bind):
             raise UsageError(
-                f"--bind {self.bind} without --token-file: anyone who reaches this process could change or stop the run. Give it "
-                "the token that `paceline token` makes, or a server the file with the run's secret."
+                f"--bind {self.bind} without --token-file: anyone who reaches this process could change or stop the run. Give "
+                "it the token that `paceline token` makes, or a server the file with the run's secret."
             )
         found = read_credentials(self.token_file, self.tls, self.name or self.role).named(self.role, self.name)
         if found.tls is not None:
