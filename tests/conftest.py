@@ -97,6 +97,16 @@ class Ledger(Optimizer):
         out[:] = weights + gradient
 
 
+@pytest.fixture(autouse=True)
+def same_signals() -> Iterator[None]:
+    """What a test sets for Ctrl-C and SIGTERM is no other test's."""
+    before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+    yield
+    for number, handler in before.items():
+        if handler is not None and signal.getsignal(number) is not handler:
+            signal.signal(number, handler)
+
+
 @pytest.fixture(scope="session")
 def ledger() -> Optimizer:
     return Ledger()
