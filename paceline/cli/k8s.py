@@ -90,14 +90,14 @@ def key(
 ) -> None:
     """Write a key with which machines outside the cluster take part in the run: `paceline join FILE` there."""
     from paceline.k8s.outside import make_key
-    from paceline.rpc.key_files import write_secret
+    from paceline.private import write_private
 
     with _exits():
         kubectl = _run(namespace, run, is_needed=True)
         found = make_key(kubectl, address)
         file = out or Path(f"{found.run}.key")
         try:
-            write_secret(file, found.text().encode())
+            write_private(file, found.text().encode())
         except OSError as error:
             raise UsageError(
                 f"Can't write the key to {file}: {error.strerror}. Give another file with --out."

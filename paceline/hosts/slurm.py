@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from paceline.core.errors import ConfigError, ServersGone
 from paceline.local.gpus import VISIBLE, visible_gpus
-from paceline.rpc.key_files import write_secret
+from paceline.private import write_private
 
 JOB, SUBMIT = "SLURM_JOB_ID", "SLURM_SUBMIT_DIR"
 NODE, TASK = "SLURMD_NODENAME", "SLURM_PROCID"
@@ -99,7 +99,7 @@ def told_to_tasks(environment: Mapping[str, str], where: str, key: str) -> Itera
     file = task.file
     draft = file.with_suffix(".new")
     try:
-        write_secret(draft, f"{where} {key}\n".encode())
+        write_private(draft, f"{where} {key}\n".encode())
         draft.replace(file)
     except OSError as error:
         raise ConfigError(f"Can't write {file} for the other tasks of this job: {error.strerror}.") from error

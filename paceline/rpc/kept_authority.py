@@ -10,9 +10,9 @@ from typing import NamedTuple
 
 from paceline.bounded import MOST_KEY, read_bytes
 from paceline.core.errors import ConfigError, DiskError, UsageError
-from paceline.private import make_private
+from paceline.private import make_private, write_private
 from paceline.rpc.certificates import AUTHORITY_DAYS, HERE, Authority, KeyPair
-from paceline.rpc.key_files import write_keys, write_secret
+from paceline.rpc.key_files import write_keys
 from paceline.rpc.roles import ANY_PROCESS
 from paceline.rpc.tls import AUTHORITY
 
@@ -85,8 +85,8 @@ def _authority(folder: Path) -> Authority:
     if not certificate.exists() and not key.exists():
         made = Authority.new(AUTHORITY_DAYS)
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        write_secret(certificate, made.own.certificate)
-        write_secret(key, made.own.key)
+        write_private(certificate, made.own.certificate)
+        write_private(key, made.own.key)
         return made
     if not (certificate.exists() and key.exists()):
         there, lacks = (certificate, key) if certificate.exists() else (key, certificate)

@@ -4,7 +4,6 @@ A secret is a long random word. While it is being replaced, a second line has th
 A token's file has the run's public keys, `key BASE64` or `key BASE64 until T`, and then the token (paceline/rpc/tokens.py).
 Times are in seconds since 1970; lines that begin with # are comments."""
 
-import os
 import secrets
 import time
 from dataclasses import dataclass
@@ -13,6 +12,7 @@ from pathlib import Path
 
 from paceline.bounded import MOST_KEY, read_text
 from paceline.core.errors import ConfigError
+from paceline.private import write_private
 from paceline.rpc.tokens import Claims, is_public_key, looks_signed, moment, public_key, sign
 
 LIFE = 365 * 86400.0
@@ -131,11 +131,7 @@ def read_token_file(path: Path) -> str:
 
 def write_token_file(path: Path, text: str) -> None:
     """Replaces the file by one that this user alone can read. OSError."""
-    temporary = path.with_name(f".{path.name}.{os.getpid()}")
-    temporary.unlink(missing_ok=True)
-    with os.fdopen(os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
-        file.write(text)
-    temporary.replace(path)
+    write_private(path, text.encode())
 
 
 def _secret(lines: list[str], where: str) -> Secret:
