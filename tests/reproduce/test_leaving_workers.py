@@ -1,6 +1,5 @@
 """The recipe with leaving and joining workers at a tiny size, with real processes."""
 
-import json
 from collections.abc import Sequence
 from contextlib import closing
 from pathlib import Path
@@ -10,9 +9,10 @@ import pytest
 from paceline.core.errors import PacelineError
 from paceline.core.explain.cause import Finding
 from paceline.local.launcher import run_local
+from paceline.local.run_folder import RunFolder
 from paceline.reproduce.hogwild_races import settings
 from paceline.reproduce.rcv1_runs import rows_like_rcv1
-from paceline.reproduce.recipes.ours.leaving_workers import EVERY, JOINER, WORKERS, Disturbance, prepared
+from paceline.reproduce.recipes.ours.leaving_workers import EVERY, JOINER, LEAVERS, WORKERS, Disturbance, prepared
 from paceline.rpc.auth import Credentials
 from paceline.rpc.token_file import read_token_file
 from paceline.v1.run_service_pb2 import StatusReply
@@ -20,15 +20,26 @@ from paceline.watch.chief_status import RemoteChief
 
 
 class Early(Disturbance):
-    """All of it at once, and the run ends when the worker that joins has trained: it can't come too late."""
+    """All of it at once, each step as soon as the one before is seen, so that no step can come too early or too late.
 
-    leave = join = 0.01
+    The other worker starts when both have left, and the run ends when it has trained.
+    """
+
+    leave, join = 0.01, float("inf")
+
+    def __init__(self, place: RunFolder, shards: Path) -> None:
+        super().__init__(place, shards)
+        self.members: list[set[str]] = []
 
     def watch(self, status: StatusReply, rate: float, causes: Sequence[Finding]) -> None:
-        super().watch(status, rate, causes)
         seated = {worker.worker: worker for worker in status.workers if worker.member}
+        if status.phase == "training" and (not self.members or self.members[-1] != set(seated)):
+            self.members.append(set(seated))
+        if len(self.members) > 1 and not seated.keys() & set(LEAVERS):
+            self.join = self.leave
+        super().watch(status, rate, causes)
         joiner = seated.get(f"worker-{JOINER}")
-        if status.phase == "training" and len(seated) == 3 and joiner and joiner.figures["steps"] >= 5:
+        if status.phase == "training" and joiner and joiner.figures["steps"] >= 5:
             place = self._place
             with closing(RemoteChief(place.facts()["chief"], Credentials(read_token_file(place.token)))) as chief:
                 assert chief.stop("the worker that joined has trained"), chief.why
@@ -44,10 +55,11 @@ def test_two_workers_leave_a_run_in_lock_step_and_one_joins_it(tmp_path: Path) -
 
     assert outcome.exit_code == 0
     disturbance.check()
-    statuses = [json.loads(line) for line in place.metrics.read_text().splitlines()]
-    members = [sum(worker["member"] for worker in each["workers"]) for each in statuses if each["phase"] == "training"]
-    assert (members[0], members[-1]) == (4, 3)
-    assert 2 in members
+    started = {f"worker-{rank}" for rank in range(WORKERS)}
+    stayed = started - set(LEAVERS)
+    first, last = disturbance.members[0], disturbance.members[-1]
+    assert (first, last) == (started, stayed | {f"worker-{JOINER}"})
+    assert stayed in disturbance.members
     assert 0 < place.final_metrics()["test_accuracy"] <= 1
 
 
