@@ -3,6 +3,7 @@
 
 import json
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -67,7 +68,7 @@ def left(kubectl: Kubectl) -> set[str]:
     return {f"{kind}/{name}" for kind, name in found if name != "kube-root-ca.crt"}
 
 
-def test_svm_trains_through_the_death_of_a_server_and_a_worker(namespace: str, tmp_path: Path, rows: Dataset):
+def test_svm_trains_through_the_death_of_a_server_and_a_worker(namespace: str, tmp_path: Path, rows: Dataset) -> None:
     kubectl = Kubectl(namespace, "svm-hogwild")
     settings: dict[str, Any] = {
         "data": {"path": "/data/rcv1", "source": "server", "validation": 0.0},
@@ -128,7 +129,7 @@ def test_svm_trains_through_the_death_of_a_server_and_a_worker(namespace: str, t
     assert left(kubectl) == set()
 
 
-def test_an_edited_overlay_is_applied_again_and_the_run_goes_on(namespace: str, tmp_path: Path, rows: Dataset):
+def test_an_edited_overlay_is_applied_again_and_the_run_goes_on(namespace: str, tmp_path: Path, rows: Dataset) -> None:
     """As docs/run/gitops.md says, by kubectl alone: an image, a setting, more epochs when the run is over."""
     if not has_image("paceline-worker-slim", AGAIN):
         pytest.skip(f"no node has the image paceline-worker-slim:{AGAIN}, the same as :{TAG}: .ci/e2e makes it")
@@ -197,7 +198,7 @@ def test_an_edited_overlay_is_applied_again_and_the_run_goes_on(namespace: str, 
 
 def test_async_svm_with_tls_and_a_policy_of_ones_own_is_finished_and_stopped_by_its_own_pod(
     namespace: str, tmp_path: Path, rows: Dataset
-):
+) -> None:
     kubectl = Kubectl(namespace, "svm-hogwild-async")
     settings: dict[str, Any] = {
         "data": {"path": "/data/rcv1", "validation": 0.0},
@@ -221,13 +222,13 @@ def test_async_svm_with_tls_and_a_policy_of_ones_own_is_finished_and_stopped_by_
 
     until("the end of the run", is_stopped, 420)
     for job in ("worker", "evaluator", "sharder"):
-        until(f"the end of {job}", lambda job=job: look(kubectl).finished(job))
+        until(f"the end of {job}", partial(lambda job: look(kubectl).finished(job), job))
     shown = paceline("k8s", "status", "-n", namespace)
     assert accuracy_of(shown.stdout) >= ACCURACY["svm"] - 0.05
 
 
 @pytest.mark.usefixtures("torch_image")
-def test_digits_train_with_torch(namespace: str, tmp_path: Path):
+def test_digits_train_with_torch(namespace: str, tmp_path: Path) -> None:
     kubectl = Kubectl(namespace, "demo")
     place = overlay(tmp_path / "run", "demo", {"epochs": 60, "checkpoint": {"every": "2s"}})
 
@@ -243,7 +244,7 @@ def test_digits_train_with_torch(namespace: str, tmp_path: Path):
 
 @pytest.mark.usefixtures("torch_image")
 @pytest.mark.skipif((REGISTRY, TAG) != ("localhost", "0.1.0"), reason="the overlay is taken with its own images")
-def test_a_script_of_ones_own_trains_through_the_death_of_a_server_and_a_worker(namespace: str, tmp_path: Path):
+def test_a_script_of_ones_own_trains_through_the_death_of_a_server_and_a_worker(namespace: str, tmp_path: Path) -> None:
     kubectl = Kubectl(namespace, "script")
     script = tmp_path / "mine.py"
     script.write_text((REPOSITORY / "k8s/overlays/script/train.py").read_text())
@@ -273,7 +274,7 @@ def rank(kubectl: Kubectl, index: int) -> str:
 
 
 @pytest.mark.usefixtures("torch_image")
-def test_three_peers_train_on_through_the_death_of_one_and_their_mean_is_scored(namespace: str, tmp_path: Path):
+def test_three_peers_train_on_through_the_death_of_one_and_their_mean_is_scored(namespace: str, tmp_path: Path) -> None:
     kubectl = Kubectl(namespace, "digits-peers")
     settings: dict[str, Any] = {"workers": 3, "epochs": 120, "slow": {"all": "3x"}, "lease": 6, "heartbeat": 1}
     place = overlay(tmp_path / "run", "digits-peers", settings, patches=[pool(3)])
@@ -312,7 +313,7 @@ def gpus() -> Iterator[Callable[[int], None]]:
 
 def test_workers_with_gpus_are_scheduled_as_far_as_there_are_gpus(
     namespace: str, tmp_path: Path, gpus: Callable[[int], None]
-):
+) -> None:
     kubectl = Kubectl(namespace, "cifar10-shat")
     small = worker_patch(resources={"requests": {"cpu": "50m", "memory": "256Mi"}})
     place = overlay(tmp_path / "run", "cifar10-shat", {}, patches=[small], worker="paceline-worker-slim")
@@ -360,7 +361,9 @@ def claim_patch(**spec: Any) -> dict[str, str]:
     ],
     ids=["image", "room", "claim"],
 )
-def test_deploy_names_what_keeps_it_from_coming_up(namespace: str, tmp_path: Path, patch: dict[str, str], told: str):
+def test_deploy_names_what_keeps_it_from_coming_up(
+    namespace: str, tmp_path: Path, patch: dict[str, str], told: str
+) -> None:
     place = overlay(tmp_path / "run", "demo", {}, patches=[patch], worker="paceline-worker-slim")
 
     done = paceline("k8s", "deploy", place, "-n", namespace)
@@ -372,7 +375,7 @@ def test_deploy_names_what_keeps_it_from_coming_up(namespace: str, tmp_path: Pat
     assert told in again.stdout
 
 
-def test_a_missing_token_is_named(namespace: str, tmp_path: Path):
+def test_a_missing_token_is_named(namespace: str, tmp_path: Path) -> None:
     kubectl = Kubectl(namespace, "demo")
     kubectl.run("create", "namespace", namespace)
     kubectl.run("apply", "--kustomize", overlay(tmp_path / "run", "demo", {}, worker="paceline-worker-slim"))
@@ -384,7 +387,7 @@ def test_a_missing_token_is_named(namespace: str, tmp_path: Path):
     until("the word of the token", is_named)
 
 
-def test_a_typo_in_the_settings_is_told_before_anything_is_deployed(namespace: str, tmp_path: Path):
+def test_a_typo_in_the_settings_is_told_before_anything_is_deployed(namespace: str, tmp_path: Path) -> None:
     done = paceline("k8s", "deploy", overlay(tmp_path / "run", "demo", {"polivy": {"name": "bsp"}}), "-n", namespace)
 
     assert done.returncode == 78

@@ -34,7 +34,7 @@ pytestmark = [
 def is_scraped(pod: dict[str, Any]) -> bool:
     """By a Prometheus that uses annotations."""
     asked = {"prometheus.io/scrape": "true", "prometheus.io/port": str(METRICS), "prometheus.io/path": "/metrics"}
-    return asked.items() <= pod["metadata"].get("annotations", {}).items()
+    return bool(asked.items() <= pod["metadata"].get("annotations", {}).items())
 
 
 def process_of(pod: dict[str, Any]) -> str:
@@ -68,7 +68,7 @@ def relabelling() -> Any:
     return config["scrape_configs"][0]["relabel_configs"]
 
 
-def test_panels_show_a_run_on_the_cluster_and_no_alert_fires(namespace: str, tmp_path: Path, rows: Dataset):
+def test_panels_show_a_run_on_the_cluster_and_no_alert_fires(namespace: str, tmp_path: Path, rows: Dataset) -> None:
     kubectl = Kubectl(namespace, RUN)
     place = overlay(tmp_path / "run", RUN, SLOW_SVM, "data-server", "scrape-annotations", patches=[pool(2)])
     put_rows(rows, tmp_path / "data", namespace)

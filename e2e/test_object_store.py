@@ -169,7 +169,7 @@ def reading(folder: Path, component: str, **data: Any) -> str:
     return overlay(folder, "svm-hogwild", settings, component, patches=[pool(2), way_out], without=["data"])
 
 
-def test_a_run_trains_on_a_bucket_that_only_its_sharder_reaches(namespace: str, tmp_path: Path, rows: Dataset):
+def test_a_run_trains_on_a_bucket_that_only_its_sharder_reaches(namespace: str, tmp_path: Path, rows: Dataset) -> None:
     kubectl = bucket_with(rows, namespace, tmp_path)
     place = reading(tmp_path / "run", "object-store")
 
@@ -190,7 +190,7 @@ def test_a_run_trains_on_a_bucket_that_only_its_sharder_reaches(namespace: str, 
     assert reaches(kubectl, labels | {COMPONENT: "worker"}, address) == {"s3": False}
 
 
-def test_workers_fetch_shards_that_stay_in_a_bucket(namespace: str, tmp_path: Path, rows: Dataset):
+def test_workers_fetch_shards_that_stay_in_a_bucket(namespace: str, tmp_path: Path, rows: Dataset) -> None:
     kubectl = bucket_with(rows, namespace, tmp_path)
     place = reading(tmp_path / "run", "shards-in-bucket", shards_at="s3://mine/shards")
 
@@ -207,7 +207,7 @@ def test_workers_fetch_shards_that_stay_in_a_bucket(namespace: str, tmp_path: Pa
     assert reaches(kubectl, labels | {COMPONENT: "server"}, address) == {"s3": False}
 
 
-def test_a_copy_goes_on_where_it_was_cut(namespace: str, tmp_path: Path):
+def test_a_copy_goes_on_where_it_was_cut(namespace: str, tmp_path: Path) -> None:
     image = ("--image", f"{REGISTRY}/paceline-server:{TAG}")
     for folder, size in (("cut", 1 << 19), ("whole", 1 << 20)):
         (tmp_path / folder / "more").mkdir(parents=True)

@@ -47,7 +47,8 @@ class Machine:
         line = [sys.executable, "-P", "-m", "paceline.cli", "join", str(key), "-w", str(workers), "--name", "box"]
         terminal = self._held.enter_context((self._folder / "terminal.txt").open("ab"))
         typed = subprocess.Popen(line, cwd=self._folder, stdout=terminal, stderr=terminal, env=environment)
-        self._held.callback(lambda: (typed.kill(), typed.wait()))
+        self._held.callback(typed.wait)
+        self._held.callback(typed.kill)
         return typed
 
     def shows(self, what: str) -> bool:

@@ -23,7 +23,7 @@ def end_of(kubectl: Kubectl) -> str:
 
 def test_every_call_of_status_is_answered_under_load_and_doctor_says_why_a_namespace_hangs(
     namespace: str, tmp_path: Path, rows: Dataset
-):
+) -> None:
     kubectl = Kubectl(namespace, "svm-hogwild")
     place = overlay(tmp_path / "run", "svm-hogwild", SLOW_SVM | {"epochs": 600}, "data-server", patches=[pool(2)])
     put_rows(rows, tmp_path / "data", namespace)

@@ -10,10 +10,11 @@ import yaml
 from e2e.cluster import SLOW_SVM, overlay, paceline, pool, put_rows, status, until
 from paceline.data.dataset import Dataset
 from paceline.k8s.cluster_status import end_of, look
-from paceline.k8s.deploy import _apply, _make_token, stop_servers
+from paceline.k8s.deploy import apply_all, stop_servers
 from paceline.k8s.kubectl import COMPONENT, Kubectl
 from paceline.k8s.overlay import read_overlay
 from paceline.k8s.queue import GATE
+from paceline.k8s.run_secrets import make_secrets
 
 PODS = 6  # two servers, two workers, evaluator, data server
 pytestmark = pytest.mark.timeout(900)
@@ -57,7 +58,7 @@ def evict(kubectl: Kubectl, pod: str) -> None:
     kubectl.run("create", f"--raw={path}", "--filename=-", stdin=json.dumps(order))
 
 
-def test_of_two_runs_with_room_for_one_the_second_waits_whole(namespace: str, tmp_path: Path, rows: Dataset):
+def test_of_two_runs_with_room_for_one_the_second_waits_whole(namespace: str, tmp_path: Path, rows: Dataset) -> None:
     place = in_queue(overlay(tmp_path / "run", "svm-hogwild", SLOW_SVM, "data-server", "kueue", patches=[pool(2)]))
     put_rows(rows, tmp_path / "data", namespace)
     first, second = (Kubectl(namespace, name) for name in ("first", "second"))
@@ -65,8 +66,9 @@ def test_of_two_runs_with_room_for_one_the_second_waits_whole(namespace: str, tm
     assert (refused.returncode, "this cluster has no Kueue" in refused.stderr) == (78, True)
 
     for run in (first, second):
-        _make_token(run, print)
-        _apply(run, read_overlay(run, place).documents)
+        wanted = read_overlay(run, place)
+        make_secrets(run, wanted, print)
+        apply_all(run, wanted.documents)
     until("both to wait", lambda: [len(gated(run)) for run in (first, second)] == [PODS, PODS])
     shown = paceline("k8s", "status", "--run", "second", "-n", namespace)
     assert (shown.returncode, "waits in queue team-a" in shown.stdout) == (0, True)

@@ -111,12 +111,12 @@ def deploy(
     is_held = there is not None and _is_held(kubectl, there)
     if there is not None and not is_held:  # what joins must find the servers with the settings that it has
         rest = [document for document in overlay.documents if document["kind"] != "Job"]
-        _apply(kubectl, rest)
+        apply_all(kubectl, rest)
         wait_until(lambda state: state.serves, kubectl, say, seconds)
     _drop_jobs(kubectl, overlay, say, is_held)
     if there is not None and is_held:  # all its pods begin together again
         drop_finished(kubectl, there)
-    _apply(kubectl, overlay.documents)
+    apply_all(kubectl, overlay.documents)
     servers = f"{overlay.config.servers} servers" if overlay.config.servers else "no servers but the chief"
     say(f"run {overlay.run} is in namespace {kubectl.namespace}: {overlay.config.workers} workers, {servers}")
     if overlay.config.faults:
@@ -131,8 +131,8 @@ def _is_held(kubectl: Kubectl, servers: dict[str, Any]) -> bool:
     return bool(queue_of(servers)) and (servers["spec"]["replicas"] == 0 or bool(look(kubectl).queue))
 
 
-def _apply(kubectl: Kubectl, documents: list[dict[str, Any]]) -> None:
-    """A script is applied separately: what is applied in the usual way is noted in an annotation, which takes 256 KiB."""
+def apply_all(kubectl: Kubectl, documents: list[dict[str, Any]]) -> None:
+    """Applies all of them. A script is applied separately: what is applied in the usual way is noted in an annotation, which takes 256 KiB."""
     scripts = [one for one in documents if is_script(one)]
     for one in scripts:
         kubectl.run("apply", "--server-side", "--force-conflicts", "--filename=-", stdin=yaml.safe_dump(one))
