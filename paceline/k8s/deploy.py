@@ -132,7 +132,8 @@ def _is_held(kubectl: Kubectl, servers: dict[str, Any]) -> bool:
 
 
 def apply_all(kubectl: Kubectl, documents: list[dict[str, Any]]) -> None:
-    """Applies all of them. A script is applied separately: what is applied in the usual way is noted in an annotation, which takes 256 KiB."""
+    """Applies all of them. A script is applied separately: what is applied in the usual way is noted in an annotation, which
+    takes 256 KiB."""
     scripts = [one for one in documents if is_script(one)]
     for one in scripts:
         kubectl.run("apply", "--server-side", "--force-conflicts", "--filename=-", stdin=yaml.safe_dump(one))

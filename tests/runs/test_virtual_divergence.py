@@ -187,6 +187,11 @@ def test_slices_that_were_trained_again_with_backup_workers_do_not_wait_for_each
     run_schedule(441303, "backup", ("old restart",), ledger)
 
 
+def test_a_worker_that_repeats_a_clock_on_one_slice_and_waits_on_another_is_not_waited_for(ledger: Ledger) -> None:
+    """Worker 2 came back; one slice had lost its last clock and kept it waiting, the others had it and waited for the next."""
+    run_schedule(685226, "backup", ("restart", "join", "replace", "silence", "leave"), ledger)
+
+
 def run_schedule(seed: int, policy: str, trouble: tuple[str, ...], optimizer: Optimizer) -> Cluster:
     """One run that diverges once or more; AssertionError that names it where a promise breaks."""
     rng = random.Random(f"{seed} {policy} {trouble}")

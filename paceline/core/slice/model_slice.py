@@ -210,6 +210,7 @@ class ModelSlice:
         """The reply to a push that was counted before: the scalars of its worker's last push and today's weights, or still
         to come; Gap where it never came. A clock before the last one waits for nobody: its worker is catching up."""
         self._admission.check_repeat(worker, incarnation, clock, self.phase)
+        self.clocks.note_repeat(worker)
         if clock < self.clocks.entry(worker).clock:
             return [self._reply(worker, clock, time)]
         self._waiting[worker] = (clock, self._waiting.get(worker, (clock, time))[1])

@@ -56,6 +56,8 @@ class Clocks:
         """The workers whose last push was computed on weights of this term."""
         self.gone = 0
         """Training examples behind the pushes of workers that are no members."""
+        self._repeats: dict[str, int] = {}
+        """The version at which a worker last repeated a clock, before its first new one since it took its seat."""
         self._slowest: int | None = None
         """The result of `slowest`; None: it is not known."""
         self._levels: Counter[int] = Counter()
@@ -105,10 +107,16 @@ class Clocks:
         entry = self.entry(worker)
         return entry.outcome is Outcome.BUFFERED and entry.version == self.version
 
-    def is_counted(self, worker: str) -> bool:
-        """Whether the worker's last push was counted at the present version, whatever its outcome."""
+    def has_come(self, worker: str) -> bool:
+        """Whether the worker has pushed at the present version, or asked again; what became of its push is no matter."""
         entry = self.entry(worker)
-        return entry.seen is not None and entry.version == self.version
+        return self._repeats.get(worker) == self.version or (entry.seen is not None and entry.version == self.version)
+
+    def note_repeat(self, worker: str) -> None:
+        """The worker has come with a clock that is counted here already. If it has counted none since it took its seat, another
+        slice may have lost that clock and keep the worker waiting: it has come here, too."""
+        if self.entry(worker).seen is None:
+            self._repeats[worker] = self.version
 
     def slowest(self) -> int:
         """Progress of the slowest member with clocks still to do; of the fastest if none has any; 0 without members."""

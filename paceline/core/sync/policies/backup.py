@@ -45,11 +45,12 @@ class Backup(Policy):
 
     def is_due(self, clocks: Clocks) -> bool:
         """True once at most b of the members that could still push are missing; an empty update counts as present. Also true
-        if all have pushed but too many were late: these may wait on another slice, where the others were late."""
+        if all have pushed but too many were late, or repeated a clock: these may wait on another slice, where the others
+        were late."""
         spare = self._spare(len(clocks.view.seats))
         missing = [worker for worker in clocks.members if not clocks.is_buffered(worker)]
         running = [worker for worker in missing if not clocks.is_done(worker)]
-        is_enough = len(running) <= spare or all(map(clocks.is_counted, running))
+        is_enough = len(running) <= spare or all(map(clocks.has_come, running))
         return len(missing) < len(clocks.view.seats) and is_enough
 
     def may_proceed(self, worker: str, clocks: Clocks) -> bool:
