@@ -27,6 +27,8 @@ from paceline.worker.surroundings import Surroundings
 
 FOREVER = 3600.0
 """For a run that is ended from outside (seconds)."""
+BEFORE = 2
+"""Pushes of each worker that are not measured."""
 
 
 class Pusher:
@@ -76,8 +78,8 @@ class Load:
     pause: float
     """Seconds that a worker computes between two pushes, by a pause: the mean, which `seed` varies by a fifth."""
     seed: int
-    seconds: float
-    """Of the measurement; it begins when each worker has made two pushes."""
+    pushes: int
+    """What each worker makes at least while it is measured, which begins when all have made `BEFORE`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,9 +119,10 @@ def measure(load: Load, rates: Mapping[str, float]) -> Measured:
         for rank, name in enumerate(workers):
             team.start(name, name, _work, load, rank, addresses)
         for name in workers:
-            team.hear(name)  # it has made two pushes
+            team.hear(name)  # it has made those before
         before, begun = _spent(team, servers), time.monotonic()
-        time.sleep(load.seconds)
+        for name in workers:
+            team.hear(name)  # it has made enough
         for name in workers:
             team.tell(name)
         told = [team.hear(name) for name in workers]
@@ -128,8 +131,8 @@ def measure(load: Load, rates: Mapping[str, float]) -> Measured:
 
 
 def _rate(stamps: Sequence[float]) -> float:
-    """Steps a second of one worker, from when its second push was answered to the last one."""
-    return (len(stamps) - 2) / (stamps[-1] - stamps[1])
+    """Steps a second of one worker, since the last push before was answered."""
+    return (len(stamps) - BEFORE) / (stamps[-1] - stamps[BEFORE - 1])
 
 
 def _spent(team: Team, servers: Sequence[str]) -> float:
@@ -149,7 +152,8 @@ def _serve(pipe: "Connection[Any, Any]", host: str, config: Config, index: int, 
 
 
 def _work(pipe: "Connection[Any, Any]", host: str, load: Load, rank: int, addresses: Sequence[str]) -> None:
-    """A worker; says when it has made two pushes, and at the end when each was answered, and its CPU seconds since."""
+    """A worker; says when it has made those before and those it must; at the end when each was answered, and its CPU seconds
+    since those before."""
     tune_malloc()
     around = Surroundings(
         config=load.config, name=worker_node(rank), addresses=addresses, deadline=time.monotonic() + FOREVER
@@ -162,7 +166,8 @@ def _work(pipe: "Connection[Any, Any]", host: str, load: Load, rank: int, addres
         time.sleep(load.pause * draw.uniform(0.8, 1.2))
         pusher.push(gradient)
         stamps.append(time.monotonic())
-        if len(stamps) == 2:
+        if len(stamps) == BEFORE:
             spent = time.process_time()
+        if len(stamps) in (BEFORE, BEFORE + load.pushes):
             pipe.send(None)
     pipe.send((stamps, time.process_time() - spent))
