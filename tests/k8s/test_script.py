@@ -199,7 +199,7 @@ def test_a_finished_run_does_not_go_on_with_a_changed_script(
 def test_a_script_is_applied_without_the_note_that_takes_a_quarter_of_it():
     cluster = Cluster({}, None)
 
-    deploying._apply(cluster, documents())
+    deploying.apply_all(cluster, documents())
 
     (by_server, own), (plain, rest) = cluster.applied
     assert "--server-side" in by_server
