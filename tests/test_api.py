@@ -22,6 +22,7 @@ from paceline.load_settings import load
 from paceline.local.read_config import complete, read_config
 from paceline.local.run_folder import RunFolder, open_run
 from paceline.variables import CONNECT
+from tests.support.commands import python
 from tests.support.processes import Process, eventually
 from tests.support.tree import ROOT
 
@@ -30,17 +31,10 @@ EXAMPLES = ROOT / "examples"
 SMALL: dict[str, Any] = {"workers": 1, "servers": 1, "show": None}
 
 
-def python(*arguments: Any, cwd: Path, **environment: str) -> subprocess.CompletedProcess[str]:
-    line = [sys.executable, *map(str, arguments)]
-    return subprocess.run(
-        line,
-        cwd=cwd,
-        env=os.environ | {"OMP_NUM_THREADS": "1"} | environment,
-        capture_output=True,
-        text=True,
-        timeout=110,
-        check=False,
-    )
+def new_python(code: str, cwd: Path, **environment: str) -> subprocess.CompletedProcess[str]:
+    """One that has loaded nothing."""
+    line, variables = [sys.executable, "-c", code], os.environ | environment
+    return subprocess.run(line, cwd=cwd, env=variables, capture_output=True, text=True, timeout=110, check=False)
 
 
 @pytest.fixture(scope="module")
@@ -343,7 +337,7 @@ def test_a_task_file_that_trains_when_it_is_loaded_is_refused(tmp_path: Path) ->
 
 
 def test_importing_paceline_loads_nothing_heavy(tmp_path: Path) -> None:
-    done = python("-c", "import sys, paceline; dir(paceline); print(*sys.modules)", cwd=tmp_path)
+    done = new_python("import sys, paceline; dir(paceline); print(*sys.modules)", cwd=tmp_path)
     assert not {"torch", "grpc", "numba", "pydantic"} & set(done.stdout.split())
     with pytest.raises(AttributeError, match="it has Callback, Result, connect, "):
         paceline.trainn  # noqa: B018
@@ -479,7 +473,7 @@ def test_a_wrong_variable_is_explained(monkeypatch: pytest.MonkeyPatch, value: s
 
 def test_a_script_that_a_run_started_ends_with_the_exit_code_of_its_error(tmp_path: Path) -> None:
     place = json.dumps({"config": "nowhere.yaml", "shards": "s", "servers": "a:1", "rank": 3})
-    done = python("-c", "import paceline; paceline.connect()", cwd=tmp_path, **{CONNECT: place})
+    done = new_python("import paceline; paceline.connect()", cwd=tmp_path, **{CONNECT: place})
     assert done.returncode == ConfigError.exit_code
     assert done.stderr.splitlines()[-1].startswith("worker-3: ConfigError: Can't read the config nowhere.yaml")
 

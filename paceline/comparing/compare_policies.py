@@ -69,8 +69,8 @@ def compare_policies(
     with open_search(ComparisonFolder(path), _what(first, manner), fresh) as folder:
         show(console, f"comparison in {path}: {_said(policies, seeds, first, manner)}")
         train = Simulator(folder, manner.scene or Scene()).train
-        going = Going(folder, len(points), cores, manner.device, console, measure, train, "run")
-        code = going.run("runs" if manner.scene is None else "local", points)
+        with Going(folder, len(points), cores, manner.device, console, measure, train, "run") as going:
+            code = going.run("runs" if manner.scene is None else "local", points)
         finished = _finished(folder, policies, points)
         if code:
             count = f"{len(finished)} of {len(points)} runs are finished and kept"

@@ -1,4 +1,5 @@
-"""The program that a `Forker` starts, and speaks with: `python -P fork_program.py JSON`, the arguments of `main`."""
+"""The program that a `Forker` starts, and speaks with: `python -P fork_program.py JSON`, the arguments of `main`. A process
+that it has forked becomes one by a fork (`become`), with all that is loaded."""
 
 import gc
 import json
@@ -8,9 +9,11 @@ import runpy
 import select
 import signal
 import sys
+import traceback
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from importlib import import_module
-from typing import Any
+from typing import Any, NoReturn
 
 from paceline.local import end_with_parent
 from paceline.local.leave import leave
@@ -134,6 +137,43 @@ def pass_on(
     return (channel, set()) if then is None else divide(channel, **then)
 
 
+def may_become() -> bool:
+    """Whether this process was forked by this program, and has no thread that a fork would lose."""
+    return sys.orig_argv[2:3] == [__file__] and has_one_thread()
+
+
+def become(
+    parent: int, ends: tuple[int, int], others: Iterable[int], environment: Mapping[str, str], stage: dict[str, Any]
+) -> NoReturn:
+    """In a new fork: is from now on what this program is when it was started, and never returns. `ends`: the descriptors where
+    it is asked, and where it tells; `others`: those that it must not keep."""
+    code: object = 1
+    try:
+        os.setsid()
+        end_with_parent.end_with(parent)
+        for each in signal.valid_signals():
+            if callable(signal.getsignal(each)):
+                signal.signal(each, signal.SIG_DFL)
+        for number, descriptor in enumerate(ends):
+            os.dup2(descriptor, number)
+        for descriptor in (*ends, *others):
+            os.close(descriptor)
+        os.environ.clear()
+        os.environ.update(environment)
+        main(**stage)
+        code = None
+    except SystemExit as end:
+        code = end.code
+    except BaseException:
+        traceback.print_exc()
+    finally:
+        leave(code)
+
+
+def has_one_thread() -> bool:
+    return len(os.listdir("/proc/self/task")) == 1
+
+
 def load(modules: list[str], libraries: list[str]) -> None:
     """Imports them; ends this process where that fails, or where it could not fork afterwards."""
     gc.disable()  # nothing that modules make is garbage, and to look for it takes a sixth of the time
@@ -150,7 +190,7 @@ def load(modules: list[str], libraries: list[str]) -> None:
     gc.enable()
     for printed in (sys.stdout, sys.stderr):
         printed.flush()  # or each child would print it again
-    if len(os.listdir("/proc/self/task")) > 1:  # a fork would lose them
+    if not has_one_thread():  # a fork would lose the others
         sys.exit(1)
 
 

@@ -139,18 +139,22 @@ class Forker:
             ours.insert(0, (written, read))
             handed = [requests, told, *handed]
             then = {"requests": requests, "told": told, "handed": handed, "stage": each.asked(then)}
-        asked = json.dumps(Loads(modules, libraries).asked(then))
+        asked = Loads(modules, libraries).asked(then)
+        process: _Process
         try:
-            process = subprocess.Popen(
-                tethered(sys.executable, "-P", fork_program.__file__, asked),
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                env={**environment, **_ALONE},
-                text=True,
-                bufsize=1,
-                start_new_session=True,
-                pass_fds=handed,
-            )
+            if fork_program.may_become():
+                process = _Itself(asked, {**environment, **_ALONE}, [end for pair in ours for end in pair])
+            else:
+                process = subprocess.Popen(
+                    tethered(sys.executable, "-P", fork_program.__file__, json.dumps(asked)),
+                    stdin=subprocess.PIPE,
+                    stdout=subprocess.PIPE,
+                    env={**environment, **_ALONE},
+                    text=True,
+                    bufsize=1,
+                    start_new_session=True,
+                    pass_fds=handed,
+                )
         finally:
             for end in handed[: 2 * len(later)]:
                 os.close(end)
@@ -254,6 +258,44 @@ class _Next(Forker):
             assert isinstance(self._process, _Grandchild)
             self._process.forked = Forked(self._process.before, told["forker"])
         super()._note(told)
+
+
+class _Itself:
+    """A fork of this process, which was forked itself and has loaded the most: nothing of that is loaded again."""
+
+    def __init__(self, asked: dict[str, Any], environment: Mapping[str, str], ours: Sequence[int]) -> None:
+        """`ours`: descriptors that only this process keeps."""
+        (requests, written), (read, told) = os.pipe(), os.pipe()
+        this = os.getpid()
+        for printed in (sys.stdout, sys.stderr):
+            printed.flush()  # or the fork would print it again
+        self._pid = os.fork()
+        if not self._pid:
+            fork_program.become(this, (requests, told), [written, read, *ours], environment, asked)
+        os.close(requests)
+        os.close(told)
+        self.stdin = os.fdopen(written, "w", buffering=1)
+        self.stdout = os.fdopen(read)
+        self._reaping = threading.Lock()
+        self._code: int | None = None
+
+    @property
+    def pid(self) -> int:
+        return self._pid
+
+    def kill(self) -> None:
+        with self._reaping:
+            if self._code is None:
+                os.kill(self._pid, signal.SIGKILL)
+
+    def wait(self, timeout: float | None = None) -> int:
+        """However long it takes: it is waited for once it was killed."""
+        with suppress(ChildProcessError):  # another thread has waited for it
+            os.waitid(os.P_PID, self._pid, os.WEXITED | os.WNOWAIT)
+        with self._reaping:
+            if self._code is None:
+                self._code = os.waitstatus_to_exitcode(os.waitpid(self._pid, 0)[1])
+            return self._code
 
 
 @dataclass(slots=True)

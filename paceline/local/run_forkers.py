@@ -1,4 +1,5 @@
-"""What the processes of a run are forked from; some of it may have begun before the config was read."""
+"""What the processes of a run are forked from; some of it may have begun before the config was read. And what several runs are
+forked from."""
 
 import sys
 from collections.abc import Iterator, Mapping, Sequence
@@ -8,7 +9,7 @@ from paceline.core.settings.config import Config
 from paceline.local.begin_early import Begun, libraries_of_loop, modules, three_forkers
 from paceline.local.child_environment import child_environment
 from paceline.local.cpu_cores import threads_of
-from paceline.local.forker import LINEAR, ROWS, Forker, Loads
+from paceline.local.forker import AT_FIRST_USE, LINEAR, ROWS, SERVERS, SHARDER, Forker, Loads
 from paceline.own_files import is_own
 from paceline.sharder.engine import build_engine
 from paceline.sharder.strategy import build_strategy
@@ -39,15 +40,40 @@ def _begun_or_new(
     alone."""
     if begun is not None and begun.updates == config.updates:
         return begun.sharder, begun.servers, begun.workers
-    environment = child_environment(threads_of(config))
-    script = config.task if config.is_script else config.loop
-    is_sparse = config.updates == "sparse"
-    rows = ROWS if is_sparse else ()
-    wanted = Loads(LINEAR, rows) if is_sparse else Loads(modules(script), libraries_of_loop(script, config.is_script))
+    environment, wanted = child_environment(threads_of(config)), _workers(config)
     if begun is None:
-        return stack.enter_context(three_forkers(environment, rows, wanted, inherited))
+        return stack.enter_context(three_forkers(environment, _rows(config), wanted, inherited))
     new = Forker(wanted.modules, environment, wanted.libraries, inherited)
     return begun.sharder, begun.servers, stack.enter_context(closing(new))
+
+
+def _rows(config: Config) -> tuple[str, ...]:
+    """What all import whose examples are rows of a sparse table."""
+    return ROWS if config.updates == "sparse" else ()
+
+
+def _workers(config: Config) -> Loads:
+    """What its workers import."""
+    if config.updates == "sparse":
+        return Loads(LINEAR, ROWS)
+    script = config.task if config.is_script else config.loop
+    return Loads(modules(script), libraries_of_loop(script, config.is_script))
+
+
+@contextmanager
+def forking_runs(config: Config, program: str) -> Iterator[Forker | None]:
+    """What starts processes that each make a run like this one: all that its own processes import is loaded once for all
+    runs. `program`: the module that they are. None where fork is not safe."""
+    if sys.platform != "linux":
+        yield None
+        return
+    workers = _workers(config)
+    task = () if is_own(config.task) else (f"paceline.tasks.builtin.{config.task}",)
+    needed = (program, *SHARDER, *SERVERS, *workers.modules)
+    with closing(
+        Forker(needed, child_environment(1), (*AT_FIRST_USE, *_rows(config), *task, *workers.libraries))
+    ) as one:
+        yield one
 
 
 def _shards_alone(config: Config) -> bool:

@@ -1,6 +1,7 @@
 """One go at a search: what is finished stays, the other runs are done, and each says how it ended."""
 
 from collections.abc import Callable, Sequence
+from contextlib import ExitStack
 from dataclasses import replace
 from itertools import chain
 from pathlib import Path
@@ -11,7 +12,9 @@ from paceline.core.errors import PacelineError
 from paceline.core.run.best_model import Measure
 from paceline.core.settings.config import Config
 from paceline.data.shards import is_there
+from paceline.local.forker import Forker
 from paceline.local.run_folder import RunFolder
+from paceline.local.run_forkers import forking_runs
 from paceline.search import points_in_process
 from paceline.search.grid import Grid, told
 from paceline.search.jobs import Job, run_jobs
@@ -20,9 +23,12 @@ from paceline.search.results import Results, Row, measured, row_of
 from paceline.search.search_folder import SearchFolder
 from paceline.terminal import show
 
+POINT = "paceline.search.point"
+"""The program that makes a run."""
+
 
 class Going:
-    """One go at a search."""
+    """One go at a search. Leave it as a context: it ends what its runs are forked from."""
 
     def __init__(
         self,
@@ -56,6 +62,15 @@ class Going:
         self._code = 0
         self.is_stopped = False
         """By Ctrl-C or SIGTERM."""
+        self._stack = ExitStack()
+        self._forker: Forker | None = None
+        """Starts the runs; None before the first one, and where fork is not safe."""
+
+    def __enter__(self) -> "Going":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stack.close()
 
     def run(self, engine: str, points: list[Point]) -> int:
         """Makes the shards that runs need, then the runs; or trains in this process. The exit code."""
@@ -74,6 +89,8 @@ class Going:
         stopped = self._shard(todo)
         if stopped is None:
             ready = [config for config in todo if str(config.run) not in self._failures]
+            if ready and self._forker is None:
+                self._forker = self._stack.enter_context(forking_runs(ready[0], POINT))
             stopped = run_jobs([self._job(config) for config in ready], self._cores, self._ended, self._started)
         self.is_stopped = stopped is not None
         return self._code if stopped is None else stopped
@@ -144,8 +161,8 @@ class Going:
 
     def _job(self, config: Config) -> Job:
         folder = self._folder.run(str(config.run))
-        arguments = ["-m", "paceline.search.point", "--folder", str(folder.path), "--device", self._device]
-        return Job(folder.name, arguments, folder.log("point"), config.workers + config.servers)
+        arguments = ["-m", POINT, "--folder", str(folder.path), "--device", self._device]
+        return Job(folder.name, arguments, folder.log("point"), config.workers + config.servers, self._forker)
 
     def _started(self, job: Job) -> None:
         show(self._console, f"{self._kind} {self._names[job.name]}: started")

@@ -3,13 +3,14 @@
 import itertools
 import os
 import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from paceline.local.child_environment import child_environment
 from paceline.local.children import Child, end_all
+from paceline.local.forker import Forker
 from paceline.local.signals import Signals
 
 POLL = 0.05
@@ -26,12 +27,14 @@ class Job:
     log: Path
     cores: int = 1
     """How many it can use."""
+    forker: Forker | None = None
+    """Starts it, if it can: quicker."""
     child: Child = field(init=False, repr=False)
     held: list[int] = field(default_factory=list, repr=False)
     """The cores that it has while it runs."""
 
     def __post_init__(self) -> None:
-        self.child = Child(self.name, "job", self.arguments, self.log, child_environment(1))
+        self.child = Child(self.name, "job", self.arguments, self.log, child_environment(1), forker=self.forker)
 
 
 def run_jobs(
@@ -52,8 +55,8 @@ def run_jobs(
                     job = waiting.pop(0)
                     job.held = free[: job.cores]
                     free = free[job.cores :]
-                    with _kept_to(set(job.held)):
-                        job.child.start()
+                    job.child.start()
+                    _keep(job)
                     running.append(job)
                     started(job)
                 for job in [job for job in running if not job.child.running]:
@@ -72,14 +75,8 @@ def own_cores() -> set[int]:
     return os.sched_getaffinity(0) if hasattr(os, "sched_getaffinity") else set(range(os.cpu_count() or 1))
 
 
-@contextmanager
-def _kept_to(cores: set[int]) -> Iterator[None]:
-    """What is started meanwhile runs on these cores only, where the system can do that."""
-    before = own_cores()
-    if hasattr(os, "sched_setaffinity"):
-        os.sched_setaffinity(0, cores)
-    try:
-        yield
-    finally:
-        if hasattr(os, "sched_setaffinity"):
-            os.sched_setaffinity(0, before)
+def _keep(job: Job) -> None:
+    """From now on it runs on its cores only, and so does what it starts, where the system can do that."""
+    if hasattr(os, "sched_setaffinity") and job.child.pid is not None:
+        with suppress(ProcessLookupError):  # it has ended already
+            os.sched_setaffinity(job.child.pid, job.held)

@@ -80,12 +80,12 @@ def search(
     with open_search(SearchFolder(path), what, fresh) as folder:
         runs = f"{count} points" + (f" with {folds} folds each" if folds else "")
         show(console, f"search in {folder.path}: {runs}; {first.task}, {' x '.join(grid.values)}")
-        going = Going(folder, count, cores, device, console, measure)
-        if grid.guided is None:
-            code = _run_rounds(going, grid, rounds, engine, halving)
-        else:
-            batch = 1 if engine == "local" else max(1, _at_a_time(points[0].configs[0], cores) // (folds or 1))
-            code, rounds = _run_guided(going, grid, folder, read, folds, engine, batch, measure)
+        with Going(folder, count, cores, device, console, measure) as going:
+            if grid.guided is None:
+                code = _run_rounds(going, grid, rounds, engine, halving)
+            else:
+                batch = 1 if engine == "local" else max(1, _at_a_time(points[0].configs[0], cores) // (folds or 1))
+                code, rounds = _run_guided(going, grid, folder, read, folds, engine, batch, measure)
         size = grid.size if grid.drawn is not None else None
         size = size or (len(rounds[0]) if halving else None)
         results = Results(going.rows(grid, rounds), folds, measure, size)

@@ -1,9 +1,7 @@
 """`paceline launch`: a script of the user's own as the workers of a run, with real processes."""
 
 import json
-import os
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -16,6 +14,7 @@ from paceline.local.script_output import Printed
 from paceline.local.script_processes import script_environment
 from paceline.variables import CONNECT
 from paceline.worker.command_line import ToldLaunched
+from tests.support.commands import paceline, python
 from tests.support.private_files import open_to_others
 
 torch = pytest.importorskip("torch")
@@ -51,9 +50,7 @@ print("rank", paceline.rank(), "of", paceline.workers())
 
 
 def launch(*words: str, cwd: Path) -> subprocess.CompletedProcess[str]:
-    line = [sys.executable, "-P", "-m", "paceline.cli", "launch", *words]
-    environment = os.environ | {"OMP_NUM_THREADS": "1"}
-    return subprocess.run(line, cwd=cwd, capture_output=True, text=True, timeout=240, check=False, env=environment)
+    return paceline("launch", *words, cwd=cwd, patience=240)
 
 
 @pytest.fixture
@@ -90,9 +87,7 @@ def test_a_script_trains_on_two_workers_and_is_scored_by_its_own_function(folder
 
 
 def test_the_same_script_runs_alone_without_the_launcher(folder: Path) -> None:
-    ended = subprocess.run(
-        [sys.executable, "train.py"], cwd=folder, capture_output=True, text=True, timeout=120, check=False
-    )
+    ended = python("train.py", cwd=folder)
 
     assert ended.returncode == 0, ended.stderr
     assert "rank 0 of 1" in ended.stdout
@@ -182,15 +177,7 @@ def test_a_breakpoint_in_a_worker_says_how_to_debug(tmp_path: Path, call: str) -
     (tmp_path / "config.yaml").write_text("task: train.py\nworkers: 1\ndata: {source: script}\n")
     environment = script_environment(child_environment(1), told)
 
-    done = subprocess.run(
-        [sys.executable, "-P", "-m", "paceline.worker.script", str(script)],
-        env=environment,
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        text=True,
-        timeout=100,
-        check=False,
-    )
+    done = python("-m", "paceline.worker.script", script, cwd=tmp_path, **environment)
 
     assert done.returncode == 78
     assert f"script: ConfigError: {script}, line " in done.stderr

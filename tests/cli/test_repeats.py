@@ -1,8 +1,6 @@
 """`paceline run --repeats`: several seeds, what they give together, and runs that are not repeated."""
 
 import json
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -11,13 +9,9 @@ from paceline.cli.repeats import summary
 from paceline.core.errors import ConfigError
 from paceline.core.settings.config import Config
 from paceline.local.series import series
+from tests.support.commands import paceline
 
 REPEAT = ("run", "digits", "-w", "1", "-s", "1", "--epochs", "1", "--run", "both", "--repeats", "2")
-
-
-def paceline(*arguments: str, cwd: Path) -> subprocess.CompletedProcess[str]:
-    line = [sys.executable, "-P", "-m", "paceline.cli", *arguments]
-    return subprocess.run(line, cwd=cwd, capture_output=True, text=True, timeout=110, check=False)
 
 
 def test_two_runs_with_two_seeds_end_in_one_table_and_are_not_run_again(tmp_path: Path) -> None:

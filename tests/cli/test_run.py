@@ -7,16 +7,12 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.commands import paceline
 from tests.support.private_files import open_to_others
 
 pytest.importorskip("torch")
 
 TASK = ("digits", "-w", "2", "-s", "2", "--policy", "bsp", "--run", "short")
-
-
-def paceline(*arguments: str, cwd: Path) -> subprocess.CompletedProcess[str]:
-    line = [sys.executable, "-P", "-m", "paceline.cli", *arguments]
-    return subprocess.run(line, cwd=cwd, capture_output=True, text=True, timeout=110, check=False)
 
 
 @pytest.fixture(scope="module")

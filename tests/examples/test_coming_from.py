@@ -1,14 +1,12 @@
 """examples/coming_from: the script that was moved from DDP trains as the page says, with two workers in lock-step."""
 
-import os
 import re
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
 from paceline.local.run_folder import RunFolder
+from tests.support.commands import paceline
 from tests.support.tree import ROOT
 
 pytest.importorskip("torch")
@@ -16,18 +14,9 @@ SCRIPT = ROOT / "examples/coming_from/ddp.py"
 
 
 def test_the_script_that_was_moved_from_ddp_trains_under_bsp(tmp_path: Path) -> None:
-    command = [sys.executable, "-P", "-m", "paceline.cli", "launch", "-w", "2", "-s", "1", "--policy", "bsp"]
-    environment = os.environ | {"OMP_NUM_THREADS": "1"}
+    words = ("-w", "2", "-s", "1", "--policy", "bsp", "--set", "epochs=4", "--run", "ddp")
 
-    done = subprocess.run(
-        [*command, "--set", "epochs=4", "--run", "ddp", str(SCRIPT)],
-        cwd=tmp_path,
-        env=environment,
-        capture_output=True,
-        text=True,
-        timeout=280,
-        check=False,
-    )
+    done = paceline("launch", *words, SCRIPT, cwd=tmp_path, patience=280)
 
     assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-4000:]
     printed = re.findall(r"accuracy (\S+)", done.stdout)

@@ -3,12 +3,12 @@
 import importlib.util
 import json
 import os
-import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
+from tests.support.commands import python
 from tests.support.tree import ROOT
 
 pytest.importorskip("torch")
@@ -54,15 +54,9 @@ def test_the_cells_train(way: str, tmp_path: Path) -> None:
     short = [first.replace("10, 0", "2, 0"), *rest, "print(accuracy(), result)"]
     assert "epochs, seed = 2, 0" in short[0]
     (tmp_path / "cells.json").write_text(json.dumps(short))
-    environment = os.environ | {"OMP_NUM_THREADS": "1", "PYTHONPATH": os.pathsep.join([str(ROOT), *sys.path])}
-    done = subprocess.run(
-        [sys.executable, "-c", way, "cells.json"],
-        cwd=tmp_path,
-        env=environment,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    (tmp_path / "cells.py").write_text(way)
+    paths = os.pathsep.join([str(ROOT), *sys.path])
+    done = python("cells.py", "cells.json", cwd=tmp_path, patience=240, PYTHONPATH=paths)
 
     assert done.returncode == 0, done.stderr[-4000:]
     accuracy, _, result = done.stdout.strip().splitlines()[-1].partition(" ")

@@ -3,14 +3,13 @@
 import difflib
 import importlib.util
 import json
-import os
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
 import paceline
+from tests.support import commands
 from tests.support.tree import ROOT
 
 pytest.importorskip("torch")
@@ -23,16 +22,14 @@ MOST = 6
 
 def python(*arguments: object, cwd: Path) -> subprocess.CompletedProcess[str]:
     """In a separate process, which ends well."""
-    line = [sys.executable, *map(str, arguments)]
-    environment = os.environ | {"OMP_NUM_THREADS": "1"}
-    done = subprocess.run(line, cwd=cwd, env=environment, capture_output=True, text=True, timeout=110, check=False)
+    done = commands.python(*arguments, cwd=cwd)
     assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-4000:]
     return done
 
 
 def launched(name: str, *arguments: object, cwd: Path, policy: str = "ssp:3") -> paceline.Result:
     """The run of two workers, which ended well."""
-    launch = ("-P", "-m", "paceline.cli", "launch", "-w", 2, "-s", 1, "--policy", policy, "--run", name)
+    launch = ("-m", "paceline.cli", "launch", "-w", 2, "-s", 1, "--policy", policy, "--run", name)
     python(*launch, SCRIPTS / f"{name}.py", *arguments, cwd=cwd)
     return paceline.Result(cwd / "runs" / name)
 

@@ -332,3 +332,79 @@ def test_a_process_that_is_not_forked_inherits_them_too_when_it_is_started_again
         eventually(lambda: not child.running, "its end")
     os.close(memory)
     assert log.read_text().split() == ["objects", "objects"]
+
+
+FORKS = """
+import atexit, json, os, sys, threading
+from contextlib import closing
+from pathlib import Path
+from paceline.local.child_environment import child_environment
+from paceline.local.forker import Forker, Loads
+
+said, here = sys.argv[1:], Path.cwd()
+if "thread" in said:
+    threading.Thread(target=threading.Event().wait, daemon=True).start()
+print("begins")
+environment = {**child_environment(1), "PYTHONPATH": str(here), "STAGE": "new"}
+with closing(Forker(("heavy",), environment, later=[Loads(("wave",))])) as first:
+    children = [one.start(["child.py", *said], here / "child", here, {**os.environ, "STAGE": "its own"})
+                for one in (first, first.next)]
+    print(first._process.pid, *(each.pid for each in children), flush=True)
+    print(*(each.wait(60) for each in children))
+"""
+CHILD = """
+import os, signal, sys, time
+import heavy
+print(heavy.STAGE, os.environ["STAGE"], "wave" in sys.modules, signal.getsignal(signal.SIGTERM) == signal.SIG_DFL, flush=True)
+time.sleep(600 * ("hangs" in sys.argv))
+sys.exit(5)
+"""
+
+
+@pytest.fixture
+def forking_child(forker: MakeForker, tmp_path: Path) -> Callable[..., Forked]:
+    """A child, with `heavy` loaded, that makes a forker itself."""
+    (tmp_path / "heavy.py").write_text(
+        "import os\nSTAGE = os.environ.get('STAGE')\n"
+        f"with open({str(tmp_path / 'loaded')!r}, 'a') as file:\n    file.write('loaded\\n')\n"
+    )
+    (tmp_path / "child.py").write_text(CHILD)
+    one = forker("heavy", "paceline.local.forker", PYTHONPATH=str(tmp_path), STAGE="first")
+
+    def start(*said: str) -> Forked:
+        return started(one, tmp_path, "import signal\nsignal.signal(signal.SIGTERM, print)\n" + FORKS, *said)
+
+    return start
+
+
+def test_a_child_that_makes_a_forker_becomes_one_by_a_fork_and_loads_nothing_again(
+    forking_child: Callable[..., Forked], tmp_path: Path
+) -> None:
+    assert forking_child().wait(60) == 0
+
+    assert (tmp_path / "loaded").read_text() == "loaded\n"
+    begins, _, codes = (tmp_path / "log").read_text().splitlines()
+    assert (begins, codes) == ("begins", "5 5")
+    children = (tmp_path / "child").read_text().splitlines()
+    assert sorted(children) == ["first its own False True", "first its own True True"]
+
+
+def test_a_child_that_has_a_thread_starts_its_forker_afresh(
+    forking_child: Callable[..., Forked], tmp_path: Path
+) -> None:
+    assert forking_child("thread").wait(60) == 0
+
+    assert (tmp_path / "loaded").read_text() == "loaded\nloaded\n"
+    assert (tmp_path / "log").read_text().splitlines()[-1] == "5 5"
+    assert "new its own False True" in (tmp_path / "child").read_text()
+
+
+def test_what_a_child_has_forked_ends_with_it(forking_child: Callable[..., Forked], tmp_path: Path) -> None:
+    child = forking_child("hangs")
+    eventually(lambda: (tmp_path / "child").exists() and (tmp_path / "child").read_text().count("own") == 2, "they run")
+    pids = [int(word) for word in (tmp_path / "log").read_text().splitlines()[1].split()]
+    assert all(is_alive(pid) for pid in pids)
+
+    os.kill(child.pid, signal.SIGKILL)
+
+    eventually(lambda: not any(is_alive(pid) for pid in pids), "all are gone")

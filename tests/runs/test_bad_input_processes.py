@@ -4,7 +4,6 @@ import itertools
 import re
 import socket
 import subprocess
-import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -20,6 +19,7 @@ from hypothesis import strategies as st
 from paceline.load_settings import load
 from paceline.rpc.wire import frame, parse
 from paceline.v1 import parameter_service_pb2 as pb
+from tests.support.commands import paceline
 from tests.support.processes import TOKEN, Cluster, Process
 from tests.support.stock_client import LENGTH, PATIENCE, StockClient
 
@@ -151,8 +151,7 @@ with paceline.connect() as session:
 
 
 def run(*arguments: str, cwd: Path) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "paceline.cli", "run", *arguments, "-w", "2", "-s", "1"]
-    return subprocess.run(command, cwd=cwd, capture_output=True, text=True, timeout=100, check=False)
+    return paceline("run", *arguments, "-w", "2", "-s", "1", cwd=cwd)
 
 
 def test_a_mistake_in_a_task_ends_before_any_server_starts_and_leaves_no_folder(tmp_path: Path) -> None:

@@ -10,7 +10,8 @@ from typing import Any
 
 import pytest
 
-from tests.support.processes import eventually
+from tests.support.commands import python
+from tests.support.processes import QUIET, eventually
 from tests.support.tree import ROOT
 
 torch = pytest.importorskip("torch")
@@ -134,21 +135,17 @@ except KeyboardInterrupt:
 )
 
 
-def python(text: str, folder: Path, *arguments: str) -> "subprocess.Popen[str]":
+def written(text: str, folder: Path) -> Path:
     script = folder / "script.py"
     script.write_text(text)
-    line = [sys.executable, str(script), *arguments]
-    environment = os.environ | {"OMP_NUM_THREADS": "1"}
-    return subprocess.Popen(
-        line, cwd=folder, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
-    )
+    return script
 
 
-def told(text: str, folder: Path, *arguments: str) -> Any:
+def told(text: str, folder: Path) -> Any:
     """What the script's last line holds."""
-    out, error = python(text, folder, *arguments).communicate(timeout=240)
-    assert out, error
-    return json.loads(out.splitlines()[-1])
+    done = python(written(text, folder), cwd=folder, patience=240)
+    assert done.stdout, done.stderr
+    return json.loads(done.stdout.splitlines()[-1])
 
 
 def test_a_script_trains_its_own_classes_lambdas_and_dict_batches_and_leaves_nothing_behind(tmp_path: Path) -> None:
@@ -168,7 +165,7 @@ def test_a_script_trains_its_own_classes_lambdas_and_dict_batches_and_leaves_not
 def test_a_mistake_in_a_cells_class_is_shown_with_the_cells_own_line(tmp_path: Path) -> None:
     cells = tmp_path / "cells.json"
     cells.write_text(json.dumps(CELLS))
-    _, error = python(NOTEBOOK, tmp_path, str(cells)).communicate(timeout=240)
+    error = python(written(NOTEBOOK, tmp_path), cells, cwd=tmp_path, patience=240).stderr
     assert "ConfigError: KeyError: 'row 111 has no label'" in error
     assert 'raise KeyError("row 111 has no label")' in error.rpartition("ConfigError")[2]
     assert "starting it again" not in error
@@ -182,7 +179,8 @@ def test_a_killed_worker_gets_its_objects_again(tmp_path: Path) -> None:
 
 
 def test_ctrl_c_ends_all_processes(tmp_path: Path) -> None:
-    process = python(FOREVER, tmp_path)
+    line = [sys.executable, written(FOREVER, tmp_path)]
+    process = subprocess.Popen(line, cwd=tmp_path, env=os.environ | QUIET, stdout=subprocess.PIPE, text=True)
     assert process.stdout is not None
     for line in process.stdout:
         if line.startswith("training"):
@@ -194,9 +192,9 @@ def test_ctrl_c_ends_all_processes(tmp_path: Path) -> None:
 
 
 def test_the_example_trains_and_its_model_has_the_weights(tmp_path: Path) -> None:
-    out, error = python((ROOT / "examples" / "train_live.py").read_text(), tmp_path, "2").communicate(timeout=240)
-    assert "nobody trains on these" in out, error
-    assert float(out.splitlines()[-1].split()[2].rstrip(";")) > 0.8
+    done = python(ROOT / "examples" / "train_live.py", "2", cwd=tmp_path, patience=240)
+    assert "nobody trains on these" in done.stdout, done.stderr
+    assert float(done.stdout.splitlines()[-1].split()[2].rstrip(";")) > 0.8
 
 
 PEERS = (

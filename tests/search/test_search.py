@@ -3,11 +3,11 @@
 import csv
 import json
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
+from tests.support.commands import paceline
 from tests.support.private_files import open_to_others
 
 pytest.importorskip("torch")
@@ -25,11 +25,6 @@ SEARCH = (
     "1",
 )
 MORE = ("--epochs", "1", "--set", "batch_size=64", "--cores", "4", "--out", "both")
-
-
-def paceline(*arguments: str, cwd: Path) -> subprocess.CompletedProcess[str]:
-    line = [sys.executable, "-P", "-m", "paceline.cli", *arguments]
-    return subprocess.run(line, cwd=cwd, capture_output=True, text=True, timeout=110, check=False)
 
 
 @pytest.fixture(scope="module")

@@ -1,8 +1,6 @@
 """Whole runs whose shards stay in a bucket of a real S3 server, and what their processes end with where it can't be used."""
 
 import signal
-import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -18,6 +16,7 @@ from paceline.sharder.placing import placed
 from paceline.sharder.sharding import make_shards
 from paceline.tasks.task import load_config
 from tests.sharder.test_serve_processes import SPARSE, copied, libsvm
+from tests.support.commands import paceline
 from tests.support.object_store import KEYS, NOBODY, ObjectStore, object_store
 from tests.support.processes import Cluster
 
@@ -80,8 +79,7 @@ def test_a_run_on_one_machine_takes_shards_from_a_bucket(store: ObjectStore, tmp
     with placed(url, config, SILENT) as place:
         made = make_shards(config, place.folder, store=place.store)
 
-    command = [sys.executable, "-P", "-m", "paceline.cli", "run", "run.yaml"]
-    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+    done = paceline("run", "run.yaml", cwd=tmp_path)
 
     assert done.returncode == 0, done.stderr
     assert f"fetching the shards from {url}, and checking the task" in done.stdout

@@ -17,7 +17,7 @@ import yaml
 from paceline.core.settings.config import Config
 from paceline.core.slice.plan import SlicePlan
 from paceline.core.slice.state import SliceState
-from paceline.local.forker import Forked, Forker
+from paceline.local.forker import OPTIMIZER, SCRIPTS, Forked, Forker
 from paceline.rpc.auth import Credentials
 from paceline.rpc.channel import open_channel
 from paceline.rpc.protocol_version import PROTOCOL
@@ -54,14 +54,16 @@ LIGHT = (
 """What a forker loads for servers, sharders and workers in numpy, whose replica is not the real one."""
 TORCH = (
     *LIGHT,
-    "torch",
+    *SCRIPTS,
+    *OPTIMIZER,
+    "paceline.cli.run",
     "paceline.worker.module_worker",
     "paceline.worker.linear.linear_worker",
     "paceline.worker.scoring.linear_scorer",
     "paceline.worker.scoring.module_scorer",
     "paceline.worker.training.model_and_gradient",
 )
-"""For real workers and evaluators, too."""
+"""For real workers, evaluators, and commands and scripts that start them, too."""
 
 
 @functools.cache
