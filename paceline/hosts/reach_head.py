@@ -9,6 +9,7 @@ import grpc
 from paceline.core.errors import ConfigError, ServersGone, Unauthenticated, UsageError
 from paceline.hosts.key import JoinKey, fingerprint_of
 from paceline.rpc.auth import HEADER, bearer
+from paceline.rpc.listening import with_port
 
 DOOR = "paceline-head"
 """The name in the door's certificate, whatever its address is."""
@@ -54,8 +55,7 @@ def reach(host: str, port: int, key: JoinKey) -> Head:
         )
     pem = ssl.DER_cert_to_PEM_cert(certificate).encode()
     credentials = grpc.ssl_channel_credentials(root_certificates=pem)
-    target = f"[{found}]:{port}" if ":" in found else f"{found}:{port}"
-    return Head(grpc.secure_channel(target, credentials, options=_OPTIONS), found)
+    return Head(grpc.secure_channel(with_port(found, port), credentials, options=_OPTIONS), found)
 
 
 def metadata(key: JoinKey) -> Any:

@@ -2,6 +2,7 @@
 
 from paceline.hosts.hosts import Host, Hosts, RemoteProcess
 from paceline.local.children import Child
+from paceline.rpc.listening import with_port
 
 
 class RemoteChild(Child):
@@ -36,8 +37,8 @@ class RemoteChild(Child):
 
     @property
     def listens_at(self) -> str:
-        host = f"[{self.on.address}]" if ":" in self.on.address else self.on.address
-        return f"{host}:{self._at.port}" if self._at.port and self._at.running == self._at.start else ""
+        is_known = self._at.port and self._at.running == self._at.start
+        return with_port(self.on.address, self._at.port) if is_known else ""
 
     @property
     def running(self) -> bool:

@@ -13,6 +13,7 @@ from paceline.k8s.kubectl import Kubectl, settings_of
 from paceline.k8s.overlay import config_of
 from paceline.k8s.script import script_of
 from paceline.local.cluster_key import SCRIPT, SETTINGS, ClusterKey
+from paceline.rpc.listening import with_port
 from paceline.rpc.tls import AUTHORITY, CERTIFICATE, KEY, is_named, read_keys
 from paceline.rpc.token_file import run_secret
 
@@ -83,14 +84,14 @@ class _Ways:
         spec, (port, *_) = service["spec"], service["spec"]["ports"]
         if spec["type"] == "NodePort":
             self._address = self._address or _node(self._kubectl)
-            return _joined(self._address, port["nodePort"])
+            return with_port(self._address, port["nodePort"])
         found = service.get("status", {}).get("loadBalancer", {}).get("ingress") or []
         if spec["type"] != "LoadBalancer" or not found:
             raise ConfigError(
                 f"Service {name} (type {spec['type']}) has no address outside the cluster. It may take minutes to get one "
                 f"(kubectl get service {name}); where none comes, leave it type NodePort."
             )
-        return _joined(found[0].get("ip") or found[0]["hostname"], port["port"])
+        return with_port(found[0].get("ip") or found[0]["hostname"], port["port"])
 
 
 def _node(kubectl: Kubectl) -> str:
@@ -146,7 +147,3 @@ def _is_stored(run: str, files: Mapping[str, str]) -> bool:
             f"get. Leave them out, and give credentials by variables (docs/run/object-stores.md)."
         )
     return url is not None
-
-
-def _joined(host: str, port: int) -> str:
-    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"

@@ -196,7 +196,7 @@ class ModelSlice:
         staleness = clocks.version - push.base.version
         members = len(clocks.view.seats)
         verdict = self._admission.verdict(push, policy, self.switch)
-        lr, rate = folding.rates(self.lr, staleness, members)
+        lr, rate = folding.rates(self._rate(push), staleness, members)
         clocks.advance(push, verdict, staleness, lr, is_fresh)
         policy.observe(push, clocks)
         if verdict.outcome is Outcome.BUFFERED:
@@ -246,6 +246,16 @@ class ModelSlice:
         self.phase = Phase.SERVING
 
     # inside
+    def _rate(self, push: Push) -> float:
+        """The schedule's; where members take the same steps, the one that the first push of this round had."""
+        if self._half.policy.same_steps:
+            clocks = self.clocks
+            round_ = push.clock + clocks.view.seats[push.worker].handicap
+            for other in clocks.members:
+                if other != push.worker and clocks.progress(other) == round_:
+                    return clocks.entry(other).lr
+        return self.lr
+
     def _check_caught_up(self, push: Push) -> None:
         """NotYet where the worker has sent a clock that an older term answered again, and it still waits here."""
         if push.worker in self._waiting:

@@ -34,6 +34,8 @@ class Scaled(Extension):
 
     averages: ClassVar[bool] = False
     """Whether each worker steps a local model with the run's optimizer, and these models are averaged."""
+    same_steps: ClassVar[bool] = False
+    """Without servers: whether all members take the same steps, so that those of a round must have one rate."""
 
     def step_pushes(self, members: int) -> float:
         """Pushes whose mean makes one step: 1, or all members' in lock-step. Own steps of workers whose models are averaged

@@ -258,6 +258,10 @@ class Unserved(Policy):
     def averages(self) -> bool:  # type: ignore[override]
         return self._peers.averages
 
+    @property
+    def same_steps(self) -> bool:  # type: ignore[override]
+        return self._peers.same_steps
+
     def caution(self, optimizer: Optimizer, members: int) -> str:
         return self._peers.caution(optimizer, members)
 

@@ -41,6 +41,18 @@ def test_every_push_of_a_round_has_the_rounds_rate():
     assert one.weights == pytest.approx([-0.15])
 
 
+def test_members_of_an_allreduce_have_one_rate_in_a_round_whoever_reports_it_first():
+    """Otherwise their models would drift apart. Four examples are an epoch; each round passes the end of one."""
+    one = slice_with("allreduce", schedule=HALVED)
+
+    found = [rates(one, *pushes) for pushes in ([("a", 3), ("b", 3)], [("b", 3), ("a", 3)], [("a", 1), ("b", 1)])]
+    one.seats("a", "b", c=Seat(1, 3))
+    joined = rates(one, ("c", 9), ("b", 1), ("a", 1))
+
+    assert found == [pytest.approx([rate, rate]) for rate in (0.1, 0.05, 0.0125)]
+    assert joined == pytest.approx([0.0125] * 3)
+
+
 def test_what_is_in_an_open_sum_does_not_move_the_schedule():
     one = slice_with("kbuffered", k=2, schedule=HALVED)
 

@@ -37,6 +37,7 @@ class Allreduce(PeerPolicy):
 
     kinds: ClassVar[frozenset[Kind]] = frozenset({"part", "mean", "meet"})
     averages: ClassVar[bool] = False  # gradients are
+    same_steps: ClassVar[bool] = True
     _place: int = PrivateAttr()
     _size: int = PrivateAttr()
     _buffers: Buffers = PrivateAttr(default_factory=Buffers)
