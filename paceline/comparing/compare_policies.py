@@ -13,9 +13,9 @@ from paceline.comparing.policies import OF_A_RUN, POLICY, points_of
 from paceline.comparing.simulated import REAL, Simulator
 from paceline.core.settings.config import Config, Options
 from paceline.intervals import FEWEST
+from paceline.local.cpu_cores import own_cores
 from paceline.local.run_folder import RunFolder, new_name
 from paceline.search.going import Going, unfinished
-from paceline.search.jobs import own_cores
 from paceline.search.points import Point
 from paceline.search.results import measure_by, measured
 from paceline.search.search import refuse_too_many_runs

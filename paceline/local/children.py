@@ -6,12 +6,13 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import nullcontext, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from paceline.core.errors import OUT_OF_MEMORY, OutOfMemory, error_classes
+from paceline.local.cpu_cores import kept_to
 from paceline.local.end_with_parent import tethered
 from paceline.local.forker import Forked, Forker
 from paceline.private import make_private
@@ -46,6 +47,8 @@ class Child:
     """Starts it, if it can: quicker."""
     inherited: Sequence[int] = ()
     """Descriptors that it gets under the same numbers, as the forker's children do."""
+    cores: Collection[int] = ()
+    """The only CPU cores that it uses, and what it starts, where the system can do that; no limit if there are none."""
     code: int | None = None
     """How the newest process ended; negative for a signal."""
     given_up: bool = False
@@ -80,11 +83,11 @@ class Child:
         log = self._open_log()
         self.code, self.ended_since = None, ""
         self._kills_before = kernel_kills()
-        forked = self.forker and self.forker.start(self.arguments, log, Path.cwd(), self.environment)
+        forked = self.forker and self.forker.start(self.arguments, log, Path.cwd(), self.environment, self.cores)
         if forked:
             self._process = forked
             return
-        with nullcontext(2) if log is None else log.open("ab") as file:
+        with nullcontext(2) if log is None else log.open("ab") as file, kept_to(self.cores):
             self._process = subprocess.Popen(
                 tethered(sys.executable, "-P", *self.arguments),
                 stdin=subprocess.DEVNULL,

@@ -1,6 +1,8 @@
 """CPU cores of this machine, and each worker's share of them."""
 
 import os
+from collections.abc import Collection, Iterator
+from contextlib import contextmanager
 
 from paceline.core.settings.config import Config
 
@@ -22,4 +24,23 @@ def processes_here() -> int:
 
 def cores() -> int:
     """CPU cores that this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    return len(own_cores())
+
+
+def own_cores() -> set[int]:
+    """Their numbers."""
+    return os.sched_getaffinity(0) if hasattr(os, "sched_getaffinity") else set(range(os.cpu_count() or 1))
+
+
+@contextmanager
+def kept_to(cores: Collection[int]) -> Iterator[None]:
+    """What this thread starts meanwhile runs on these cores only, where the system can do that; on all if there are none."""
+    if not cores or not hasattr(os, "sched_setaffinity"):
+        yield
+        return
+    before = own_cores()
+    os.sched_setaffinity(0, cores)
+    try:
+        yield
+    finally:
+        os.sched_setaffinity(0, before)

@@ -1,6 +1,7 @@
 """The program that a `Forker` starts, and speaks with: `python -P fork_program.py JSON`, the arguments of `main`. A process
 that it has forked becomes one by a fork (`become`), with all that is loaded."""
 
+import atexit
 import gc
 import json
 import os
@@ -82,8 +83,11 @@ def next_child(channel: int, running: set[int]) -> dict[str, Any]:
             tell(channel, started=pid)
 
 
-def run(arguments: list[str], log: str, folder: str, environment: dict[str, str]) -> None:
-    """In the child: becomes what `python -P ARGUMENTS` is; without a log it writes to stderr."""
+def run(arguments: list[str], log: str, folder: str, environment: dict[str, str], cores: list[int]) -> None:
+    """In the child: becomes what `python -P ARGUMENTS` is; without a log it writes to stderr. `cores`: the only ones that it
+    uses, if there are any."""
+    if cores:
+        os.sched_setaffinity(0, cores)
     nothing = os.open(os.devnull, os.O_RDONLY)
     file = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644) if log else os.dup(2)
     for target, source in ((0, nothing), (1, file), (2, file)):
@@ -138,16 +142,18 @@ def pass_on(
 
 
 def may_become() -> bool:
-    """Whether this process was forked by this program, and has no thread that a fork would lose."""
-    return sys.orig_argv[2:3] == [__file__] and has_one_thread()
+    """Whether this process was forked by this program, and has no thread and no GPU that a fork would lose."""
+    torch = sys.modules.get("torch")
+    return sys.orig_argv[2:3] == [__file__] and has_one_thread() and not (torch and torch.cuda.is_initialized())
 
 
 def become(
-    parent: int, ends: tuple[int, int], others: Iterable[int], environment: Mapping[str, str], stage: dict[str, Any]
+    parent: int, ends: tuple[int, int], kept: Iterable[int], environment: Mapping[str, str], stage: dict[str, Any]
 ) -> NoReturn:
     """In a new fork: is from now on what this program is when it was started, and never returns. `ends`: the descriptors where
-    it is asked, and where it tells; `others`: those that it must not keep."""
-    code: object = 1
+    it is asked, and where it tells; `kept`: those that it keeps besides, of all that it has."""
+    this, code = os.getpid(), None
+    atexit._clear()  # what belongs to the parent's end
     try:
         os.setsid()
         end_with_parent.end_with(parent)
@@ -156,17 +162,20 @@ def become(
                 signal.signal(each, signal.SIG_DFL)
         for number, descriptor in enumerate(ends):
             os.dup2(descriptor, number)
-        for descriptor in (*ends, *others):
-            os.close(descriptor)
+        for descriptor in {*map(int, os.listdir("/proc/self/fd"))}.difference((0, 1, 2), kept):
+            with suppress(OSError):  # that of the list
+                os.close(descriptor)
         os.environ.clear()
         os.environ.update(environment)
         main(**stage)
-        code = None
     except SystemExit as end:
         code = end.code
     except BaseException:
         traceback.print_exc()
+        code = 1
     finally:
+        if os.getpid() == this:  # it has not forked, and what the parent has not written is the parent's
+            os._exit(1)
         leave(code)
 
 

@@ -2,7 +2,7 @@
 
 `fork_program.py` is the program that forks. What it starts is a process as any other, with its own pid, process group, signals,
 threads, log and exit code; only the imports were made before. Fork is safe, because a process that only imports has no threads,
-no gRPC channel and no GPU."""
+no gRPC channel and no GPU. A process that was forked makes its own forker by a fork of itself, as long as it has neither."""
 
 import atexit
 import json
@@ -11,7 +11,7 @@ import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -143,7 +143,7 @@ class Forker:
         process: _Process
         try:
             if fork_program.may_become():
-                process = _Itself(asked, {**environment, **_ALONE}, [end for pair in ours for end in pair])
+                process = _Itself(asked, {**environment, **_ALONE}, handed)
             else:
                 process = subprocess.Popen(
                     tethered(sys.executable, "-P", fork_program.__file__, json.dumps(asked)),
@@ -177,16 +177,22 @@ class Forker:
         atexit.register(self.close)
 
     def start(
-        self, arguments: list[str], log: Path | None, folder: Path, environment: Mapping[str, str]
+        self,
+        arguments: list[str],
+        log: Path | None,
+        folder: Path,
+        environment: Mapping[str, str],
+        cores: Collection[int] = (),
     ) -> Forked | None:
         """`arguments` are those of Python: -m and a module, or a file, and the program's own; `log`: where its words go, None:
-        to this process's stderr. Gives None where it can't fork."""
+        to this process's stderr; `cores`: the only ones that it uses, if there are any. Gives None where it can't fork."""
         assert self._process.stdin is not None
         request = {
             "arguments": arguments,
             "log": str(log or ""),
             "folder": str(folder),
             "environment": dict(environment),
+            "cores": [*cores],
         }
         with self.changed:
             try:
@@ -263,15 +269,15 @@ class _Next(Forker):
 class _Itself:
     """A fork of this process, which was forked itself and has loaded the most: nothing of that is loaded again."""
 
-    def __init__(self, asked: dict[str, Any], environment: Mapping[str, str], ours: Sequence[int]) -> None:
-        """`ours`: descriptors that only this process keeps."""
+    def __init__(self, asked: dict[str, Any], environment: Mapping[str, str], handed: Sequence[int]) -> None:
+        """`handed`: the descriptors that the fork keeps."""
         (requests, written), (read, told) = os.pipe(), os.pipe()
         this = os.getpid()
         for printed in (sys.stdout, sys.stderr):
             printed.flush()  # or the fork would print it again
         self._pid = os.fork()
         if not self._pid:
-            fork_program.become(this, (requests, told), [written, read, *ours], environment, asked)
+            fork_program.become(this, (requests, told), handed, environment, asked)
         os.close(requests)
         os.close(told)
         self.stdin = os.fdopen(written, "w", buffering=1)

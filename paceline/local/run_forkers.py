@@ -14,6 +14,9 @@ from paceline.own_files import is_own
 from paceline.sharder.engine import build_engine
 from paceline.sharder.strategy import build_strategy
 
+RUNS = ("paceline.exits", "paceline.load_settings", "paceline.local.launcher")
+"""What a process that makes a run imports."""
+
 
 @contextmanager
 def forking(
@@ -61,15 +64,15 @@ def _workers(config: Config) -> Loads:
 
 
 @contextmanager
-def forking_runs(config: Config, program: str) -> Iterator[Forker | None]:
-    """What starts processes that each make a run like this one: all that its own processes import is loaded once for all
-    runs. `program`: the module that they are. None where fork is not safe."""
+def forking_runs(config: Config) -> Iterator[Forker | None]:
+    """What starts processes that each make a run like this one: what they import, and what the run's own processes do, is
+    loaded once for all runs. None where fork is not safe."""
     if sys.platform != "linux":
         yield None
         return
     workers = _workers(config)
     task = () if is_own(config.task) else (f"paceline.tasks.builtin.{config.task}",)
-    needed = (program, *SHARDER, *SERVERS, *workers.modules)
+    needed = (*RUNS, *SHARDER, *SERVERS, *workers.modules)
     with closing(
         Forker(needed, child_environment(1), (*AT_FIRST_USE, *_rows(config), *task, *workers.libraries))
     ) as one:

@@ -23,9 +23,6 @@ from paceline.search.results import Results, Row, measured, row_of
 from paceline.search.search_folder import SearchFolder
 from paceline.terminal import show
 
-POINT = "paceline.search.point"
-"""The program that makes a run."""
-
 
 class Going:
     """One go at a search. Leave it as a context: it ends what its runs are forked from."""
@@ -90,7 +87,7 @@ class Going:
         if stopped is None:
             ready = [config for config in todo if str(config.run) not in self._failures]
             if ready and self._forker is None:
-                self._forker = self._stack.enter_context(forking_runs(ready[0], POINT))
+                self._forker = self._stack.enter_context(forking_runs(ready[0]))
             stopped = run_jobs([self._job(config) for config in ready], self._cores, self._ended, self._started)
         self.is_stopped = stopped is not None
         return self._code if stopped is None else stopped
@@ -161,7 +158,7 @@ class Going:
 
     def _job(self, config: Config) -> Job:
         folder = self._folder.run(str(config.run))
-        arguments = ["-m", POINT, "--folder", str(folder.path), "--device", self._device]
+        arguments = ["-m", "paceline.search.point", "--folder", str(folder.path), "--device", self._device]
         return Job(folder.name, arguments, folder.log("point"), config.workers + config.servers, self._forker)
 
     def _started(self, job: Job) -> None:

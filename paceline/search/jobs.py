@@ -1,15 +1,14 @@
 """Runs processes side by side, as many as the cores allow."""
 
 import itertools
-import os
 import time
 from collections.abc import Callable, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from paceline.local.child_environment import child_environment
 from paceline.local.children import Child, end_all
+from paceline.local.cpu_cores import own_cores
 from paceline.local.forker import Forker
 from paceline.local.signals import Signals
 
@@ -30,8 +29,11 @@ class Job:
     forker: Forker | None = None
     """Starts it, if it can: quicker."""
     child: Child = field(init=False, repr=False)
-    held: list[int] = field(default_factory=list, repr=False)
-    """The cores that it has while it runs."""
+
+    @property
+    def can_start(self) -> bool:
+        """Whether a start would not wait."""
+        return self.forker is None or self.forker.is_ready
 
     def __post_init__(self) -> None:
         self.child = Child(self.name, "job", self.arguments, self.log, child_environment(1), forker=self.forker)
@@ -51,32 +53,18 @@ def run_jobs(
     with Signals() as signals:
         try:
             while (waiting or running) and signals.exit_code is None:
-                while waiting and (waiting[0].cores <= len(free) or not running):
+                while waiting and (waiting[0].cores <= len(free) or not running) and waiting[0].can_start:
                     job = waiting.pop(0)
-                    job.held = free[: job.cores]
-                    free = free[job.cores :]
+                    job.child.cores, free = free[: job.cores], free[job.cores :]
                     job.child.start()
-                    _keep(job)
                     running.append(job)
                     started(job)
                 for job in [job for job in running if not job.child.running]:
                     running.remove(job)
-                    free += job.held
+                    free += job.child.cores
                     assert job.child.code is not None
                     ended(job, job.child.code)
                 time.sleep(POLL)
             return signals.exit_code
         finally:
             end_all([job.child for job in running], signals.hurry)
-
-
-def own_cores() -> set[int]:
-    """The numbers of the CPU cores that this process may use."""
-    return os.sched_getaffinity(0) if hasattr(os, "sched_getaffinity") else set(range(os.cpu_count() or 1))
-
-
-def _keep(job: Job) -> None:
-    """From now on it runs on its cores only, and so does what it starts, where the system can do that."""
-    if hasattr(os, "sched_setaffinity") and job.child.pid is not None:
-        with suppress(ProcessLookupError):  # it has ended already
-            os.sched_setaffinity(job.child.pid, job.held)

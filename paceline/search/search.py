@@ -15,12 +15,12 @@ from paceline.core.run.best_model import Measure
 from paceline.core.settings.config import Config
 from paceline.extras import is_installed, lacks
 from paceline.local.capacity import refuse_too_many
+from paceline.local.cpu_cores import own_cores
 from paceline.local.run_folder import new_name
 from paceline.search import tpe
 from paceline.search.going import Going, unfinished
 from paceline.search.grid import Grid, told
 from paceline.search.halving import budgets, kept
-from paceline.search.jobs import own_cores
 from paceline.search.points import Point, point_of, points_of
 from paceline.search.results import Results, measure_by
 from paceline.search.search_folder import SEARCHES, SearchFolder, open_search

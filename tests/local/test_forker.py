@@ -345,9 +345,10 @@ said, here = sys.argv[1:], Path.cwd()
 if "thread" in said:
     threading.Thread(target=threading.Event().wait, daemon=True).start()
 print("begins")
+locked = os.open("lock", os.O_CREAT)
 environment = {**child_environment(1), "PYTHONPATH": str(here), "STAGE": "new"}
 with closing(Forker(("heavy",), environment, later=[Loads(("wave",))])) as first:
-    children = [one.start(["child.py", *said], here / "child", here, {**os.environ, "STAGE": "its own"})
+    children = [one.start(["child.py", str(locked), *said], here / "child", here, {**os.environ, "STAGE": "its own"})
                 for one in (first, first.next)]
     print(first._process.pid, *(each.pid for each in children), flush=True)
     print(*(each.wait(60) for each in children))
@@ -355,7 +356,9 @@ with closing(Forker(("heavy",), environment, later=[Loads(("wave",))])) as first
 CHILD = """
 import os, signal, sys, time
 import heavy
-print(heavy.STAGE, os.environ["STAGE"], "wave" in sys.modules, signal.getsignal(signal.SIGTERM) == signal.SIG_DFL, flush=True)
+kept = os.path.exists(f"/proc/self/fd/{sys.argv[1]}")
+is_default = signal.getsignal(signal.SIGTERM) == signal.SIG_DFL
+print(kept, heavy.STAGE, os.environ["STAGE"], "wave" in sys.modules, is_default, flush=True)
 time.sleep(600 * ("hangs" in sys.argv))
 sys.exit(5)
 """
@@ -386,7 +389,7 @@ def test_a_child_that_makes_a_forker_becomes_one_by_a_fork_and_loads_nothing_aga
     begins, _, codes = (tmp_path / "log").read_text().splitlines()
     assert (begins, codes) == ("begins", "5 5")
     children = (tmp_path / "child").read_text().splitlines()
-    assert sorted(children) == ["first its own False True", "first its own True True"]
+    assert sorted(children) == ["False first its own False True", "False first its own True True"]
 
 
 def test_a_child_that_has_a_thread_starts_its_forker_afresh(
@@ -396,7 +399,7 @@ def test_a_child_that_has_a_thread_starts_its_forker_afresh(
 
     assert (tmp_path / "loaded").read_text() == "loaded\nloaded\n"
     assert (tmp_path / "log").read_text().splitlines()[-1] == "5 5"
-    assert "new its own False True" in (tmp_path / "child").read_text()
+    assert "False new its own False True" in (tmp_path / "child").read_text()
 
 
 def test_what_a_child_has_forked_ends_with_it(forking_child: Callable[..., Forked], tmp_path: Path) -> None:

@@ -4,6 +4,8 @@ import csv
 import math
 import os
 import signal
+import threading
+from contextlib import closing
 from dataclasses import asdict, replace
 
 import pytest
@@ -11,9 +13,12 @@ import pytest
 from paceline.core.errors import ConfigError, DataError, DiskError
 from paceline.core.run.warnings import RunWarning
 from paceline.core.settings.config import Config
+from paceline.local.child_environment import child_environment
+from paceline.local.cpu_cores import own_cores
+from paceline.local.forker import Forker
 from paceline.local.run_folder import open_run
 from paceline.search.grid import Grid, Published
-from paceline.search.jobs import Job, own_cores, run_jobs
+from paceline.search.jobs import Job, run_jobs
 from paceline.search.results import NOT_RUN, Measured, Results, Row, measured
 from paceline.search.search_folder import SearchFolder, open_search
 from paceline.sharder.sharding import make_shards
@@ -26,8 +31,9 @@ def row(number, *accuracies, error=None, paper=None, **values):
     return Row(number, values or {"seed": number}, runs, error, paper)
 
 
-def job(folder, name, script, cores=1):
-    return Job(name, ["-c", script], folder / f"{name}.log", cores)
+def job(folder, name, script, cores=1, forker=None):
+    (folder / f"{name}.py").write_text(script)
+    return Job(name, [str(folder / f"{name}.py")], folder / f"{name}.log", cores, forker)
 
 
 def test_no_more_runs_at_a_time_than_cores_allow_but_a_large_one_runs_alone(tmp_path):
@@ -53,10 +59,15 @@ def test_no_more_runs_at_a_time_than_cores_allow_but_a_large_one_runs_alone(tmp_
 
 
 @pytest.mark.skipif(not hasattr(os, "sched_setaffinity"), reason="processes can't be kept to cores here")
-def test_a_run_is_kept_to_its_cores(tmp_path):
+@pytest.mark.parametrize("is_forked", [False, True])
+def test_a_run_is_kept_to_its_cores(tmp_path, is_forked):
     before = own_cores()
+    with closing(Forker(("json",), child_environment(1))) as forker:
+        one = job(
+            tmp_path, "one", "import os; print(sorted(os.sched_getaffinity(0)))", forker=forker if is_forked else None
+        )
 
-    run_jobs([job(tmp_path, "one", "import os; print(sorted(os.sched_getaffinity(0)))")], 1, lambda *_: None)
+        run_jobs([one], 1, lambda *_: None)
 
     assert (tmp_path / "one.log").read_text() == f"[{min(before)}]\n"
     assert own_cores() == before
@@ -70,6 +81,17 @@ def test_ctrl_c_ends_what_runs_and_starts_nothing_more(tmp_path):
     assert code == 130
     assert jobs[0].child.code == -signal.SIGTERM
     assert jobs[1].child.pid is None
+
+
+def test_ctrl_c_is_heard_while_what_runs_are_forked_from_still_loads(tmp_path):
+    (tmp_path / "slow.py").write_text("import time; time.sleep(100)")
+    environment = child_environment(1) | {"PYTHONPATH": str(tmp_path)}
+    with closing(Forker(("slow",), environment)) as forker:
+        one = job(tmp_path, "one", "pass", forker=forker)
+        threading.Timer(0.2, os.kill, (os.getpid(), signal.SIGINT)).start()
+
+        assert run_jobs([one], 1, lambda *_: None) == 130
+    assert one.child.pid is None
 
 
 def test_runs_with_other_data_have_other_shards(tmp_path):
