@@ -13,6 +13,7 @@ from paceline.data.dataset import Array, Rows
 from paceline.data.manifest import read_manifest
 from paceline.data.npz import mapped
 from paceline.data.shard_writer import ARRIVED, NEIGHBOURHOODS
+from paceline.data.whole_file import replacing
 from paceline.sharder.clustering import Directions, Neighbourhoods
 from paceline.sharder.strategies.distribution_aware import DistributionAware
 from paceline.sharder.strategy import build_strategy
@@ -61,6 +62,8 @@ class Arriving:
             [[shard.clusters.get(str(number), 0) for shard in manifest.shards] for number in range(clusters)], np.int64
         )
         """Of each neighbourhood (rows) in each shard, those of the shards themselves included."""
+        self._sparse = {*manifest.sparse, *np.flatnonzero(~self.counts.any(axis=1)).tolist()}
+        """Those that were not dealt when the shards were made: they went to every shard, or had no examples."""
         if self._file.exists():
             self.counts = np.array(json.loads(self._file.read_text()), np.int64)
 
@@ -82,7 +85,7 @@ class Arriving:
     def _turns(self, number: int, examples: int) -> Rows:
         """Whose turn it is for each of the next examples of a neighbourhood."""
         counts = self.counts[number]
-        is_sparse = counts.max() < self._least
+        is_sparse = number in self._sparse and counts.max() < self._least
         everyone = min(examples, int(self._least - counts.max())) if is_sparse else 0
         counts += everyone
         order = np.argsort(counts, kind="stable")
@@ -92,17 +95,17 @@ class Arriving:
 
     def save(self) -> None:
         """Writes what has been dealt next to the manifest, where the next one goes on."""
-        draft = self._file.with_suffix(".writing")
-        draft.write_text(json.dumps(self.counts.tolist()))
-        draft.replace(self._file)
+        with replacing(self._file, "what has been dealt") as draft:
+            draft.write_text(json.dumps(self.counts.tolist()))
 
 
 def assign(shards: Path, features: Path, out: Path) -> Mapping[str, int]:
-    """Writes the shard of each example in the npy file `features` to `out`, -1 for all shards; returns how many each got."""
+    """Writes the shard of each example in the npy file `features` to `out`, -1 for all shards; returns how many each got.
+    DiskError before anything is dealt where `out` can't be written."""
     arriving, given = Arriving(shards), mapped(features)
-    dealt = [arriving.deal(given[start : start + ROWS])[0] for start in range(0, len(given), ROWS)]
-    found = np.concatenate([np.empty(0, np.int64), *dealt])
-    with out.open("wb") as file:
+    with replacing(out, "the shards of the examples") as draft, draft.open("wb") as file:
+        dealt = [arriving.deal(given[start : start + ROWS])[0] for start in range(0, len(given), ROWS)]
+        found = np.concatenate([np.empty(0, np.int64), *dealt])
         np.save(file, found.astype(np.int32))
     arriving.save()
     names = {"every shard": EVERY} | {f"shard-{number}": number for number in range(arriving.counts.shape[1])}

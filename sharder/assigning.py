@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from paceline.exits import exits
+from paceline.exits import exits, run_command
 from paceline.sharder.arriving import assign
 from paceline.terminal import say
 
@@ -23,4 +23,4 @@ def deal(
 
 def main() -> None:
     """The command line."""
-    typer.run(deal)
+    run_command(deal)

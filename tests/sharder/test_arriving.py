@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from paceline.core.errors import ConfigError, DataError
+from paceline.core.errors import ConfigError, DataError, DiskError
 from paceline.core.settings.config import Config, Options
 from paceline.sharder.arriving import EVERY, Arriving, assign
 from paceline.sharder.sharding import make_shards
@@ -33,10 +33,10 @@ def shards(tmp_path: Path) -> Path:
     return dealt(tmp_path, "distribution_aware", clusters=4, components=4)
 
 
-def dealt(tmp_path: Path, name: str, weights: tuple[float, ...] = (), **options: object) -> Path:
+def dealt(tmp_path: Path, name: str, weights: tuple[float, ...] = (), workers: int = 3, **options: object) -> Path:
     (tmp_path / "task.py").write_text(TASK)
     data = {"strategy": Options(name=name, **options), "validation": 0, "test": 0, "weights": weights}
-    config = Config(task=str(tmp_path / "task.py"), workers=3, seed=1)
+    config = Config(task=str(tmp_path / "task.py"), workers=workers, seed=1)
     make_shards(config.model_copy(update={"data": config.data.model_copy(update=data)}), tmp_path / "shards")
     return tmp_path / "shards"
 
@@ -67,6 +67,27 @@ def test_a_sparse_neighbourhood_goes_to_every_shard_until_it_has_enough_to_be_de
     found, _ = Arriving(shards).deal(rare)
 
     assert found.tolist() == [EVERY, 0, 1, 2]
+
+
+def test_a_neighbourhood_that_was_dealt_goes_on_so_with_fewer_examples_in_a_shard_than_there_are_shards(
+    tmp_path: Path,
+) -> None:
+    arriving = Arriving(dealt(tmp_path, "distribution_aware", workers=12, clusters=4, components=4))
+    assert sorted(arriving.counts.max(axis=1).tolist()) == [2, 5, 5, 5]
+
+    found, _ = arriving.deal(stream(600)[0])
+
+    assert EVERY not in found
+    assert np.ptp(np.bincount(found, minlength=12)) <= 3  # one of each neighbourhood
+
+
+def test_a_file_that_can_not_be_written_is_told_and_nothing_is_dealt(shards: Path, tmp_path: Path) -> None:
+    np.save(tmp_path / "new.npy", stream(100)[0])
+
+    with pytest.raises(DiskError, match=r"Can't write the shards of the examples to .*/nowhere/out\.npy"):
+        assign(shards, tmp_path / "new.npy", tmp_path / "nowhere" / "out.npy")
+
+    assert not (shards / "arrived.json").exists()
 
 
 def test_the_examples_of_the_shards_are_found_in_their_own_neighbourhoods(shards: Path) -> None:
