@@ -9,7 +9,7 @@ from pathlib import Path
 from rich.console import Console
 
 from paceline.core.errors import PacelineError
-from paceline.core.run.best_model import Measure
+from paceline.core.run.best_model import Measure, scores_of
 from paceline.core.settings.config import Config
 from paceline.data.shards import is_there
 from paceline.local.forker import Forker
@@ -127,6 +127,10 @@ class Going:
         before = [found for folder in chain(*earlier) if (found := measured(folder)) is not None]
         return replace(row, round=len(earlier), before=before, in_full=float(sum(config.epochs for config in full)))
 
+    def say(self, words: str) -> None:
+        """To who watches the search."""
+        show(self._console, words)
+
     def halved(self, rows: list[Row], points: list[Point], count: int) -> list[int]:
         """Says which points go on, the best first, to the round of these points. Their numbers."""
         folds = len(points[0].configs)
@@ -177,6 +181,8 @@ class Going:
         found = measured(folder)
         assert found is not None
         splits = ("test",) if self._has_folds else ("validation", "test")
+        if self._by is not None:
+            self._by.check({name for split in splits for name in scores_of(found.metrics, split)}, "--by")
         wanted = [*([self._by.name] if self._by else []), "accuracy", "loss"]
         names = [f"{split}_{metric}" for split in splits for metric in wanted]
         name = next((name for name in names if name in found.metrics), None)

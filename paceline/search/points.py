@@ -44,7 +44,8 @@ def point_of(
     try:
         configs = [read([*pairs(values), *part, *short]) for part in parts]
     except ConfigError as error:
-        raise ConfigError(f"point {number} ({told(values)}): {error}") from error
+        short_round = "" if epochs is None else f", in a round of --halving, where epochs is {epochs}"
+        raise ConfigError(f"point {number} ({told(values)}){short_round}: {error}") from error
     return Point(
         number, dict(values), [one.model_copy(update={"run": name}) for one, name in zip(configs, names, strict=True)]
     )

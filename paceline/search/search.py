@@ -10,7 +10,7 @@ from rich.console import Console
 
 from paceline.core.errors import ConfigError, UsageError
 from paceline.core.rules.check_rules import refuse
-from paceline.core.rules.rules_of_settings import SEARCH
+from paceline.core.rules.rules_of_settings import LOCAL, SEARCH
 from paceline.core.run.best_model import Measure
 from paceline.core.settings.config import Config
 from paceline.extras import is_installed, lacks
@@ -69,6 +69,7 @@ def search(
         for point in points:
             for config in point.configs:
                 refuse(config, {SEARCH: engine})
+                refuse(config, {LOCAL: config})
         what["engine"] = engine
     path = out or SEARCHES / new_name(first, SEARCHES)
     cores = cores or len(own_cores())
@@ -164,7 +165,10 @@ def _run_guided(
         known = list(zip(values, results.losses, strict=True))
         batch = tpe.chosen(grid, guided.seed, known, min(size, guided.points - len(points)), allowed)
         if not batch:
-            raise UsageError(f"--points {guided.points}: there are only {len(points)} different points; ask for fewer.")
+            going.say(
+                f"--points {guided.points}: there are only {len(points)} different points whose settings fit together"
+            )
+            break
         values += batch
         folder.write_chosen(values)
         new = [point_of(number, each, read, folds) for number, each in enumerate(batch, len(points) + 1)]

@@ -106,6 +106,25 @@ def test_a_metric_that_nobody_measures_is_told(data: Path) -> None:
         go(data, "seed=0", by="f2")
 
 
+def test_a_metric_that_nobody_measures_is_told_at_the_first_point(data: Path) -> None:
+    with pytest.raises(ConfigError, match="--by is 'max f2'"):
+        go(data, "svm.objective.c=0.1,1", by="f2")
+
+    assert len(list((data.parent / "out/points").glob("*/run.json"))) == 1
+
+
+def test_settings_that_no_point_can_be_trained_with_are_refused_before_the_first(data: Path) -> None:
+    with pytest.raises(ConfigError, match=r"stopping looks at the scores of a run, .* set svm.stopping instead"):
+        go(data, "stopping.patience=2,3")
+
+    assert not (data.parent / "out").exists()
+
+
+def test_a_setting_that_a_short_round_has_no_room_for_says_so(data: Path) -> None:
+    with pytest.raises(ConfigError, match=r"point 1 .*, in a round of --halving, where epochs is 1: .*milestones"):
+        go(data, "svm.objective.c=1e-6,0.1,1", "schedule.name=multistep", "schedule.milestones=[2]", halving=3)
+
+
 def test_halving_trains_all_points_a_little_and_the_best_ones_in_full(data: Path) -> None:
     code, found = go(data, "svm.objective.c=1e-6,0.1,1", halving=3)
     points = found["points"]

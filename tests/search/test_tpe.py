@@ -1,5 +1,6 @@
 """`--sample tpe`: what it chooses, that it goes on where it was ended, and what it refuses."""
 
+import json
 import math
 import statistics
 import sys
@@ -138,16 +139,22 @@ def test_more_points_go_on_from_those_that_are_there(data: Path) -> None:
     assert "\n5," in (data.parent / "out/results.csv").read_text()
 
 
-def test_a_combination_that_settings_refuse_is_not_chosen(data: Path) -> None:
+@pytest.mark.parametrize("refused", [[3], [2, 3]])
+def test_a_combination_that_settings_refuse_is_not_chosen(
+    data: Path, refused: list[int], capsys: pytest.CaptureFixture[str]
+) -> None:
     def read(point: Sequence[str]) -> Config:
-        if "workers=3" in point and "batch_size=16" in point:
+        if "batch_size=16" in point and any(f"workers={workers}" in point for workers in refused):
             raise ConfigError("not together")
         return read_config("svm", data=str(data), epochs=1, sets=list(point))
 
     grid = sampled(read_grid(["batch_size=8,16", "workers=1,2,3"]), "tpe", 5, 0)
 
     assert search(grid, read, None, 1, data.parent / "out", False, False, engine="local") == 0
-    assert {"batch_size": 16, "workers": 3} not in SearchFolder(data.parent / "out").chosen()
+    chosen = SearchFolder(data.parent / "out").chosen()
+    assert not any({"batch_size": 16, "workers": workers} in chosen for workers in refused)
+    assert len(json.loads((data.parent / "out/results.json").read_text())["points"]) == len(chosen) == 6 - len(refused)
+    assert ("there are only 4 different points" in capsys.readouterr().out) is (len(refused) == 2)
 
 
 def test_settings_that_are_wrong_at_the_end_of_a_range_are_told_before_anything_starts(data: Path) -> None:

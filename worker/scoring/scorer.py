@@ -14,7 +14,7 @@ from prometheus_client import CollectorRegistry, Gauge
 from safetensors import SafetensorError, safe_open
 
 from paceline.core.errors import DiskError
-from paceline.core.run.best_model import Measure, default_measure, scores_of
+from paceline.core.run.best_model import Measure, chooses, default_measure, scores_of
 from paceline.core.slice.plan import SlicePlan
 from paceline.core.sync.policy import build_policy
 from paceline.core.sync.policy_in_force import PolicyInForce
@@ -157,7 +157,7 @@ class Scorer(ABC):
         self._metrics.note(due.epoch, time.monotonic() - start, scores)
         metrics = {f"{split}_{name}": value for split, values in scores.items() for name, value in values.items()}
         metrics |= more
-        measure = str(self._measure or default_measure(_chosen_by(metrics) or scores_of(metrics, "test")))
+        measure = str(self._measure or default_measure(scores_of(metrics, chooses(metrics)) or scores_of(metrics, "test")))
         self._keep(metrics, measure, due)
         examples, epoch, final = self._examples, due.epoch, due.final
         self._say("scored", epoch=epoch, final=final, versions=versions, measure=measure, examples=examples, **metrics)
@@ -247,16 +247,9 @@ def majorities(labels: Mapping[str, Array], own: Mapping[str, Array | None] | No
     return found
 
 
-def _chosen_by(metrics: Mapping[str, float]) -> dict[str, float]:
-    """The scores that choose the best model: those on validation data, or on training data where there is none; those of
-    the local models' mean where it was scored, because then it is what is kept."""
-    kind = "mean_" if any(name.startswith("mean_") for name in metrics) else ""
-    return scores_of(metrics, f"{kind}validation") or scores_of(metrics, f"{kind}train")
-
-
 def _rank(metrics: Mapping[str, float], own: Measure | None) -> Rank:
     """The rank of a version: by the task's measure, or by accuracy if the task names none; then by the loss."""
-    scores = _chosen_by(metrics)
+    scores = scores_of(metrics, chooses(metrics))
     return (own or default_measure(scores)).rank(scores)
 
 

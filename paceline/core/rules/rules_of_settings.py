@@ -7,6 +7,7 @@ from typing import Any
 from paceline.core.extension import SettingsRule
 from paceline.core.fault import faults_of, strangers
 from paceline.core.settings.config import Config, DivergenceConfig, ScheduleConfig
+from paceline.core.settings.stopping import StoppingConfig
 from paceline.core.steps.optimizer import build_optimizer
 from paceline.core.steps.optimizers.sgd import is_sgd
 
@@ -193,10 +194,29 @@ def _has_parts(options: Mapping[str, Any]) -> bool:
     return bool(options.get("groups") or options.get("maximize"))
 
 
+def _is_of_another_rule(stopping: StoppingConfig | None, rule: str, *names: str) -> bool:
+    """Whether settings that only this rule has were given with another one."""
+    usual = StoppingConfig()
+    return (
+        stopping is not None
+        and stopping.rule != rule
+        and any(getattr(stopping, name) != getattr(usual, name) for name in names)
+    )
+
+
 _STOPPING = (
     SettingsRule(
         lambda stopping, config: stopping is not None and (stopping.rule == "target") != (stopping.target is not None),
         "stopping.target goes with stopping.rule: target, and rule is {own.rule}. Set both, or leave target out.",
+    ),
+    SettingsRule(
+        lambda stopping, config: _is_of_another_rule(stopping, "delta", "delta"),
+        "stopping.delta goes with stopping.rule: delta, and rule is {own.rule}. Set both, or leave delta out.",
+    ),
+    SettingsRule(
+        lambda stopping, config: _is_of_another_rule(stopping, "window", "patience", "min_delta"),
+        "stopping.patience and stopping.min_delta go with stopping.rule: window, and rule is {own.rule}. Leave them out, or "
+        "take that rule.",
     ),
     SettingsRule(
         lambda stopping, config: stopping is not None and config.data.source == "script",

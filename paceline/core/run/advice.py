@@ -68,7 +68,7 @@ def same_bits(config: Config) -> Advice:
 def other_mix() -> Advice:
     """Advice where a policy's formula has no effect."""
     first = "policy.alpha=0.5"
-    return Advice(f"{first}, another policy.reading, or more workers", (first,))
+    return Advice(f"{first}, another policy.reading, or another number of workers", (first,))
 
 
 def other_cap(config: Config, workers: Sequence[str], others: int) -> Advice:

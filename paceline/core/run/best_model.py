@@ -76,6 +76,13 @@ def measure_of(metrics: Mapping[str, float], told: str = "") -> Measure:
     return default_measure(name.partition("_")[2] for name in metrics)
 
 
+def chooses(metrics: Mapping[str, float]) -> str:
+    """Which scores choose the best model: those on validation data, or on training data where there is none; those of the
+    local models' mean where it was scored, because then it is what is kept."""
+    kind = "mean_" if any(name.startswith("mean_") for name in metrics) else ""
+    return next((split for split in (f"{kind}validation", f"{kind}train") if scores_of(metrics, split)), "train")
+
+
 def result(metrics: Mapping[str, float], told: str = "") -> str:
     """The result of a finished run, like 'test accuracy 0.9667' or 'test f1 0.7312, precision 0.8000': its measure on the test
     data (or on the data it was scored on), then the task's other metrics; or that it was not scored."""

@@ -47,6 +47,8 @@ class Divergence:
         """What becomes good if all stays well."""
         self._since = 0.0
         """When that was chosen (seconds)."""
+        self._diverged = -1
+        """Snapshots up to this version may hold what the run went back from."""
         self.done = 0
         """How often the run has gone back."""
 
@@ -72,7 +74,7 @@ class Divergence:
             if not self._is_safe(self._next):
                 return
             self.good = self._next
-        self._next = self._choose(rounds, epoch, max)
+        self._next = self._choose(rounds, epoch, max, self._diverged)
         self._since = now
 
     def spared(self, server: int) -> list[int]:
@@ -80,9 +82,12 @@ class Divergence:
         points = (point for point in (self.good, self._first, self._next) if point is not None)
         return sorted({point.versions[server] for point in points})
 
-    def _choose(self, rounds: bool, epoch: float, pick: Callable[[Collection[int]], int]) -> Point | None:
-        """In rounds, all slices are of one version; None where there is none."""
-        stored = [self._stored.get(server, frozenset()) for server in self._servers]
+    def _choose(
+        self, rounds: bool, epoch: float, pick: Callable[[Collection[int]], int], after: int = -1
+    ) -> Point | None:
+        """Of versions behind `after`. In rounds, all slices are of one version; None where there is none."""
+        every = [self._stored.get(server, frozenset()) for server in self._servers]
+        stored = [frozenset(version for version in each if version > after) for each in every]
         if rounds:
             stored = [frozenset.intersection(*stored)] * len(stored)
         if not all(stored):
@@ -145,15 +150,20 @@ class Divergence:
         said = f"went back to {which} (epoch {self.good.epoch:.1f}), learning rate x {self.rate:.4g}"
         return self.good, f"{said}; {self.done} of {self._most}"
 
+    def begins_again(self, version: int) -> None:
+        """Every slice trains on good weights from this version on."""
+        self._diverged = version - 1
+
     # the chief's disk
     def state(self) -> dict[str, Any]:
         """The state as plain JSON values."""
         good = None if self.good is None else [self.good.versions, self.good.epoch]
-        return {"divergence": {"good": good, "done": self.done}}
+        return {"divergence": {"good": good, "done": self.done, "diverged": self._diverged}}
 
     def restore(self, state: Mapping[str, Any]) -> None:
         """Continues from `state`; a run of an older release has none."""
         found = state.get("divergence", {})
         self.done = found.get("done", 0)
+        self._diverged = found.get("diverged", -1)
         if (good := found.get("good")) is not None:
             self.good = Point(tuple(good[0]), good[1])

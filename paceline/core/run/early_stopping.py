@@ -4,7 +4,7 @@ import math
 from collections.abc import Sequence
 from itertools import pairwise
 
-from paceline.core.run.best_model import Measure, measure_of, number, scores_of
+from paceline.core.run.best_model import Measure, chooses, measure_of, number, scores_of
 from paceline.core.run.scoring import Score
 from paceline.core.settings.stopping import StoppingConfig
 
@@ -15,11 +15,11 @@ def settled(stopping: StoppingConfig | None, scores: Sequence[Score]) -> str:
     told = [score for score in scores if score.epoch >= 1]
     if stopping is None or not told:
         return ""
-    split = "validation" if scores_of(told[-1].metrics, "validation") else "train"
+    split = chooses(told[-1].metrics)
     measure = measure_of(told[-1].metrics, told[-1].measure)
     values = [scores_of(score.metrics, split).get(measure.name, math.nan) for score in told]
     why = {"window": _window, "delta": _delta, "target": _target}[stopping.rule](stopping, measure, values)
-    return f"early stopping after epoch {told[-1].epoch}: {split} {measure.name} {why}" if why else ""
+    return f"early stopping after epoch {told[-1].epoch}: {split.replace('_', ' ')} {measure.name} {why}" if why else ""
 
 
 def _window(stopping: StoppingConfig, measure: Measure, values: Sequence[float]) -> str:

@@ -201,6 +201,8 @@ class Run:
         epoch = self.budget.epochs
         point, said = self.divergence.go_back()
         self.policy_change.roll_back(point.versions, self.divergence.rate, clocks)
+        assert self.membership.view.switch is not None
+        self.divergence.begins_again(self.membership.view.switch.version)
         seats = self.membership.view.seats.items()
         ends = {worker: seat.switch_clock or 0 for worker, seat in seats}
         self.warnings.rolled_back(f"{why}: the run {said}", ends, self.divergence.done, epoch)
@@ -212,7 +214,7 @@ class Run:
 
     def stop_early(self, clocks: Clocks, now: float) -> None:
         """Ends the run where its scores are reason enough (`stopping`)."""
-        if self._is_steady and (why := settled(self.config.stopping, self.scoring.scores)):
+        if self._is_steady and (why := settled(self.config.stopping, self.scoring.judged)):
             self.stop(why, clocks, now)
 
     def stop(self, reason: str, clocks: Clocks, now: float) -> None:
@@ -233,6 +235,7 @@ class Run:
         if not self.budget.has_grown or self.phase is RunPhase.STOPPING:
             return False
         self.budget.take_goal()
+        self.scoring.judge_anew()
         if self.phase is RunPhase.TRAINING and (last := self.budget.last_clock(self.policy)) is not None:
             self.membership.rename_ends(last)
         if self.phase not in (RunPhase.SCORING, RunPhase.FINISHED):

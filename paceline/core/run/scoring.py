@@ -41,6 +41,8 @@ class Scoring:
         self.scores: list[Score] = []
         self.skipped = 0
         """Epochs that ended without a score."""
+        self._judged_from = 0
+        """How many scores had come when the run last got more epochs."""
         self.is_ready = not every
         """Whether the evaluator has its data."""
         self.evaluator = 0
@@ -63,6 +65,15 @@ class Scoring:
         self.skipped += max(0, score.epoch // max(1, self._every) - self._newest // max(1, self._every) - 1)
         self.scores.append(score)
 
+    @property
+    def judged(self) -> list[Score]:
+        """Those that may end the run early: what ended it once does not end it again."""
+        return self.scores[self._judged_from :]
+
+    def judge_anew(self) -> None:
+        """The run has got more epochs."""
+        self._judged_from = len(self.scores)
+
     def is_repeat(self, score: Score) -> bool:
         """Whether this repeats the newest score: its sender missed the acknowledgement."""
         return self.scores[-1:] == [score]
@@ -80,9 +91,11 @@ class Scoring:
 
     def state(self) -> dict[str, Any]:
         """The state as plain JSON values; a new evaluator reports again that it has its data."""
-        return {"scores": [asdict(score) for score in self.scores], "skipped": self.skipped}
+        scores = [asdict(score) for score in self.scores]
+        return {"scores": scores, "skipped": self.skipped, "judged_from": self._judged_from}
 
     def restore(self, state: dict[str, Any]) -> None:
         """Continues from `state`."""
         self.scores = [Score(**score) for score in state["scores"]]
         self.skipped = state["skipped"]
+        self._judged_from = state.get("judged_from", 0)

@@ -90,6 +90,8 @@ PAIRS: tuple[tuple[str, tuple[str, ...], str | None, str], ...] = (
     ("svm", (*SPARSE, "svm.stopping={rule: delta}"), "svm.validation=0", "svm.validation=0.1"),
     ("svm", ("policy=asp", PLAIN, "svm.stopping={rule: delta}"), "updates=dense", "updates=sparse"),
     ("stopping", ("stopping={target: 0.9}",), "stopping.rule=window", "stopping.rule=target"),
+    ("stopping", ("stopping={delta: 0.01}",), "stopping.rule=window", "stopping.rule=delta"),
+    ("stopping", ("stopping={patience: 3}",), "stopping.rule=delta", "stopping.rule=window"),
     ("stopping", ("stopping={rule: delta}", "evaluate_every=1"), "data.source=script", "data.source=files"),
     ("svm", ("policy=asp", PLAIN, "svm.average_last=0.5"), "updates=dense", "updates=sparse"),
     ("svm", (*SPARSE, "epochs=3"), "svm.average_from=3", "svm.average_from=2"),

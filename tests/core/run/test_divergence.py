@@ -103,6 +103,23 @@ def test_where_all_servers_went_back_behind_it_another_snapshot_becomes_good() -
     assert found.good.versions == (2, 2)
 
 
+def test_a_snapshot_of_what_the_run_went_back_from_does_not_become_good() -> None:
+    found = looked(watching(), {0, 500}, {0, 480}, now=1.0, is_well=False)
+    found.go_back()
+    found.begins_again(511)
+    restarted = watching()
+    restarted.restore(json.loads(json.dumps(found.state())))
+
+    for each in (found, restarted):
+        for now in (2.0, 6.0, 10.0):
+            looked(each, {0, 500}, {0, 480}, now=now)
+        assert each.good is not None
+        assert each.good.versions == (0, 0)
+        for now in (11.0, 15.0):
+            looked(each, {0, 500, 511}, {0, 520}, now=now)
+        assert each.good.versions == (511, 520)
+
+
 def test_it_gives_up_after_the_stated_number_and_says_how_often_it_went_back() -> None:
     found = looked(watching(divergence={"rollbacks": 1, "factor": 0.1}), {0}, {0}, now=1.0)
     assert found.refusal == ""

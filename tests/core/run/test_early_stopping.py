@@ -93,6 +93,47 @@ def test_a_restarted_chief_still_knows_the_scores():
     assert settled(again.config.stopping, again.scoring.scores)
 
 
+def test_a_run_that_got_more_epochs_is_judged_by_its_new_scores():
+    settings = {"stopping": StoppingConfig(patience=1), "epochs": 100}
+    run, clocks = started("a", **settings)
+    for score in scored(0.5, 0.4):
+        run.score(score, 1.0)
+    again = Run(config(workers=1, **(settings | {"epochs": 200})))
+    again.restore(json.loads(json.dumps(run.state())), 2.0)
+    again.extend(clocks, 2.0)
+    third = Run(config(workers=1, **(settings | {"epochs": 200})))
+    third.restore(json.loads(json.dumps(again.state())), 3.0)
+
+    for each in (again, third):
+        assert not settled(each.config.stopping, each.scoring.judged)
+        for score in scored(0.6, 0.5, first=3):
+            each.score(score, 4.0)
+        assert "after epoch 4" in settled(each.config.stopping, each.scoring.judged)
+
+
+def test_where_the_mean_of_the_workers_models_is_kept_its_scores_end_the_run():
+    scores = [
+        Score(epoch, 1.0, [epoch], {"validation_accuracy": 0.5, "mean_validation_accuracy": mean})
+        for epoch, mean in enumerate((0.7, 0.8, 0.8), 1)
+    ]
+
+    assert not settled(StoppingConfig(patience=2), scores)
+    assert "mean validation accuracy was not better than 0.8000" in settled(StoppingConfig(patience=1), scores)
+
+
+@pytest.mark.parametrize(
+    ("stopping", "told"),
+    [
+        ({"delta": 0.01}, "stopping.delta goes with stopping.rule: delta, and rule is window. Set both"),
+        ({"rule": "delta", "patience": 3}, "go with stopping.rule: window, and rule is delta. Leave them out"),
+        ({"rule": "target", "target": 0.9, "min_delta": 0.1}, "go with stopping.rule: window, and rule is target"),
+    ],
+)
+def test_settings_of_another_rule_are_refused(stopping, told):
+    with pytest.raises(ConfigError, match=told):
+        load(overrides={"stopping": stopping})
+
+
 def test_svm_stopping_of_a_task_of_torch_is_refused_with_what_to_set():
     with pytest.raises(ConfigError, match=r"svm\.stopping is for linear models .* Set stopping instead"):
         load(overrides={"svm": {"stopping": {"rule": "delta"}}})

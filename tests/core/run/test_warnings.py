@@ -349,7 +349,7 @@ def test_a_weight_at_its_floor_for_all_is_told_until_members_or_policy_change() 
     (found,) = run.warnings.found
     assert str(found) == (
         "warning: with 2 equal workers the weight of the global model is at its floor, policy.alpha_min: 0. Try "
-        "policy.alpha=0.5, another policy.reading, or more workers."
+        "policy.alpha=0.5, another policy.reading, or another number of workers."
     )
     assert (found.kind, found.settings, found.passed) == ("idle_policy", ["policy.alpha=0.5"], False)
 

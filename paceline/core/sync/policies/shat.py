@@ -45,7 +45,7 @@ class Shat(Policy):
     def caution(self, optimizer: Optimizer, members: int) -> str:
         """Measured with Adam and AdamW, and with SGD's momentum on a CNN."""
         if floor := self.idles(members):
-            return f"{floor}; take more workers, or set policy.alpha or policy.reading"
+            return f"{floor}; set policy.alpha or policy.reading, or take another number of workers"
         momentum = getattr(optimizer, "momentum", 0.0)
         if not optimizer.adaptive and (not momentum or members < 4):
             return ""
