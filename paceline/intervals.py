@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 from math import inf, nan, sqrt
-from statistics import mean, stdev, variance
+from statistics import mean, stdev
 
 CONFIDENCE = 0.95
 FEWEST = 3
@@ -30,16 +30,26 @@ def of_mean(values: Sequence[float]) -> Interval:
     return Interval(middle, middle - half, middle + half)
 
 
-def of_variances(upper: Sequence[float], lower: Sequence[float]) -> Interval:
-    """Of the ratio of two samples' variances."""
+def of_deviations(upper: Sequence[float], lower: Sequence[float]) -> Interval:
+    """Of the ratio of two samples' standard deviations."""
     from scipy import stats
 
     if min(len(upper), len(lower)) < 2:
-        return Interval(nan, 0.0, inf)  # one run has no variance
-    if min(len(upper), len(lower)) < FEWEST or not variance(lower):
-        return Interval(variance(upper) / variance(lower) if variance(lower) else inf, 0.0, inf)
-    middle = variance(upper) / variance(lower)
-    law = stats.f(len(upper) - 1, len(lower) - 1)
-    return Interval(
-        middle, middle / float(law.ppf((1 + CONFIDENCE) / 2)), middle / float(law.ppf((1 - CONFIDENCE) / 2))
-    )
+        return Interval(nan, 0.0, inf)  # one run has no deviation
+    if min(len(upper), len(lower)) < FEWEST or not stdev(lower):
+        return Interval(stdev(upper) / stdev(lower) if stdev(lower) else inf, 0.0, inf)
+    middle = stdev(upper) / stdev(lower)
+    law = stats.f(len(upper) - 1, len(lower) - 1)  # of the variances
+    low, high = (middle / sqrt(float(law.ppf((1 + side * CONFIDENCE) / 2))) for side in (1, -1))
+    return Interval(middle, low, high)
+
+
+def of_spread(values: Sequence[float]) -> Interval:
+    """Of the standard deviation as a share of the mean."""
+    from scipy import stats
+
+    if len(values) < FEWEST:
+        return Interval(stdev(values) / mean(values) if len(values) > 1 else nan, 0.0, inf)
+    middle, free = stdev(values) / mean(values), len(values) - 1
+    low, high = (middle * sqrt(free / float(stats.chi2.ppf((1 + side * CONFIDENCE) / 2, free))) for side in (1, -1))
+    return Interval(middle, low, high)

@@ -54,16 +54,27 @@ def reproduce(
         with needing("paceline reproduce"):
             from paceline.local.signals import raising
             from paceline.reproduce.artefacts import wanted
-            from paceline.reproduce.making import Making, makings, write_page
+            from paceline.reproduce.making import Making, makings, page_of, write_page
 
+            page_of(out)
             if what is None:
-                _show(console(), makings(out))
+                if seeds is not None or data is not None or sets:
+                    raise UsageError("--seeds, --data and --set are for making something: name it, like shat/table-2.")
+                _show(console(), makings(out, full))
                 return
             if sets and not full:
                 raise UsageError(f"--set {sets[0]}: settings are for --full; the small size has its own.")
+            if data is not None and not full:
+                raise UsageError(f"--data {data}: data sets are for --full; the small size has what it needs.")
             every = [Making(each, out, seeds, full, sets or ()) for each in wanted(what)]
-            for making in every if full else ():
-                making.check_full(data)
+            if full and what != every[0].artefact.name:
+                for making in [making for making in every if making.recipe.full is None]:
+                    say(f"{making.artefact.name} is left out: it has no --full size.")
+                    every.remove(making)
+            for making in every:
+                making.kept.check()
+                if full:
+                    making.check_full(data)
             lacking = {making.artefact.name: lacks for making in every if not full and (lacks := making.lacks)}
             if what in lacking:
                 raise UsageError(f"{what} can't be made here. {lacking[what]}")
@@ -150,14 +161,15 @@ def _show(screen: "Console", every: "Sequence[Making]") -> None:
     table = Table("name, what it shows", "--full needs", *numbers, pad_edge=False, box=None)
     for making in every:
         recipe, done = making.recipe, len(making.keys) - len(making.missing)
-        took = making.seconds / 60 if done and not making.missing else recipe.minutes
         verdicts = making.verdicts() if not making.missing else []
         begun = f" ({done} of {len(making.keys)} runs)" if done and making.missing else ""
         table.add_row(
             f"[bold]{making.artefact.name}[/bold]{begun}\n{recipe.number}: {recipe.shows}",
             recipe.full.needs.partition(":")[0] if recipe.full else "",
-            f"{took:.1f}",
+            f"{making.minutes:.1f}",
             *(str(verdicts.count(each) or "") for each in Verdict),
         )
     screen.print(table)
+    for refusal in dict.fromkeys(making.kept.refusal for making in every if making.kept.refusal):
+        say(refusal)
     say("Make one: paceline reproduce NAME; all of them: paceline reproduce all")

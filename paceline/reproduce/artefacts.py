@@ -19,7 +19,7 @@ PAPERS = {
     "ours": "Ours",
 }
 """In the order of the page; `ours` are questions that no paper asks."""
-ALL = "all"
+ALL, OURS = "all", "ours"
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,8 +34,13 @@ class Artefact:
         return self.name.partition("/")[0]
 
     @property
+    def is_ours(self) -> bool:
+        """Whether no paper has it."""
+        return self.paper == OURS
+
+    @property
     def title(self) -> str:
-        return f"{PAPERS[self.paper]} {self.recipe.number}"
+        return self.recipe.number if self.is_ours else f"{PAPERS[self.paper]} {self.recipe.number}"
 
 
 def known() -> list[Artefact]:

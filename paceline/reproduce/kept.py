@@ -3,12 +3,14 @@
 import json
 import os
 from collections.abc import Mapping
+from contextlib import AbstractContextManager
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 from paceline.core.errors import ConfigError
 from paceline.local.gpus import DEVICES, visible_gpus
+from paceline.local.run_folder import held
 from paceline.private import make_private
 from paceline.reproduce.recipe import Figures
 
@@ -19,7 +21,7 @@ RunKey = tuple[str, int]
 
 
 class Kept:
-    """Finished runs. ConfigError where the file is another recipe's, or of another version of it."""
+    """Finished runs. Where the file is another recipe's, or of another version of it, there are none."""
 
     def __init__(self, file: Path, what: Mapping[str, Any]) -> None:
         """`what`: the recipe's name, size and version; it is written at the first run, with the day."""
@@ -27,7 +29,11 @@ class Kept:
         self._what = {"format": FORMAT, **what}
         self.about: dict[str, Any] = {}
         """What the file says of itself; nothing before the first run."""
+        self.refusal = ""
+        """Why the file can't be used, in words; empty where it can."""
         self.seconds: dict[RunKey, float] = {}
+        self.dates: dict[RunKey, str] = {}
+        """When each run was made, like 2026-11-27."""
         self._figures: dict[RunKey, Figures] = {}
         self._size = 0
         """Of the file, as it is known here (bytes)."""
@@ -41,19 +47,38 @@ class Kept:
     def __contains__(self, key: RunKey) -> bool:
         return key in self._figures
 
+    def check(self) -> None:
+        """ConfigError where the file can't be used."""
+        if self.refusal:
+            raise ConfigError(self.refusal)
+
+    def locked(self) -> AbstractContextManager[None]:
+        """Only one command adds runs; ConfigError for the second one."""
+        make_private(self._file.parent)
+        return held(
+            self._file.parent,
+            lambda: (
+                f"Another command is making the runs in {self._file.parent}; wait for its end, or give another --out."
+            ),
+        )
+
     @property
     def figures(self) -> Mapping[RunKey, Figures]:
         return self._figures
 
     def add(self, key: RunKey, figures: Figures, seconds: float) -> None:
         """Keeps a run: from now on it is not repeated."""
+        self.check()
+        today = f"{datetime.now(UTC):%Y-%m-%d}"
         if not self.about:
-            self.about = {**self._what, "date": f"{datetime.now(UTC):%Y-%m-%d}", "cores": os.cpu_count()}
+            self.about = {**self._what, "date": today, "cores": os.cpu_count()}
             if gpus := visible_gpus(os.environ, DEVICES):
                 self.about["gpus"] = len(gpus)
             make_private(self._file.parent)
             self._size = self._file.write_text(json.dumps(self.about) + "\n")
-        line = {"row": key[0], "seed": key[1], "seconds": round(seconds, 3), "figures": figures}
+        elif self._size != self._file.stat().st_size:  # who was killed while it wrote left half a line
+            os.truncate(self._file, self._size)
+        line = {"row": key[0], "seed": key[1], "date": today, "seconds": round(seconds, 3), "figures": figures}
         with self._file.open("a") as file:
             self._size += file.write(json.dumps(line) + "\n")
             file.flush()
@@ -61,23 +86,22 @@ class Kept:
         self._take(line)
 
     def _read(self) -> None:
-        text = self._file.read_text()
-        whole = text[: text.rfind("\n") + 1]  # who was killed while it wrote left half a line
+        text = self._file.read_bytes()
+        whole = text[: text.rfind(b"\n") + 1]
         try:
             about, *lines = map(json.loads, whole.splitlines())
             found = {key: about.get(key) for key in self._what}
         except (ValueError, AttributeError) as error:
-            raise ConfigError(
-                f"{self._file} can't be read: {error}. Move the file away, or give another --out."
-            ) from error
+            self.refusal = f"{self._file} can't be read: {error}. Move the file away, or give another --out."
+            return
         if found != self._what:
             seen, wanted = (", ".join(f"{key} {value}" for key, value in each.items()) for each in (found, self._what))
-            raise ConfigError(
-                f"{self._file} holds runs of {seen}; this command makes {wanted}. Move the file away, or give another --out."
+            self.refusal = (
+                f"{self._file} holds runs of {seen}; this release makes {wanted}. Move the file away, or give another "
+                f"--out."
             )
-        if whole != text:
-            self._file.write_text(whole)
-        self._size = self._file.stat().st_size
+            return
+        self._size = len(whole)
         self.about = about
         for line in lines:
             self._take(line)
@@ -86,3 +110,4 @@ class Kept:
         key = line["row"], line["seed"]
         self._figures[key] = line["figures"]
         self.seconds[key] = line["seconds"]
+        self.dates[key] = line.get("date", self.about["date"])

@@ -3,6 +3,7 @@
 import json
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict
+from itertools import count
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -33,7 +34,7 @@ class Making:
         sets: Sequence[str] | None = None,
     ) -> None:
         """`seeds`: runs of each row, the recipe's number if None. `full`: the paper's size. `sets`: the user's own settings at
-        this size; None: those of the finished runs. ConfigError: finished runs have others, or another version."""
+        this size; None: those of the finished runs. Where finished runs have others, or another version, `kept` refuses."""
         self.artefact = artefact
         self.recipe = artefact.recipe
         self.is_full = full
@@ -41,7 +42,8 @@ class Making:
         size = "full" if full else "small"
         self.folder = out / size / artefact.name
         trained = self.recipe.same_runs_as or artefact.name
-        what = {"artefact": trained, "size": size, "version": self.recipe.version}
+        owner = next((each for each in known() if each.name == trained), artefact)
+        what = {"artefact": trained, "size": size, "version": owner.recipe.version}
         if full and sets is not None:
             what["settings"] = list(sets)
         self.kept = Kept(out / size / trained / RUNS, what)
@@ -71,8 +73,14 @@ class Making:
 
     @property
     def seconds(self) -> float:
-        """That its runs took."""
+        """That its runs took, added up."""
         return sum(self.kept.seconds.get(key, 0.0) for key in self.keys)
+
+    @property
+    def minutes(self) -> float:
+        """That making it takes: measured on this machine, or about."""
+        at_once = min(self.kept.about["cores"], len(self.keys)) if self.recipe.side_by_side and self.kept.about else 1
+        return self.recipe.minutes if self.missing else self.seconds / 60 / at_once
 
     @property
     def lacks(self) -> str:
@@ -98,9 +106,10 @@ class Making:
             yield timed(run, around, row, seed)
 
     def _keep(self, runs: Iterable[Finished]) -> Iterator[str]:
-        for (row, seed), figures, seconds in runs:
-            self.kept.add((row, seed), figures, seconds)
-            yield f"{row}, seed {seed}"
+        with self.kept.locked():
+            for (row, seed), figures, seconds in runs:
+                self.kept.add((row, seed), figures, seconds)
+                yield f"{row}, seed {seed}"
 
     @property
     def runs(self) -> Runs:
@@ -117,6 +126,20 @@ class Making:
         (self.folder / TABLE).write_text("\n".join(page.table(runs)) + "\n")
         (self.folder / RESULT).write_text(json.dumps(self.plain(), indent=1) + "\n")
         (self.folder / PICTURE).write_bytes(png(self.recipe.draw(runs)))
+
+    @property
+    def is_written(self) -> bool:
+        """Whether they are there, of as many seeds."""
+        try:
+            return bool(json.loads((self.folder / RESULT).read_text())["seeds"] == self.seeds)
+        except (OSError, ValueError, KeyError):
+            return False
+
+    @property
+    def made(self) -> page.Made:
+        """For the page."""
+        dates = sorted({self.kept.dates[key] for key in self.keys})
+        return page.Made(self.artefact, self.runs, self.kept.about, self.seconds, (dates[0], dates[-1]))
 
     def plain(self) -> dict[str, Any]:
         """For programs."""
@@ -137,7 +160,7 @@ class Making:
                     "says": claim.says,
                     "paper": claim.paper(recipe.paper),
                     "ours": {key: _finite(number) for key, number in asdict(claim.ours(runs)).items()},
-                    "verdict": claim.verdict(recipe.paper, runs),
+                    "verdict": claim.verdict(runs),
                 }
                 for claim in recipe.claims
             ],
@@ -146,7 +169,7 @@ class Making:
     def verdicts(self) -> list[Verdict]:
         """Of each sentence."""
         runs = self.runs
-        return [claim.verdict(self.recipe.paper, runs) for claim in self.recipe.claims]
+        return [claim.verdict(runs) for claim in self.recipe.claims]
 
 
 def makings(out: Path, full: bool = False) -> Sequence[Making]:
@@ -157,21 +180,29 @@ def makings(out: Path, full: bool = False) -> Sequence[Making]:
         if full and artefact.recipe.full is None:
             continue
         making = Making(artefact, out, full=full)
-        whole = [seed for row, seed in making.kept.figures if row == artefact.recipe.rows[-1]]
-        found.append(Making(artefact, out, len(whole), full) if whole else making)
+        whole = next(seed for seed in count() if any((row, seed) not in making.kept for row in artefact.recipe.rows))
+        found.append(Making(artefact, out, whole, full) if whole else making)
     return found
 
 
+def page_of(out: Path) -> Path:
+    """The page's file. UsageError where it is another one."""
+    folder = out if out.name not in ("", "..") else out.resolve()
+    path = folder.with_name(f"{folder.name}.md")
+    if path.exists() and not path.read_text(errors="replace").startswith(page.TITLE):
+        raise UsageError(f"--out {out}: the page would be {path}, which is another file. Give another --out.")
+    return path
+
+
 def write_page(out: Path) -> Path:
-    """The page of all that is in this folder, next to it."""
-    path = out.with_suffix(".md")
-    made = [
-        page.Made(each.artefact, each.runs, each.kept.about, each.seconds)
-        for full in (False, True)
-        for each in makings(out, full)
-        if not each.missing
-    ]
-    path.write_text(page.whole(made, known(), out.name))
+    """The page of all that is in this folder, next to it; tables and pictures that were written of fewer seeds, or of more,
+    are written again."""
+    path = page_of(out)
+    made = [each for full in (False, True) for each in makings(out, full) if not each.missing]
+    for each in made:
+        if not each.is_written:
+            each.write()
+    path.write_text(page.whole([each.made for each in made], known(), path.stem))
     return path
 
 

@@ -12,19 +12,20 @@ from paceline.intervals import Interval, of_mean
 from paceline.reproduce.artefacts import PAPERS, Artefact
 from paceline.reproduce.claims import Claim
 from paceline.reproduce.recipe import Runs
-from paceline.reproduce.rule import RULE
+from paceline.reproduce.rule import RULE, Verdict
 
 SOURCES, GPUS = "papers/sources", "run/gpu"
-HEAD = f"""# Reproduction: the papers' tables and figures
+TITLE = "# Reproduction: the papers' tables and figures"
+HEAD = f"""{TITLE}
 
 Each table and figure that the five [papers]({SOURCES}.md) take their results from, made again
 by `paceline reproduce`. The papers' numbers are next to ours. That command writes this page; each
 part says when its runs were made.
 
-The small size is for a machine with two cores. It has other data and other models than the papers,
-so their values can't be met there. What can be met is what they say about their values. `--full`
-takes the papers' models, data and settings ([below](#the-full-size)). Its results come behind
-those of the small size.
+The small size is for a machine with two cores. Most of it has other data and other models than the
+papers, so their values can't be met there. What can be met is what they say about their values.
+`--full` takes the papers' models, data and settings ([below](#the-full-size)). Its results come
+behind those of the small size.
 
 ## The rule
 
@@ -46,9 +47,9 @@ MB each. `--seeds 1` makes fewer runs.
 `--set` changes any setting that the table itself does not vary. Such results say so, and they don't
 mix with others: give another `--out`.
 
-Nobody has run this size to its end yet. On CPUs it takes weeks. Our tests start, end and go on with
-a run of each table and figure on made-up data, with a tiny model; and each of the papers' models
-makes a step."""
+On CPUs it takes weeks. Our tests start, end and go on with a run of each table and figure on
+made-up data, with a tiny model; and each of the papers' models makes a step."""
+NEVER = " Nobody has run this size to its end yet."
 NONE = "none yet"
 WIDTH = 100
 """Columns of prose."""
@@ -56,19 +57,21 @@ WIDTH = 100
 
 @dataclass(frozen=True, slots=True)
 class Made:
-    """A table or figure whose runs are finished. `about`: what the file of its runs says; `seconds` that they took."""
+    """A table or figure whose runs are finished. `about`: what the file of its runs says; `seconds` that they took, added up;
+    `dates`: of the first one and the last one."""
 
     artefact: Artefact
     runs: Runs
     about: Mapping[str, Any]
     seconds: float
+    dates: tuple[str, str]
 
     @property
     def verdicts(self) -> str:
-        """'3 agree, 1 cannot tell'."""
-        recipe = self.artefact.recipe
-        found = Counter(claim.verdict(recipe.paper, self.runs) for claim in recipe.claims)
-        return ", ".join(f"{count} {verdict}" for verdict, count in found.items()) or "nothing to judge"
+        """'agrees: 3, cannot tell: 1'."""
+        found = Counter(claim.verdict(self.runs) for claim in self.artefact.recipe.claims)
+        told = [f"{verdict}: {found[verdict]}" for verdict in Verdict if found[verdict]]
+        return ", ".join(told) or "nothing to judge"
 
 
 def whole(made: Sequence[Made], known: Sequence[Artefact], folder: str) -> str:
@@ -82,7 +85,7 @@ def whole(made: Sequence[Made], known: Sequence[Artefact], folder: str) -> str:
     lines = [
         HEAD + "\n\n".join(fill(paragraph, WIDTH) for paragraph in RULE),
         "",
-        FULL,
+        FULL + NEVER * (not any(each.runs.is_full for each in made)),
         "",
         "## All of them",
         "",
@@ -109,19 +112,25 @@ def _part(made: Made, folder: str) -> Iterator[str]:
     own = "".join([" --full", *(f" --set {pair}" for pair in about.get("settings", ()))]) if full else ""
     made_by = f"`paceline reproduce {artefact.name}{own} --seeds {made.runs.seeds}`"
     on = f"{about['cores']} cores" + (f" and {about['gpus']} GPUs" if "gpus" in about else "")
-    took = "" if full else f" took {_duration(made.seconds)}"  # a run that went on later has no such time
-    took = f"{made.runs.seeds} seeds{took} on {on}, {about['date']}"
+    first, last = made.dates
+    when = first if first == last else f"{first} to {last}"
+    took = (
+        "" if full else f"; the runs took {_duration(made.seconds)}, added up"
+    )  # one that went on later has no such time
     trains = full.trains if full else recipe.small
-    yield fill(f"{trains} {took}: {made_by}.", WIDTH, break_long_words=False, break_on_hyphens=False)
+    told = f"{trains} {made.runs.seeds} seeds on {on}, {when}{took}: {made_by}."
+    yield fill(told, WIDTH, break_long_words=False, break_on_hyphens=False)
     yield ""
     yield f"![{recipe.number}]({folder}/{about['size']}/{artefact.name}/picture.png)"
     yield ""
     yield from table(made.runs)
     if recipe.claims:
         yield ""
-        yield "| the paper says | paper | ours | difference | verdict | why |"
-        yield "|---|---|---|---|---|---|"
-        yield from (_claim(claim, made.runs) for claim in recipe.claims)
+        heads = ["we say", "measured"] if artefact.is_ours else ["the paper says", "paper", "ours", "difference"]
+        heads += ["verdict", "why"]
+        yield f"| {' | '.join(heads)} |"
+        yield "|---" * len(heads) + "|"
+        yield from (_claim(claim, made.runs, artefact.is_ours) for claim in recipe.claims)
 
 
 def table(runs: Runs) -> list[str]:
@@ -143,18 +152,14 @@ def table(runs: Runs) -> list[str]:
     return lines
 
 
-def _claim(claim: Claim, runs: Runs) -> str:
+def _claim(claim: Claim, runs: Runs, is_ours: bool) -> str:
     numbers = runs.recipe.paper
-    paper, ours, verdict = claim.paper(numbers), claim.ours(runs), claim.verdict(numbers, runs)
+    paper, ours, verdict = claim.paper(numbers), claim.ours(runs), claim.verdict(runs)
     between = "" if isinf(ours.low) else f" ({ours.low:.4g} to {ours.high:.4g})"
-    cells = [
-        claim.says,
-        "words" if paper is None else f"{paper:.4g}",
-        f"{ours.middle:.4g}{between}",
-        "" if paper is None else f"{ours.middle - paper:+.3g}",
-        f"**{verdict}**",
-        "" if runs.is_full else claim.why.get(verdict, ""),
-    ]
+    figure = f"{ours.middle:.4g}{between}"
+    difference = "" if paper is None else f"{ours.middle - paper:+.3g}"
+    figures = [figure] if is_ours else ["words" if paper is None else f"{paper:.4g}", figure, difference]
+    cells = [claim.says, *figures, f"**{verdict}**", "" if runs.is_full else claim.why.get(verdict, "")]
     return f"| {' | '.join(cells)} |"
 
 

@@ -5,12 +5,14 @@ from enum import StrEnum
 from paceline.intervals import Interval
 
 RULE = (
-    "For each sentence we compute one figure: a difference between two rows, a ratio of two variances, a slope, or a value. "
-    "Its interval holds 95 % (Student's t over the seeds; F for a ratio of variances). Rows are compared seed by seed.",
+    "For each sentence we compute one figure: a difference between two rows, a slope, a value, a standard deviation, or a "
+    "ratio of two of them. Its interval holds 95 % (Student's t over the seeds; chi squared for a deviation, and F for a "
+    "ratio of two). Rows are compared seed by seed.",
     "A sentence that one figure is above another **agrees** where the whole interval lies on the paper's side. It **does "
     "not** where the whole interval lies on the other side.",
     "A sentence that gives a value has a range: what rounds to the paper's number, or what the sentence says. It "
-    "**agrees** where the whole interval lies in the range. It **does not** where the whole interval lies outside.",
+    "**agrees** where the whole interval lies in the range. It **does not** where the whole interval lies outside. A range "
+    "has no end on a side of which the sentence says nothing.",
     "In all other cases, and with fewer than three seeds, our runs **cannot tell**.",
 )
 """A paragraph each."""

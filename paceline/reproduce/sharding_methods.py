@@ -1,7 +1,9 @@
 """What [Sharding]'s Tables II to V have in common: its methods in its setting, in virtual time.
 
 12 workers and 2 servers, asynchronous. As equations 3 and 4 have it, a worker takes floor(B / n) examples at rate a / n. The
-paper's validation metrics are those of the test images; training metrics are of the whole training set."""
+paper's validation metrics are those of the test images; training metrics are of the whole training set. What its tables call
+variance are standard deviations: Table III has three of the five runs with 20 clusters; their accuracies have a standard
+deviation of .0008 and a variance of 6e-7, and Table II says .00065."""
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -21,7 +23,7 @@ from paceline.tasks.task import load_config
 
 WORKERS, SERVERS = 12, 2
 SEEDS = 20
-"""The paper has five runs, which tell no variances apart."""
+"""The paper has five runs, which tell only large ratios of deviations apart."""
 COLUMNS: Mapping[str, Column] = {
     "training_loss": Column("training loss"),
     "training_accuracy": Column("training accuracy"),
@@ -29,14 +31,14 @@ COLUMNS: Mapping[str, Column] = {
     "validation_accuracy": Column("validation accuracy"),
 }
 SPREAD = {
-    Verdict.CANNOT: "Twenty runs tell two variances apart from a ratio of 2.5 on, and the paper's five from 9.6 on.",
+    Verdict.CANNOT: "Twenty runs tell two deviations apart from a ratio of 1.6 on, and the paper's five from 3.1 on.",
     Verdict.AGREES: "Random shards are other shards in each run; stratified ones hold each class evenly in all.",
 }
 MEANS = {
     Verdict.CANNOT: "The difference is smaller than that of two seeds, as in the paper.",
     Verdict.AGREES: "With many clusters some are sparse, and every worker trains on their examples.",
 }
-"""Why: of variances, and of means."""
+"""Why: of deviations, and of means."""
 Method = Mapping[str, Any]
 """A sharding strategy with its options."""
 
@@ -101,8 +103,8 @@ def numbers(every: Sequence[str], rows: Sequence[Sequence[float]]) -> Numbers:
     return {row: dict(zip(COLUMNS, means, strict=True)) for row, means in zip(every, rows, strict=True)}
 
 
-def claims(variances: Mapping[str, Sequence[float]], most_accurate: str, least_loss: str) -> list[Claim]:
-    """What the text says of every table. `variances`: the paper's, by column, of random and of stratified shards; then the
+def claims(deviations: Mapping[str, Sequence[float]], most_accurate: str, least_loss: str) -> list[Claim]:
+    """What the text says of every table. `deviations`: the paper's, by column, of random and of stratified shards; then the
     methods with the best validation accuracy and the lowest training loss."""
     spread: list[Claim] = [
         MoreSpread(
@@ -113,7 +115,7 @@ def claims(variances: Mapping[str, Sequence[float]], most_accurate: str, least_l
             "stratified",
             random / stratified,
         )
-        for column, (random, stratified) in variances.items()
+        for column, (random, stratified) in deviations.items()
     ]
     return [
         *spread,

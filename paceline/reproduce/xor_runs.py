@@ -36,7 +36,6 @@ class Form:
 
 FORMS: Mapping[str, Form] = {
     "paper": Form("as the paper describes it, the sender takes its whole gradient", "gradient"),
-    "message": Form("the sender takes what it sends, as in [Strom]", "message"),
     "program": Form("as the authors' program does it", "gradient", is_programs=True),
 }
 SHOWN = ("paper", "program")
@@ -67,8 +66,5 @@ def best(form: str, tau: float | None, seed: int, workers: int = WORKERS, exampl
         policy = ASP if tau is None else broadcast(tau, how.own)
         return Experiment(setting, rate, policy, output_only=how.is_programs).run()
 
-    rate, run = min(
-        ((rate, train(rate)) for rate in (CENTRAL_RATES if tau is None else RATES)),
-        key=lambda found: how.error(found[1]),
-    )
-    return {"error": how.error(run), "of_mean": run.of_mean, "updates": run.updates, "rate": rate}
+    run = min((train(rate) for rate in (CENTRAL_RATES if tau is None else RATES)), key=how.error)
+    return {"error": how.error(run), "updates": run.updates}

@@ -87,7 +87,26 @@ def test_mistakes_are_refused_before_anything_is_written(tmp_path: Path) -> None
     absent = " ".join(reproduce("shat/fig-4", "--full", "--data", "absent").split())
     assert "there is no absent. It needs CIFAR-10: download" in absent
     assert "Without --full it runs on what is here: The digits" in absent
+    assert "--data x: data sets are for --full" in reproduce("shat/fig-4", "--data", "x")
+    assert "--seeds, --data and --set are for making something" in reproduce("--seeds", "3")
     assert not list(tmp_path.iterdir())
+
+
+def test_of_a_paper_what_has_a_full_size_is_made_at_it_and_the_rest_is_named() -> None:
+    told = " ".join(reproduce("sharding", "--full").split())
+
+    assert "sharding/fig-7 is left out: it has no --full size." in told
+    assert "sharding/fig-1 --full needs --data, CIFAR-10" in told
+    assert "sharding/fig-7" not in reproduce("--full")
+
+
+def test_a_file_of_another_version_is_told_where_all_are_listed(tmp_path: Path) -> None:
+    reproduce("sharding/fig-7", "--seeds", "1")
+    (file,) = tmp_path.rglob("runs.jsonl")
+    file.write_text(file.read_text().replace('"version": 1', '"version": 0', 1))
+
+    assert "holds runs of format 1, artefact sharding/fig-7, size small, version 0; this release makes" in reproduce()
+    assert "exit code 78" in reproduce("sharding/fig-7", "--seeds", "1")
 
 
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])

@@ -55,7 +55,7 @@ def test_every_sentence_names_rows_and_figures_that_the_runs_have(artefact: Arte
     runs = MadeUp(artefact)
 
     for claim in recipe.claims:
-        assert claim.verdict(recipe.paper, runs) in ("agrees", "does not", "cannot tell")
+        assert claim.verdict(runs) in ("agrees", "does not", "cannot tell")
     assert set(recipe.paper) <= set(recipe.rows)
     assert {name for row in recipe.paper.values() for name in row} <= set(recipe.columns)
     assert len({claim.says for claim in recipe.claims}) == len(recipe.claims)
@@ -154,8 +154,11 @@ def test_half_a_line_of_a_killed_command_is_left_out(tmp_path: Path) -> None:
     whole = file.read_text()
     file.write_text(whole + '{"row": "random", "se')
 
-    assert Making(quick(), tmp_path, seeds=1).missing == []
-    assert file.read_text() == whole
+    again = Making(quick(), tmp_path, seeds=2)
+    assert again.missing == [(row, 1) for row in fig_7.ROWS]
+    list(again.train())
+    assert file.read_text().startswith(whole)
+    assert len(Making(quick(), tmp_path, seeds=2).kept.figures) == 4
 
 
 @pytest.mark.parametrize(
@@ -175,8 +178,48 @@ def test_results_of_another_version_are_refused(tmp_path: Path, before: str, aft
     (file,) = tmp_path.rglob("runs.jsonl")
     file.write_text(file.read_text().replace(before, after, 1))
 
+    found = Making(quick(), tmp_path)
     with pytest.raises(ConfigError, match=re.escape(told)):
-        Making(quick(), tmp_path)
+        found.kept.check()
+    with pytest.raises(ConfigError, match=re.escape(told)):
+        list(found.train())
+    assert len(found.missing) == len(found.keys)
+    assert "sharding/fig-7` | [Sharding] Fig. 7" in write_page(tmp_path).read_text(), "the others are there"
+
+
+def test_a_second_command_that_makes_the_same_runs_is_refused(tmp_path: Path) -> None:
+    first = Making(quick(), tmp_path, seeds=2).train()
+    next(first)
+
+    with pytest.raises(ConfigError, match=r"Another command is making the runs in .*fig-7; wait for its end"):
+        next(Making(quick(), tmp_path, seeds=2).train())
+
+
+def test_a_table_has_the_seeds_that_all_its_rows_have(tmp_path: Path) -> None:
+    making = Making(quick(), tmp_path, seeds=2)
+    list(making.train())
+    making.kept.add(("stratified", 2), making.kept.figures["stratified", 1], 1.0)  # of a longer run, or one that shares
+
+    (found,) = (each for each in makings(tmp_path) if each.artefact.name == "sharding/fig-7")
+    assert (found.seeds, found.missing) == (2, [])
+    making.write()
+    list(Making(quick(), tmp_path, seeds=4).train())
+    write_page(tmp_path)
+    assert json.loads((making.folder / "result.json").read_text())["seeds"] == 4, "as the page has"
+
+
+@pytest.mark.parametrize("name", [".", "run.1", "README"])
+def test_the_page_never_takes_another_files_place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    (tmp_path / "here").mkdir()
+    monkeypatch.chdir(tmp_path / "here")
+    (tmp_path / "here" / "README.md").write_text("mine")
+
+    if name == "README":
+        with pytest.raises(UsageError, match=r"--out README: the page would be README\.md, which is another file"):
+            write_page(Path(name))
+        assert Path("README.md").read_text() == "mine"
+    else:
+        assert write_page(Path(name)).name == {".": "here.md", "run.1": "run.1.md"}[name]
 
 
 def test_two_artefacts_that_show_the_same_runs_share_them(tmp_path: Path) -> None:

@@ -1,6 +1,8 @@
 """[Hogwild] Fig. 2: loss against epochs, synchronous. "the validation loss converges to a constant value in a smooth manner and
 the training loss tends to zero" (III-C). The paper does not say with how many workers."""
 
+from math import inf
+
 from matplotlib.figure import Figure
 
 from paceline.reproduce.claims import Between, Fits, Found
@@ -51,8 +53,8 @@ RECIPE = Recipe(
     run=raced,
     draw=draw,
     claims=[
-        Fits("the validation loss falls smoothly", FALLS, rise, float("-inf"), SMOOTH),
-        Between("the training loss tends to zero", ENDS, "last_training", ROW, 0, NEAR_ZERO, 0.0),
+        Fits("the validation loss falls smoothly", FALLS, rise, -inf, SMOOTH),
+        Between("the training loss tends to zero", ENDS, "last_training", ROW, -inf, NEAR_ZERO, 0.0),
     ],
     full=FULL,
     minutes=1,

@@ -36,7 +36,7 @@ RECIPE = Recipe(
     shows="accuracy and epochs by mini-batch",
     small=SMALL,
     rows=list(ROWS),
-    columns={"accuracy": Column("accuracy (%)", ".2f"), "epochs": Column("epochs until it stopped", ".1f")},
+    columns={"accuracy": Column("accuracy (%)", ".2f"), "epochs": Column("epochs, at most 100", ".1f")},
     run=run,
     draw=draw,
     paper={f"S = {size}": {"accuracy": accuracy, "epochs": count} for size, (accuracy, count) in PAPER.items()},

@@ -18,7 +18,7 @@ from paceline.local.launcher import run_local
 from paceline.local.read_config import complete
 from paceline.local.run_folder import RunFolder, open_run
 from paceline.reproduce.actors_virtual import ASP, LENGTH, SERVERS, Experiment, Setting
-from paceline.reproduce.claims import Above, Between, Fits, Found
+from paceline.reproduce.claims import Above, Apart, Between
 from paceline.reproduce.pictures import lines
 from paceline.reproduce.real_runs import check_finished
 from paceline.reproduce.recipe import Around, Column, Figures, Recipe, Runs
@@ -120,13 +120,6 @@ def draw(runs: Runs) -> Figure:
     return lines({"": panel}, TAUS, "tau", "error of the mean model", log=True)
 
 
-def apart(row: str, found: Found) -> list[float]:
-    """How far both errors are apart, by seed."""
-    return [
-        real - virtual for real, virtual in zip(found.of(row, "error"), found.of(row, "virtual-error"), strict=True)
-    ]
-
-
 RECIPE = Recipe(
     number="Actors in processes",
     shows="error and updates of [Actors]' training in real processes and in virtual time",
@@ -150,15 +143,18 @@ RECIPE = Recipe(
             18009.5,
         ),
         *(
-            Fits(
+            Apart(
                 f"{row}: the errors of processes and of virtual time are within .1",
                 {
                     Verdict.AGREES: "The same policy trains in both.",
                     Verdict.CANNOT: "Their data and schedules differ, and some seeds do not solve XOR.",
                 },
-                lambda found, row=row: apart(row, found),  # type: ignore[misc]
-                -0.1,
-                0.1,
+                "error",
+                row,
+                row,
+                "virtual-error",
+                low=-0.1,
+                high=0.1,
             )
             for row in POLICIES
         ),

@@ -6,7 +6,7 @@ from typing import Any
 from matplotlib.figure import Figure
 
 from paceline.core.settings.config import Config
-from paceline.reproduce.claims import Above, Fits, Found
+from paceline.reproduce.claims import Above, Apart
 from paceline.reproduce.pictures import spreads
 from paceline.reproduce.processes import run as run_processes
 from paceline.reproduce.recipe import Around, Column, Figures, Recipe, Runs
@@ -67,12 +67,6 @@ def draw(runs: Runs) -> Figure:
     return spreads({"test accuracy": {row: runs.of(row, "accuracy") for row in CODECS}})
 
 
-def above_none(codec: str, found: Found) -> list[float]:
-    """Accuracy above that without a codec, by seed."""
-    columns = (found.of(row, "accuracy") for row in (codec, NONE))
-    return [coded - plain for coded, plain in zip(*columns, strict=True)]
-
-
 RECIPE = Recipe(
     number="Codecs",
     shows="accuracy by codec",
@@ -83,15 +77,17 @@ RECIPE = Recipe(
     draw=draw,
     claims=[
         *(
-            Fits(
+            Apart(
                 f"{codec}: at most a point below none",
                 {
                     Verdict.AGREES: "What a push leaves out is small, or is sent with the next ones.",
                     Verdict.CANNOT: "The mean is near none's, and the seeds differ by a point.",
                 },
-                lambda found, codec=codec: above_none(codec, found),  # type: ignore[misc]
-                -AS_GOOD,
-                inf,
+                "accuracy",
+                codec,
+                NONE,
+                low=-AS_GOOD,
+                high=inf,
             )
             for codec in CODECS
             if codec not in (NONE, *WORSE)

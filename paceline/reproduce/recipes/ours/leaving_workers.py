@@ -20,7 +20,7 @@ from paceline.local.children import Child, end_all
 from paceline.local.launcher import run_local
 from paceline.local.read_config import complete
 from paceline.local.run_folder import RunFolder, open_run
-from paceline.reproduce.claims import Fits, Found
+from paceline.reproduce.claims import Apart, Between
 from paceline.reproduce.hogwild_races import MODES, settings
 from paceline.reproduce.pictures import spreads
 from paceline.reproduce.rcv1_runs import rows_like_rcv1
@@ -142,12 +142,6 @@ def draw(runs: Runs) -> Figure:
     return spreads({RECIPE.columns[name].name: {row: runs.of(row, name) for row in ROWS} for name in shown})
 
 
-def change(mode: str, found: Found) -> list[float]:
-    """How far the accuracy is above that of the undisturbed run, by seed (points)."""
-    columns = (found.of(row(mode, kind), "accuracy") for kind in (CHANGING, CALM))
-    return [one - other for one, other in zip(*columns, strict=True)]
-
-
 RECIPE = Recipe(
     number="Leaving workers",
     shows="examples, time and accuracy when two of four workers leave and one joins",
@@ -163,28 +157,31 @@ RECIPE = Recipe(
     draw=draw,
     claims=[
         *(
-            Fits(
+            Between(
                 f"{mode}: two leave and one joins, and the run counts its examples, at most two rounds more",
                 {
                     Verdict.AGREES: "Those who are left take more of them; what is under way at the end is counted, too.",
                     Verdict.CANNOT: "How much is under way at the end differs from run to run.",
                 },
-                lambda found, mode=mode: found.of(row(mode, CHANGING), "beyond"),  # type: ignore[misc]
+                "beyond",
+                row(mode, CHANGING),
                 0,
                 ROUNDS,
             )
             for mode in EVERY
         ),
         *(
-            Fits(
+            Apart(
                 f"{mode}: two leave and one joins, and accuracy is at most a point lower",
                 {
                     Verdict.AGREES: "A shard that nobody has any more is a quarter of rows that are much alike.",
                     Verdict.CANNOT: "Runs this short end while accuracy still jumps: the seeds differ by more than a point.",
                 },
-                lambda found, mode=mode: change(mode, found),  # type: ignore[misc]
-                -1.0,
-                inf,
+                "accuracy",
+                row(mode, CHANGING),
+                row(mode, CALM),
+                low=-1.0,
+                high=inf,
             )
             for mode in EVERY
         ),

@@ -12,7 +12,7 @@ from matplotlib.figure import Figure
 from paceline.core.settings.config import Options
 from paceline.core.sync.policy import from_shorthand, is_served
 from paceline.plot_style import STYLE, colour_of, marker_of
-from paceline.reproduce.claims import Fits, Found
+from paceline.reproduce.claims import Apart, Fits, Found
 from paceline.reproduce.recipe import Around, Column, Figures, Recipe, Runs
 from paceline.reproduce.rule import Verdict
 from paceline.reproduce.user_on_digits import AS_GOOD, SMALL, config_of, problem, row
@@ -46,8 +46,6 @@ OPTIONS: dict[str, dict[str, Any]] = {
     "diloco, dynamic": {"name": "diloco", "dynamic": True},
 }
 POLICIES = (*LOCK_STEP, *BOUNDED, *FREE, *ROUNDS)
-GOOD = ("allreduce", "dpsgd", "sgp", *BOUNDED, "asp", "shat", "kbuffered", "dana", "adpsgd", "broadcast", "backup")
-"""What docs/choose/policies.md offers, and what is offered without servers."""
 CLUSTERS = {"HO": "", "HE1": "10x"}
 ROWS = {row(policy, cluster): (policy, cluster) for policy, cluster in product(POLICIES, CLUSTERS)}
 
@@ -88,11 +86,19 @@ def slower(policy: str, other: str, found: Found, cluster: str = "HE1") -> list[
     return [one / base for one, base in zip(*times, strict=True)]
 
 
-def above_bsp(policy: str, found: Found) -> list[float]:
-    """Accuracy above BSP's between equal workers, by seed."""
-    columns = (found.of(row(name, "HO"), "accuracy") for name in (policy, "bsp"))
-    return [ours - bsp for ours, bsp in zip(*columns, strict=True)]
-
+AS_BSP = {
+    Verdict.AGREES: "Rate and momentum are translated, so that a step means what it does in one process.",
+    Verdict.CANNOT: "The mean is about a point below, or less, and the seeds differ by as much.",
+}
+BELOW_BSP = {
+    "ensemble": {Verdict.DOES_NOT: "Its gradients are of the workers' own models, which move away from the servers'."},
+    "downpour, push_every 4": {Verdict.DOES_NOT: "Sums of four gradients that are many pushes old step too far."},
+    "easgd:4": {
+        Verdict.DOES_NOT: "The servers' model goes a part of the way to the workers' once in four steps, and lags behind."
+    },
+    "rennala": {Verdict.CANNOT: "It makes fewer steps than bsp in the same epochs, and this data set gives it few."},
+}
+"""Why, by policy, where that is another reason."""
 
 RECIPE = Recipe(
     number="All policies",
@@ -139,24 +145,17 @@ RECIPE = Recipe(
             for policy in (*FREE, *ROUNDS)
         ),
         *(
-            Fits(
+            Apart(
                 f"{policy}: with equal workers it ends at most a point below bsp",
-                {
-                    Verdict.AGREES: "Rate and momentum are translated, so that a step means what it does in one process.",
-                    Verdict.CANNOT: "The mean is less than a point below, and the seeds differ by more.",
-                },
-                lambda found, policy=policy: above_bsp(policy, found),  # type: ignore[misc]
-                -AS_GOOD,
-                inf,
+                BELOW_BSP.get(policy, AS_BSP),
+                "accuracy",
+                row(policy, "HO"),
+                row("bsp", "HO"),
+                low=-AS_GOOD,
+                high=inf,
             )
-            for policy in GOOD
-        ),
-        Fits(
-            "ensemble: with equal workers it ends more than a point below bsp",
-            {Verdict.AGREES: "Its gradients are of the workers' own models, which move away from the servers'."},
-            lambda found: above_bsp("ensemble", found),
-            -1.0,
-            -AS_GOOD,
+            for policy in POLICIES
+            if policy != "bsp"
         ),
     ],
     minutes=2,

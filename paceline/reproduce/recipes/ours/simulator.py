@@ -2,6 +2,7 @@
 4.3), and random stragglers. The real workers' steps are pauses, so that two cores carry eight of them."""
 
 from itertools import product
+from math import inf
 from typing import Any
 
 from matplotlib.figure import Figure
@@ -117,7 +118,7 @@ RECIPE = Recipe(
     number="Simulator",
     shows="time a step, staleness and waiting of real workers and of the simulator",
     small=f"The digits; a step is a pause of {1000 * STEP:.0f} ms. Up to {max(LASTS.values()):g} s of training as real "
-    "processes, then simulated with the mean times that they took to compute and to exchange.",
+    "processes, two runs at a time, then simulated with the mean times that they took to compute and to exchange.",
     rows=list(ROWS),
     columns={
         "step": Column("step (ms)", ".1f"),
@@ -134,11 +135,11 @@ RECIPE = Recipe(
             f"{policy}: {told} within {MOST:g} % of real workers in every cluster, with 2, 4 and 8 of them",
             {
                 Verdict.AGREES: "The policy's code is the same, and the scene has the real run's own times.",
-                Verdict.CANNOT: "The machine's other work disturbs real workers in single runs.",
-                Verdict.DOES_NOT: "The machine's other work disturbs real workers in ways that means and spreads don't have.",
+                Verdict.CANNOT: "What else this machine does (another such run, say) disturbs real workers in single runs.",
+                Verdict.DOES_NOT: "What else this machine does disturbs real workers in ways that means don't have.",
             },
             lambda found, policy=policy, what=what: apart(found, policy, what),  # type: ignore[misc]
-            0.0,
+            -inf,
             MOST,
         )
         for policy, (what, told) in product(POLICIES, WITHIN.items())

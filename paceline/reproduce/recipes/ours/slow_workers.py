@@ -7,7 +7,7 @@ from typing import Any
 
 from matplotlib.figure import Figure
 
-from paceline.reproduce.claims import Above, Fits, Found
+from paceline.reproduce.claims import Above, Apart
 from paceline.reproduce.recipe import Around, Figures, Recipe, Runs
 from paceline.reproduce.rule import Verdict
 from paceline.reproduce.user_on_digits import AS_GOOD, COLUMNS, SMALL, WORKERS, by_workers, drawn, row
@@ -33,19 +33,15 @@ def draw(runs: Runs) -> Figure:
     return drawn(runs, POLICIES, CLUSTERS)
 
 
-def above(found: Found, upper: str, lower: str, workers: int = MIDDLE) -> list[float]:
-    """Difference of two rows' accuracy, by seed."""
-    columns = (found.of(name, f"accuracy-{workers}") for name in (upper, lower))
-    return [a - b for a, b in zip(*columns, strict=True)]
-
-
-def as_good(policy: str, cluster: str) -> Fits:
-    return Fits(
+def as_good(policy: str, cluster: str) -> Apart:
+    return Apart(
         f"{policy}, {cluster}, {MIDDLE} workers: at most a point below BSP",
         {Verdict.AGREES: "Rate and momentum are translated, so that a step means what it does in one process."},
-        lambda found: above(found, row(policy, cluster), row("BSP", cluster)),
-        -AS_GOOD,
-        inf,
+        f"accuracy-{MIDDLE}",
+        row(policy, cluster),
+        row("BSP", cluster),
+        low=-AS_GOOD,
+        high=inf,
     )
 
 
@@ -93,21 +89,25 @@ RECIPE = Recipe(
             for cluster in CLUSTERS
         ),
         *(
-            Fits(
+            Apart(
                 f"{cluster}, {MIDDLE} workers: DANA ends where ASP does, whose workers keep their momentum, too",
                 {Verdict.AGREES: "With Paceline's translation of momentum both take the same steps."},
-                lambda found, cluster=cluster: above(found, row("DANA", cluster), row("ASP", cluster)),  # type: ignore[misc]
-                0.0,
-                0.0,
+                f"accuracy-{MIDDLE}",
+                row("DANA", cluster),
+                row("ASP", cluster),
+                low=0.0,
+                high=0.0,
             )
             for cluster in CLUSTERS
         ),
-        Fits(
+        Apart(
             f"BSP ends with one 10 times slower, {MIDDLE} workers, where it does with equal ones",
             {Verdict.AGREES: "A round has the same gradients, however long it takes."},
-            lambda found: above(found, row("BSP", "HE1"), row("BSP", "HO")),
-            0.0,
-            0.0,
+            f"accuracy-{MIDDLE}",
+            row("BSP", "HE1"),
+            row("BSP", "HO"),
+            low=0.0,
+            high=0.0,
         ),
     ],
     minutes=5,

@@ -40,7 +40,7 @@ def as_good(policy: str, cluster: str) -> Fits:
         f"{policy}, {cluster}: at most a point below bsp, in the mean over {', '.join(map(str, WORKERS))} workers",
         {
             Verdict.AGREES: "It steps at a rate that Paceline has translated for it.",
-            Verdict.CANNOT: "The mean is one to two points below, and the interval reaches to less than a point.",
+            Verdict.CANNOT: "The mean is about a point below, or more, and the seeds differ by as much.",
         },
         lambda found: mean_above(policy, cluster, found),
         -AS_GOOD,

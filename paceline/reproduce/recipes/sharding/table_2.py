@@ -17,7 +17,7 @@ PAPER = numbers(
         (0.165046, 0.921884, 0.441692, 0.935127),
     ],
 )
-VARIANCES = {"training_accuracy": (0.001086, 0.000736), "validation_accuracy": (0.000863, 0.000284)}
+DEVIATIONS = {"training_accuracy": (0.001086, 0.000736), "validation_accuracy": (0.000863, 0.000284)}
 """The paper's, of random and of stratified shards."""
 
 RECIPE = Recipe(
@@ -29,7 +29,7 @@ RECIPE = Recipe(
     run=run_of(ROWS, TASK, None, "bundled", epochs=10),
     draw=draw,
     paper=PAPER,
-    claims=claims(VARIANCES, "distribution-aware, 30", "distribution-aware, 40"),
+    claims=claims(DEVIATIONS, "distribution-aware, 30", "distribution-aware, 40"),
     minutes=2,
     seeds=SEEDS,
     side_by_side=True,

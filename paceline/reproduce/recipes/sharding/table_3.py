@@ -1,6 +1,7 @@
 """[Sharding] Table III: neighbourhoods with fewer examples than workers, which go to every worker, and the validation accuracy
 of these runs. Many of them "appear to slightly harm the validation accuracy" (section IV-C2)."""
 
+from math import inf
 from statistics import mean
 
 import numpy as np
@@ -76,7 +77,7 @@ RECIPE = Recipe(
             for counts in [[run[0] for run in runs]]
         ),
         Trend("with more clusters more of them are sparse", GROWS, list(ROWS), list(ROWS.values()), sparse, 1),
-        Fits("the more of them, the lower the validation accuracy", HARMS, slopes, float("-inf"), 0.0),
+        Fits("the more of them, the lower the validation accuracy", HARMS, slopes, -inf, 0.0),
     ],
     minutes=table_2.RECIPE.minutes,
     side_by_side=True,

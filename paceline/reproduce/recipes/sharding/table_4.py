@@ -16,7 +16,7 @@ PAPER = numbers(
         (0.34724, 0.812624, 1.209313, 0.805775),
     ],
 )
-VARIANCES = {
+DEVIATIONS = {
     "training_accuracy": (0.003103, 0.000766),
     "validation_loss": (0.010065, 0.006096),
     "validation_accuracy": (0.004452, 0.000728),
@@ -32,7 +32,7 @@ RECIPE = Recipe(
     run=run_of(ROWS, str(classes_in_classes.__file__), "coarse", "coarse", epochs=10),
     draw=draw,
     paper=PAPER,
-    claims=claims(VARIANCES, "distribution-aware, 40", "stratified"),
+    claims=claims(DEVIATIONS, "distribution-aware, 40", "stratified"),
     minutes=4,
     seeds=SEEDS,
     side_by_side=True,

@@ -16,7 +16,7 @@ PAPER = numbers(
         (0.51034, 0.746949, 1.839176, 0.708234),
     ],
 )
-VARIANCES = {
+DEVIATIONS = {
     "training_accuracy": (0.007855, 0.003107),
     "validation_loss": (0.026051, 0.011633),
     "validation_accuracy": (0.002222, 0.001225),
@@ -32,7 +32,7 @@ RECIPE = Recipe(
     run=run_of(ROWS, str(classes_in_classes.__file__), "fine", "fine", epochs=10),
     draw=draw,
     paper=PAPER,
-    claims=claims(VARIANCES, "stratified", "distribution-aware, 200"),
+    claims=claims(DEVIATIONS, "stratified", "distribution-aware, 200"),
     minutes=5,
     seeds=SEEDS,
     side_by_side=True,

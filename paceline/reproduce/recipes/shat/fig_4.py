@@ -20,10 +20,10 @@ WORKERS = (2, 4, 8, 16)
 MODEL = "ResNet-50"
 
 WHY = {
-    Verdict.DOES_NOT: "With few workers ASP's weights are hardly stale, and SHAT mixes older ones into them.",
+    Verdict.DOES_NOT: "On a task this small ASP's stale weights do little harm, and SHAT mixes older ones into them.",
     Verdict.CANNOT: "The seeds differ more than the methods; with 16 workers some of them diverge for a while.",
 }
-GAP = {Verdict.CANNOT: "It is below 0 with 2 and 4 workers and above it with 16, where the seeds differ most."}
+GAP = {Verdict.CANNOT: "It falls from 2 to 8 workers and is above 0 only with 16, where the seeds differ most."}
 
 
 def row(method: str, workers: int) -> str:

@@ -8,7 +8,7 @@ from math import inf
 from matplotlib.figure import Figure
 
 from paceline.reproduce import shat_on_cifar
-from paceline.reproduce.claims import Between
+from paceline.reproduce.claims import Fits, Found
 from paceline.reproduce.pictures import lines
 from paceline.reproduce.recipe import Around, Column, Figures, Full, Recipe, Runs
 from paceline.reproduce.rule import Verdict
@@ -20,10 +20,10 @@ WORKERS = 8
 REACHED = 0.9
 """Accuracy that the time is taken to."""
 MOST_LOSS = 0.05
-"""What is called a consistent rate: the loss of one of eight workers costs at most an eighth of the speed, and this much."""
+"""What is called a small loss: that of one of eight workers costs at most an eighth of the speed, and this much."""
 
 WHY = {
-    Verdict.CANNOT: "The mean is near HO's, but the time to an accuracy differs too much from seed to seed.",
+    Verdict.CANNOT: "The time to an accuracy differs too much from seed to seed to tell a loss of a fifth.",
     Verdict.AGREES: "Nobody waits for the slow worker, and its few stale gradients do little harm.",
 }
 
@@ -37,31 +37,21 @@ ROWS = {row(model, cluster): (model, cluster) for model, cluster in product(MODE
 
 def run(around: Around, name: str, seed: int) -> Figures:
     model, cluster = ROWS[name]
-
-    def curve(slow: str) -> Curve:
-        config = config_of(METHODS["SHAT"], WORKERS, seed, MODELS[model], slow)
-        return curve_of(config, problem(around, config))
-
-    found, equal = curve(CLUSTERS[cluster]), curve("")
-    return told(found, equal, EPOCHS)
+    config = config_of(METHODS["SHAT"], WORKERS, seed, MODELS[model], CLUSTERS[cluster])
+    return told(curve_of(config, problem(around, config)), EPOCHS)
 
 
 def run_full(around: Around, name: str, seed: int) -> Figures:
     model, cluster = ROWS[name]
-
-    def curve(slow: str) -> Curve:
-        result = shat_on_cifar.run_of(around, model, "SHAT", METHODS["SHAT"], WORKERS, seed, slow)
-        return shat_on_cifar.curve_of(result)
-
-    return told(curve(CLUSTERS[cluster]), curve(""))
+    slow = CLUSTERS[cluster]
+    result = shat_on_cifar.run_of(around, model, "SHAT", METHODS["SHAT"], WORKERS, seed, slow)
+    return told(shat_on_cifar.curve_of(result))
 
 
-def told(found: Curve, equal: Curve, epochs: int | None = None) -> Figures:
-    """Of a cluster's curve, compared with that of equal workers; the curve is cut after this many epochs."""
-    time, theirs = found.time_to(REACHED), equal.time_to(REACHED)
+def told(found: Curve, epochs: int | None = None) -> Figures:
+    """Of a cluster's curve, which is cut after this many epochs."""
     return {
-        "time": time,
-        "ratio": time / theirs if theirs < inf else inf,
+        "time": found.time_to(REACHED),
         "last": found.scores[-1],
         "times": found.times[:epochs],
         "scores": found.scores[:epochs],
@@ -87,6 +77,12 @@ def draw(runs: Runs) -> Figure:
     return lines(panels, places, f"time ({unit})", "test accuracy", marks=False)
 
 
+def slower(model: str, cluster: str, found: Found) -> list[float]:
+    """How many times as long it takes as with equal workers, by seed; never is infinitely long."""
+    pairs = zip(found.of(row(model, cluster), "time"), found.of(row(model, "HO"), "time"), strict=True)
+    return [time / theirs if theirs < inf else inf for time, theirs in pairs]
+
+
 RECIPE = Recipe(
     number="Fig. 5",
     shows="accuracy by time of SHAT with one slow worker",
@@ -94,20 +90,17 @@ RECIPE = Recipe(
     rows=list(ROWS),
     columns={
         "time": Column(f"time to accuracy {REACHED:g}", ".0f"),
-        "ratio": Column("against HO", ".3f"),
         "last": Column("accuracy at the end"),
     },
     run=run,
     draw=draw,
     claims=[
-        Between(
-            f"{model}, {cluster}: as fast as HO but for a small loss",
+        Fits(
+            f"{model}, {cluster}: as fast as HO but for a small loss: times as long",
             WHY,
-            "ratio",
-            row(model, cluster),
-            1 / (1 + MOST_LOSS),
+            lambda found, model=model, cluster=cluster: slower(model, cluster, found),  # type: ignore[misc]
+            -inf,
             WORKERS / (WORKERS - 1) * (1 + MOST_LOSS),
-            1.0,
         )
         for model, cluster in product(MODELS, ("HE0", "HE1", "HE2"))
     ],

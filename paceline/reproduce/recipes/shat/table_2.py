@@ -1,6 +1,7 @@
 """[SHAT] Table 2: final test accuracy of ENSEMBLE, ASP, SHAT-Root and SHAT, by model and number of workers; and of SHAT under
 each reading of its equation 4, whose operators the printed text has lost (docs/papers/shat.md)."""
 
+from collections.abc import Callable
 from itertools import product
 from math import log2
 
@@ -35,10 +36,7 @@ READINGS = {
 }
 """As well as the default, which is called complement."""
 WHY = {
-    "ASP": {
-        Verdict.CANNOT: "On a task this small both end as high; with 16 workers the deep network diverges for some seeds "
-        "under either."
-    },
+    "ASP": {Verdict.CANNOT: "On a task this small both end as high, but for seeds that diverge."},
     "SHAT-Root": {Verdict.CANNOT: "Both read most of the global model, so they differ less than two seeds do."},
     "ENSEMBLE": {
         Verdict.AGREES: "A worker that never reads the global model pushes gradients that belong to another model.",
@@ -46,7 +44,7 @@ WHY = {
     },
 }
 """By the method that SHAT is compared with."""
-LEAD = {Verdict.CANNOT: "There is no lead with 2 to 8 workers; with 16 the seeds that diverge decide."}
+LEAD = {Verdict.CANNOT: "There is no lead with few workers; with 16 the deep network's seeds that diverge decide."}
 EVERY = {**METHODS, **READINGS}
 
 
@@ -81,7 +79,7 @@ def draw(runs: Runs) -> Figure:
     return lines(panels, WORKERS, "workers", "test accuracy", log=True)
 
 
-def gap(model: str):  # type: ignore[no-untyped-def]
+def gap(model: str) -> Callable[[Found, str], list[float]]:
     """How far SHAT is above ASP, for each seed."""
 
     def figure(found: Found, name: str) -> list[float]:

@@ -113,7 +113,7 @@ WHY: Mapping[str, Mapping[Verdict, str]] = {
     },
     "waiting": {
         Verdict.AGREES: "It waits for nobody up to three clocks, and grants put off what comes after them.",
-        Verdict.CANNOT: "Under both a worker waits only when it is four clocks ahead; how often depends on the seed.",
+        Verdict.CANNOT: "Both let a worker be some clocks ahead; how often it comes to the bound depends on the seed.",
     },
     "ahead": {
         Verdict.AGREES: "Grants end at the upper bound; under ASP nothing ends a lead.",

@@ -4,7 +4,7 @@ table accuracy; both are here."""
 from matplotlib.figure import Figure
 
 from paceline.baseline.mllib import missing_spark
-from paceline.reproduce.claims import Between, Fits, Found
+from paceline.reproduce.claims import Above, Between
 from paceline.reproduce.mllib_runs import CALLED, EXECUTORS, EXPERIMENTS, SMALL, row, trained
 from paceline.reproduce.pictures import spreads
 from paceline.reproduce.recipe import Column, Recipe, Runs
@@ -30,20 +30,9 @@ TREE_ABOVE = {
 }
 
 
-def apart(better: str, other: str, name: str, found: Found) -> list[float]:
-    """By how much one model's accuracy is above another's, by seed."""
-    pairs = zip(found.of(name, f"{better}_accuracy"), found.of(name, f"{other}_accuracy"), strict=True)
-    return [first - second for first, second in pairs]
-
-
-def above(better: str, other: str, name: str, why: dict[Verdict, str]) -> Fits:
-    return Fits(
-        f"{name}: {CALLED[better]} is above {CALLED[other]}",
-        why,
-        lambda found: apart(better, other, name, found),
-        0.0,
-        float("inf"),
-    )
+def above(better: str, other: str, name: str, why: dict[Verdict, str]) -> Above:
+    says = f"{name}: {CALLED[better]} is above {CALLED[other]}"
+    return Above(says, why, f"{better}_accuracy", name, name, f"{other}_accuracy")
 
 
 def draw(runs: Runs) -> Figure:
