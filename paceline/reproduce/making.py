@@ -124,16 +124,17 @@ class Making:
         runs = self.runs
         make_private(self.folder)
         (self.folder / TABLE).write_text("\n".join(page.table(runs)) + "\n")
-        (self.folder / RESULT).write_text(json.dumps(self.plain(), indent=1) + "\n")
+        (self.folder / RESULT).write_text(self._result())
         (self.folder / PICTURE).write_bytes(png(self.recipe.draw(runs)))
+
+    def _result(self) -> str:
+        return json.dumps(self.plain(), indent=1) + "\n"
 
     @property
     def is_written(self) -> bool:
-        """Whether they are there, of as many seeds."""
-        try:
-            return bool(json.loads((self.folder / RESULT).read_text())["seeds"] == self.seeds)
-        except (OSError, ValueError, KeyError):
-            return False
+        """Whether they are there, of as many seeds and with what this release says of them."""
+        result = self.folder / RESULT
+        return result.exists() and result.read_text() == self._result()
 
     @property
     def made(self) -> page.Made:
@@ -195,7 +196,7 @@ def page_of(out: Path) -> Path:
 
 
 def write_page(out: Path) -> Path:
-    """The page of all that is in this folder, next to it; tables and pictures that were written of fewer seeds, or of more,
+    """The page of all that is in this folder, next to it; tables and pictures that are of other seeds, or of an older release,
     are written again."""
     path = page_of(out)
     made = [each for full in (False, True) for each in makings(out, full) if not each.missing]
