@@ -15,6 +15,9 @@ MOST_PER_CORE = 16
 SHARED, FORKED = 500 << 20, 30 << 20
 """Memory that a run takes once (what its processes are forked from), and for each of them (bytes; measured with the task
 digits, so without a model or data of any size, or what a script of the user's own imports)."""
+LAUNCHING = 4
+"""Processes of each of several runs besides: its launcher, and three that fork. Such runs are forked from one process, too:
+four of digits with a worker and a server each took 1,194 MiB; this asks for 1,340."""
 
 
 def refuse_too_many(config: Config, yes: bool, how: str = "--yes", runs: int = 1) -> None:
@@ -35,7 +38,9 @@ def refuse_too_many(config: Config, yes: bool, how: str = "--yes", runs: int = 1
 def too_many(config: Config, cores: int, free: int, runs: int = 1) -> str | None:
     """In words, where the processes are more than the cores or the free memory (bytes) can bear."""
     processes = runs * (config.workers + config.server_processes + 1)
-    need = runs * SHARED + processes * FORKED
+    is_forked = runs > 1 and sys.platform == "linux"
+    once, launching = (1, runs * LAUNCHING) if is_forked else (runs, 0)
+    need = once * SHARED + (processes + launching) * FORKED
     if processes <= MOST_PER_CORE * cores and need <= free:
         return None
     side = f" in each of {runs} runs side by side" if runs > 1 else ""

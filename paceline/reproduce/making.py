@@ -132,7 +132,7 @@ class Making:
 
     @property
     def is_written(self) -> bool:
-        """Whether they are there, of as many seeds and with what this release says of them."""
+        """Whether they exist, of as many seeds and with what this release says of them."""
         result = self.folder / RESULT
         return result.exists() and result.read_text() == self._result()
 

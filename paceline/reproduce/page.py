@@ -49,7 +49,9 @@ mix with others: give another `--out`.
 
 On CPUs it takes weeks. Our tests start, end and go on with a run of each table and figure on
 made-up data, with a tiny model; and each of the papers' models makes a step."""
-NEVER = " Nobody has run this size to its end yet."
+NEVER = """
+
+Nobody has run this size to its end yet."""
 NONE = "none yet"
 WIDTH = 100
 """Columns of prose."""

@@ -1,6 +1,7 @@
 """A run that is too large for the machine asks first: by its cores, and by what its processes need of memory."""
 
 import io
+import sys
 
 import pytest
 
@@ -37,9 +38,12 @@ def test_too_little_memory_is_told_and_a_loop_of_ones_own_needs_no_more() -> Non
 def test_runs_side_by_side_count_together() -> None:
     small = Config(workers=1, servers=1)
 
-    assert too_many(small, cores=8, free=2 * GIB) is None
-    said = str(too_many(small, cores=8, free=2 * GIB, runs=4))
-    assert said.startswith("1 workers in each of 4 runs side by side make 12 processes, on 8 cores; they need 2.3 GiB")
+    assert too_many(small, cores=8, free=1 * GIB) is None
+    said = str(too_many(small, cores=8, free=1 * GIB, runs=4))
+    need = "1.3" if sys.platform == "linux" else "2.3"  # where they are forked from one process, they share its memory
+    assert said.startswith(
+        f"1 workers in each of 4 runs side by side make 12 processes, on 8 cores; they need {need} GiB"
+    )
 
 
 def test_without_a_terminal_it_is_refused_unless_they_have_said_yes() -> None:

@@ -184,7 +184,7 @@ def test_results_of_another_version_are_refused(tmp_path: Path, before: str, aft
     with pytest.raises(ConfigError, match=re.escape(told)):
         list(found.train())
     assert len(found.missing) == len(found.keys)
-    assert "sharding/fig-7` | [Sharding] Fig. 7" in write_page(tmp_path).read_text(), "the others are there"
+    assert "sharding/fig-7` | [Sharding] Fig. 7" in write_page(tmp_path).read_text(), "the others are listed"
 
 
 def test_a_second_command_that_makes_the_same_runs_is_refused(tmp_path: Path) -> None:

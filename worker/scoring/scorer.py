@@ -157,7 +157,9 @@ class Scorer(ABC):
         self._metrics.note(due.epoch, time.monotonic() - start, scores)
         metrics = {f"{split}_{name}": value for split, values in scores.items() for name, value in values.items()}
         metrics |= more
-        measure = str(self._measure or default_measure(scores_of(metrics, chooses(metrics)) or scores_of(metrics, "test")))
+        measure = str(
+            self._measure or default_measure(scores_of(metrics, chooses(metrics)) or scores_of(metrics, "test"))
+        )
         self._keep(metrics, measure, due)
         examples, epoch, final = self._examples, due.epoch, due.final
         self._say("scored", epoch=epoch, final=final, versions=versions, measure=measure, examples=examples, **metrics)

@@ -30,7 +30,7 @@ NETS = {"VGG": "connected", "ResNet": "convolutional"}
 """What stands for the paper's: much and little communication for a step."""
 EPOCHS = 30
 WARM_UP = {"ResNet": 3.0}
-"""Epochs in which the rate rises to that of all workers: with them AllReduce ends low for one of five seeds, without for two."""
+"""Epochs in which the rate rises to that of all workers. AllReduce ends low for one of five seeds; without them for two."""
 SPEED = 500_000.0
 """Of a fast link: it takes the larger network in .07, the smaller one in .01 of a step (values in a step's time)."""
 
