@@ -167,6 +167,7 @@ class Baseline:
             "conf": " ".join(each for each in settings if not each.startswith(OF_THE_DRIVER)) or None,
         }
         self.kept = Kept(folder / "runs.jsonl", what)
+        self.kept.check()
 
     def split(self) -> Split:
         """Its rows, made up or read first where they are missing. DataError: the CSV or the shards have something wrong."""

@@ -97,7 +97,7 @@ class Kept:
         if found != self._what:
             seen, wanted = (", ".join(f"{key} {value}" for key, value in each.items()) for each in (found, self._what))
             self.refusal = (
-                f"{self._file} holds runs of {seen}; this release makes {wanted}. Move the file away, or give another "
+                f"{self._file} holds runs of {seen}; this command makes {wanted}. Move the file away, or give another "
                 f"--out."
             )
             return

@@ -105,7 +105,7 @@ def test_a_file_of_another_version_is_told_where_all_are_listed(tmp_path: Path) 
     (file,) = tmp_path.rglob("runs.jsonl")
     file.write_text(file.read_text().replace('"version": 1', '"version": 0', 1))
 
-    assert "holds runs of format 1, artefact sharding/fig-7, size small, version 0; this release makes" in reproduce()
+    assert "holds runs of format 1, artefact sharding/fig-7, size small, version 0; this command makes" in reproduce()
     assert "exit code 78" in reproduce("sharding/fig-7", "--seeds", "1")
 
 

@@ -176,13 +176,13 @@ def test_a_seed_decides_all_and_the_delay_some() -> None:
 def test_the_best_of_the_rates_is_kept(form: str) -> None:
     found = best(form, 0.1, 0, workers=2, examples=30)
     setting = setting_of(0, 2, 30, own_first=FORMS[form].is_programs)
-    runs = {
-        rate: Experiment(setting, rate, broadcast(0.1, FORMS[form].own), output_only=FORMS[form].is_programs).run()
+    runs = [
+        Experiment(setting, rate, broadcast(0.1, FORMS[form].own), output_only=FORMS[form].is_programs).run()
         for rate in RATES
-    }
+    ]
 
-    assert found["error"] == min(FORMS[form].error(run) for run in runs.values())
-    assert found["updates"] == runs[found["rate"]].updates
+    assert found["error"] == min(map(FORMS[form].error, runs))
+    assert found["updates"] in [run.updates for run in runs if FORMS[form].error(run) == found["error"]]
 
 
 # real processes

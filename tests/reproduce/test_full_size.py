@@ -263,9 +263,9 @@ def test_full_results_are_apart_from_small_ones_and_from_those_with_other_settin
 
     assert Making(artefact, out, 3).missing
     with pytest.raises(ConfigError, match=r"settings \['epochs=3'\]; this command makes .*settings \[\]"):
-        Making(artefact, out, 3, True, [])
+        Making(artefact, out, 3, True, []).kept.check()
     text = write_page(out).read_text()
     assert "### Fig. 3 at full size: loss by epoch, asynchronous" in text
     assert "`paceline reproduce hogwild/fig-3 --full --set epochs=3 --seeds 3`" in " ".join(text.split())
-    assert "| none yet | 2 cannot tell |" in text
+    assert "| none yet | cannot tell: 2 |" in text
     assert (out / "full" / "hogwild" / "fig-3" / "picture.png").is_file()

@@ -219,7 +219,7 @@ def test_the_page_never_takes_another_files_place(tmp_path: Path, monkeypatch: p
             write_page(Path(name))
         assert Path("README.md").read_text() == "mine"
     else:
-        assert write_page(Path(name)).name == {".": "here.md", "run.1": "run.1.md"}[name]
+        assert write_page(Path(name)).stem == {".": "here", "run.1": "run.1"}[name]
 
 
 def test_two_artefacts_that_show_the_same_runs_share_them(tmp_path: Path) -> None:
