@@ -108,7 +108,7 @@ RECIPE = Recipe(
             Fits(f"{form}: it grows in a straight line (R squared)", LINE, r_squared(form, "error"), GOOD, inf),
         )
     ],
-    minutes=20,
+    minutes=10,
     seeds=3,
     side_by_side=True,
 )

@@ -109,6 +109,6 @@ RECIPE = Recipe(
     },
     claims=[claim for form in SHOWN for claim in _claims(form)],
     same_runs_as="actors/fig-3",
-    minutes=9,
+    minutes=5,
     side_by_side=True,
 )

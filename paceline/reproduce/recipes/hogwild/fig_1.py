@@ -93,6 +93,6 @@ RECIPE = Recipe(
         ),
     ],
     full=FULL,
-    minutes=8,
+    minutes=14,
     seeds=3,
 )

@@ -59,7 +59,7 @@ RECIPE = Recipe(
         ),
     ],
     full=full_of(run),
-    minutes=3,
+    minutes=1,
     seeds=3,
     side_by_side=True,
 )

@@ -46,7 +46,7 @@ RECIPE = Recipe(
         if other != 16
     ],
     full=full_of(run),
-    minutes=5,
+    minutes=1,
     seeds=3,
     side_by_side=True,
 )

@@ -93,7 +93,7 @@ RECIPE = Recipe(
             1,
         ),
     ],
-    minutes=3,
+    minutes=1,
     seeds=20,
     side_by_side=True,
     full=Full(shat_on_cifar.TRAINS.format(MODEL), shat_on_cifar.NEEDS, run_full),

@@ -104,7 +104,7 @@ RECIPE = Recipe(
         )
         for model, cluster in product(MODELS, ("HE0", "HE1", "HE2"))
     ],
-    minutes=4,
+    minutes=1,
     seeds=20,
     side_by_side=True,
     full=Full(shat_on_cifar.TRAINS.format("ResNet-50 and VGG-16"), shat_on_cifar.NEEDS, run_full),

@@ -123,7 +123,7 @@ RECIPE = Recipe(
             for model in MODELS
         ),
     ],
-    minutes=4,
+    minutes=2,
     side_by_side=True,
     full=Full(shat_on_cifar.TRAINS.format("ResNet-50 and VGG-16"), shat_on_cifar.NEEDS, run_full),
 )

@@ -303,7 +303,7 @@ RECIPE = Recipe(
             for net in NETS
         ),
     ],
-    minutes=12,
+    minutes=9,
     side_by_side=True,
     version=3,
 )

@@ -178,6 +178,6 @@ RECIPE = Recipe(
             for environment in ("mixed", "transient")
         ),
     ],
-    minutes=7,
+    minutes=5,
     side_by_side=True,
 )
