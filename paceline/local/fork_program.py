@@ -100,6 +100,11 @@ def run(arguments: list[str], log: str, folder: str, environment: dict[str, str]
     random.seed()  # otherwise all would pause for the same times, and draw the same numbers
     if "numpy" in sys.modules:
         sys.modules["numpy"].random.seed()
+    run_line(arguments)
+
+
+def run_line(arguments: list[str]) -> None:
+    """Is what `python -P ARGUMENTS` is, in this process as it is now."""
     if arguments[0] == "-m":
         sys.argv = arguments[1:]
         run_program(arguments[1])

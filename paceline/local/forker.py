@@ -275,8 +275,8 @@ class _Itself:
         this = os.getpid()
         for printed in (sys.stdout, sys.stderr):
             printed.flush()  # or the fork would print it again
-        self._pid = os.fork()
-        if not self._pid:
+        self.pid = os.fork()
+        if not self.pid:
             fork_program.become(this, (requests, told), handed, environment, asked)
         os.close(requests)
         os.close(told)
@@ -285,22 +285,18 @@ class _Itself:
         self._reaping = threading.Lock()
         self._code: int | None = None
 
-    @property
-    def pid(self) -> int:
-        return self._pid
-
     def kill(self) -> None:
         with self._reaping:
             if self._code is None:
-                os.kill(self._pid, signal.SIGKILL)
+                os.kill(self.pid, signal.SIGKILL)
 
     def wait(self, timeout: float | None = None) -> int:
         """However long it takes: it is waited for once it was killed."""
         with suppress(ChildProcessError):  # another thread has waited for it
-            os.waitid(os.P_PID, self._pid, os.WEXITED | os.WNOWAIT)
+            os.waitid(os.P_PID, self.pid, os.WEXITED | os.WNOWAIT)
         with self._reaping:
             if self._code is None:
-                self._code = os.waitstatus_to_exitcode(os.waitpid(self._pid, 0)[1])
+                self._code = os.waitstatus_to_exitcode(os.waitpid(self.pid, 0)[1])
             return self._code
 
 

@@ -13,6 +13,7 @@ from paceline.local.forker import AT_FIRST_USE, LINEAR, ROWS, SERVERS, SHARDER, 
 from paceline.own_files import is_own
 from paceline.sharder.engine import build_engine
 from paceline.sharder.strategy import build_strategy
+from paceline.tasks.task import BUILTIN
 
 RUNS = ("paceline.exits", "paceline.load_settings", "paceline.local.launcher")
 """What a process that makes a run imports."""
@@ -45,14 +46,10 @@ def _begun_or_new(
         return begun.sharder, begun.servers, begun.workers
     environment, wanted = child_environment(threads_of(config)), _workers(config)
     if begun is None:
-        return stack.enter_context(three_forkers(environment, _rows(config), wanted, inherited))
+        rows = ROWS if config.updates == "sparse" else ()
+        return stack.enter_context(three_forkers(environment, rows, wanted, inherited))
     new = Forker(wanted.modules, environment, wanted.libraries, inherited)
     return begun.sharder, begun.servers, stack.enter_context(closing(new))
-
-
-def _rows(config: Config) -> tuple[str, ...]:
-    """What all import whose examples are rows of a sparse table."""
-    return ROWS if config.updates == "sparse" else ()
 
 
 def _workers(config: Config) -> Loads:
@@ -71,11 +68,9 @@ def forking_runs(config: Config) -> Iterator[Forker | None]:
         yield None
         return
     workers = _workers(config)
-    task = () if is_own(config.task) else (f"paceline.tasks.builtin.{config.task}",)
+    task = () if is_own(config.task) else (f"{BUILTIN}.{config.task}",)
     needed = (*RUNS, *SHARDER, *SERVERS, *workers.modules)
-    with closing(
-        Forker(needed, child_environment(1), (*AT_FIRST_USE, *_rows(config), *task, *workers.libraries))
-    ) as one:
+    with closing(Forker(needed, child_environment(1), (*AT_FIRST_USE, *task, *workers.libraries))) as one:
         yield one
 
 

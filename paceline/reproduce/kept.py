@@ -67,7 +67,8 @@ class Kept:
         return self._figures
 
     def add(self, key: RunKey, figures: Figures, seconds: float) -> None:
-        """Keeps a run: from now on it is not repeated."""
+        """Keeps a run: from now on it is not repeated, and neither is what others have kept meanwhile."""
+        self.follow()
         self.check()
         today = f"{datetime.now(UTC):%Y-%m-%d}"
         if not self.about:
@@ -98,7 +99,7 @@ class Kept:
             seen, wanted = (", ".join(f"{key} {value}" for key, value in each.items()) for each in (found, self._what))
             self.refusal = (
                 f"{self._file} holds runs of {seen}; this command makes {wanted}. Move the file away, or give another "
-                f"--out."
+                "--out."
             )
             return
         self._size = len(whole)

@@ -182,7 +182,8 @@ def makings(out: Path, full: bool = False) -> Sequence[Making]:
             continue
         making = Making(artefact, out, full=full)
         whole = next(seed for seed in count() if any((row, seed) not in making.kept for row in artefact.recipe.rows))
-        found.append(Making(artefact, out, whole, full) if whole else making)
+        making.seeds = whole or making.seeds
+        found.append(making)
     return found
 
 

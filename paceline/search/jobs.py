@@ -55,7 +55,8 @@ def run_jobs(
             while (waiting or running) and signals.exit_code is None:
                 while waiting and (waiting[0].cores <= len(free) or not running) and waiting[0].can_start:
                     job = waiting.pop(0)
-                    job.child.cores, free = free[: job.cores], free[job.cores :]
+                    job.child.cores = free[: job.cores]
+                    free = free[job.cores :]
                     job.child.start()
                     running.append(job)
                     started(job)

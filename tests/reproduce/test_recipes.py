@@ -297,6 +297,18 @@ def test_papers_are_in_the_order_of_the_sources_page() -> None:
     assert list(PAPERS)[:5] == ["sharding", "shat", "survey", "hogwild", "actors"]
 
 
+def test_two_who_add_to_one_file_lose_nothing(tmp_path: Path) -> None:
+    what = {"artefact": "a", "size": "small", "version": 1}
+    one, other = (Kept(tmp_path / "runs.jsonl", what) for _ in range(2))
+    for seed in range(2):
+        for name, kept in (("one", one), ("other", other)):
+            kept.add((name, seed), {"figure": 1.0}, 0.5)
+
+    assert set(Kept(tmp_path / "runs.jsonl", what).figures) == {
+        (name, seed) for name in ("one", "other") for seed in range(2)
+    }
+
+
 def test_a_file_of_runs_says_what_it_is_of(tmp_path: Path) -> None:
     kept = Kept(tmp_path / "runs.jsonl", {"artefact": "a", "size": "small", "version": 1})
     assert kept.about == {}

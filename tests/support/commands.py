@@ -7,7 +7,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-from paceline.local.fork_program import run_program, run_script
+from paceline.local.fork_program import run_line
 from tests.support.processes import QUIET, TORCH, forker_of
 
 
@@ -39,13 +39,9 @@ def main(out: str, error: str, *words: str) -> None:
         file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
         os.dup2(file, number)
         os.close(file)
-    if words[0] == "-m":
-        sys.argv = [*words[1:]]
-        run_program(words[1])
-    else:
-        sys.argv = [*words]
+    if words[0] != "-m":
         sys.path.insert(0, str(Path(words[0]).resolve().parent))
-        run_script(words[0])
+    run_line([*words])
 
 
 if __name__ == "__main__":
