@@ -9,6 +9,7 @@ import pytest
 
 from paceline.core.run.phases import RunPhase
 from paceline.core.run.run import Run
+from paceline.core.run.scoring import Score
 from paceline.core.settings.divergence import DivergenceConfig
 from paceline.core.steps.optimizer import Optimizer
 from paceline.core.steps.optimizers.sgd import Sgd
@@ -139,6 +140,23 @@ def test_a_run_that_diverges_late_goes_back_to_a_later_snapshot_and_trains_again
     assert clocks.discarded > 0
     assert clocks.trained >= cluster.run.budget.total
     assert cluster.servers[1].slice.clocks.discarded == clocks.discarded
+
+
+def test_epochs_that_are_trained_again_are_scored_again() -> None:
+    cluster = diverging("bsp", lr=0.01, rounds=1, epochs=2000)
+    run, before, after = cluster.run, list[int](), list[int]()
+    cluster.after(20.0, lambda: spoil(cluster))
+
+    while run.phase is not RunPhase.FINISHED:
+        cluster.next_event()
+        due = run.due_score()
+        if due is not None and not due[1]:
+            (after if run.divergence.done else before).append(due[0])
+            run.score(Score(due[0], 0.0, [1], {"validation_loss": 1.0}), cluster.now)
+
+    assert max(before) >= min(after) > 0
+    epochs = [each.epoch for each in run.scoring.judged]
+    assert epochs == sorted(set(epochs))
 
 
 def spoil(cluster: Cluster) -> None:

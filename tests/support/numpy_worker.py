@@ -45,6 +45,9 @@ class Softmax:
     def own_steps(self, asked: Any) -> Any:
         return asked
 
+    def forget_steps(self) -> None:
+        """There is no other optimizer than the run's."""
+
     def tell_device(self, *told: Any) -> None:
         """It is the CPU."""
 

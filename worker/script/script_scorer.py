@@ -35,7 +35,10 @@ class ScriptScorer(Scorer):
         self._evaluate = None if asked is None else asked.function
         self._patience = None if asked is None else asked.patience
         self._final_threads = final_threads
-        self._waited = 0
+        self._in_vain: list[int] = []
+        """Epochs of the scores since the best one."""
+        self._epoch = 0
+        """Of the version that is scored."""
         self.has_taken = False
         """Whether a version has been scored, or taken."""
         self._has_told = False
@@ -57,6 +60,7 @@ class ScriptScorer(Scorer):
     def measure(self, due: pb.EvaluateReply) -> tuple[Scores, dict[str, float]]:
         """Where the policy's local models count, their mean is scored, too, and kept; without servers they are all there is.
         A vote would need the outputs, which only the script's function sees."""
+        self._epoch = due.epoch
         kinds, count = self._in_force.policy.scores, 0
         scores = self._scored() if "global" in kinds else {}
         if "mean" in kinds and (count := self._take_mean(due)):
@@ -91,9 +95,11 @@ class ScriptScorer(Scorer):
         return count
 
     def kept(self, is_better: bool, final: bool) -> None:
-        self._waited = 0 if is_better else self._waited + 1
-        if self._patience is not None and self._waited >= self._patience and not final:
-            self._chief.stop(f"{self._waited} scores in a row were no better than the best one")
+        before = [epoch for epoch in self._in_vain if epoch < self._epoch]  # the run may have gone back
+        self._in_vain = [] if is_better else [*before, self._epoch]
+        waited = len(self._in_vain)
+        if self._patience is not None and waited >= self._patience and not final:
+            self._chief.stop(f"{waited} scores in a row were no better than the best one")
 
     def write(self, name: str, facts: dict[str, str]) -> None:
         facts = {**facts, "model": "mean"} if self._has_mean else facts

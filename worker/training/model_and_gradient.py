@@ -85,6 +85,9 @@ class Replica:
         """What this model's own steps are taken by, where the policy asks a worker for any."""
         return asked
 
+    def forget_steps(self) -> None:
+        """What took earlier own steps must not remember them; here `Training.begin` has the memory."""
+
     def keep_gradient(self) -> None:
         """The last gradient must outlive the next step: that one goes to other memory."""
         self._flat.keep_gradient()

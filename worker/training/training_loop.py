@@ -134,6 +134,7 @@ def change_policy(training: Training, heads: list[pb.PullHead]) -> bool:
     training.client.pull(training.replica.local, switch.version)  # a slice that has not begun yet is waited for
     if switch.back:
         training.client.forget_owed()  # it may be of gradients that exploded
+        training.replica.forget_steps()
         training.progress.went_back()
     training.replica.refresh()
     training.begin()

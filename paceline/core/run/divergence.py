@@ -5,8 +5,8 @@ A run has diverged when steps without a finite gradient, or with an exploding lo
 `divergence.factor`. The order is a change of policy to the present policy (`Switch.back`, `Switch.rate`), so it comes to all
 slices at one moment, under every policy, and survives a restart of any of them.
 
-A snapshot is good when it was on disk of its server for a while in which no member reported a bad step. Until there is one,
-the oldest that was seen is: the first weights."""
+A snapshot is good when it was on disk of its server for a while in which every member computed a step and none reported a bad
+one. Until there is one, the oldest that was seen is: the first weights."""
 
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
@@ -16,6 +16,8 @@ from paceline.core.settings.config import Config
 
 _REPORTS = 3
 """Heartbeats without a bad step after which a snapshot is good."""
+_STEPS = 2
+"""Pushes of each member meanwhile: the gradient of the first may be of older weights."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +49,8 @@ class Divergence:
         """What becomes good if all stays well."""
         self._since = 0.0
         """When that was chosen (seconds)."""
+        self._clocks: Mapping[str, int] = {}
+        """Each member's clock then."""
         self._diverged = -1
         """Snapshots up to this version may hold what the run went back from."""
         self.done = 0
@@ -58,8 +62,9 @@ class Divergence:
         self._stored[server] = frozenset(stored)
         self._spared[server] = frozenset(spared)
 
-    def look(self, is_well: bool, rounds: bool, epoch: float, now: float) -> None:
-        """Time passes. `is_well`: the run trains, and no member has reported a bad step since its last good one."""
+    def look(self, is_well: bool, rounds: bool, epoch: float, now: float, clocks: Mapping[str, int]) -> None:
+        """Time passes. `is_well`: the run trains, and no member has reported a bad step since its last good one; `clocks`: as
+        members have reported them."""
         if not self._most:
             return
         if self.good is not None and self._is_gone(self.good):  # all servers went back to a common snapshot before it
@@ -68,14 +73,21 @@ class Divergence:
             self._next = None
         if self.good is None:
             self._choose_first(rounds, epoch)
-        if not is_well or (self._next is not None and now - self._since < self._margin):
+        if not is_well or (self._next is not None and not (self._has_lasted(now) and self._was_tried(clocks))):
             return
         if self._next is not None:
             if not self._is_safe(self._next):
                 return
             self.good = self._next
         self._next = self._choose(rounds, epoch, max, self._diverged)
-        self._since = now
+        self._since, self._clocks = now, dict(clocks)
+
+    def _has_lasted(self, now: float) -> bool:
+        return now - self._since >= self._margin
+
+    def _was_tried(self, clocks: Mapping[str, int]) -> bool:
+        """Whether all who are still members have computed on it, or on later weights."""
+        return all(clock >= self._clocks[worker] + _STEPS for worker, clock in clocks.items() if worker in self._clocks)
 
     def spared(self, server: int) -> list[int]:
         """The versions of this server's snapshots that must not be removed."""

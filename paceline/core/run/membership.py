@@ -231,10 +231,10 @@ class Membership:
 
     def switch(
         self, policy: dict[str, Any], clocks: Clocks, rate: float | None = None, back: tuple[int, ...] = ()
-    ) -> None:
+    ) -> int:
         """Names the clock up to which every member trains under the old policy, as `stop` names the last one, and a version
-        beyond any that a slice can reach by then: slices may have folded different numbers of pushes. `rate`,
-        `back`: as in `Switch`; None: the rate stays."""
+        beyond any that a slice can reach by then, which it returns: slices may have folded different numbers of pushes.
+        `rate`, `back`: as in `Switch`; None: the rate stays."""
         old, ends = self.view.switch, self._next_ends(clocks)
         seats = {worker: replace(seat, switch_clock=ends[worker]) for worker, seat in self.view.seats.items()}
         pushed = sum(max(entry.clock, ends.get(worker, 0)) for worker, entry in clocks.table.items())
@@ -242,6 +242,7 @@ class Membership:
         if rate is None:
             rate = old.rate if old else 1.0
         self._publish(seats, Switch((old.number if old else 0) + 1, policy, version, rate, back))
+        return version
 
     def end_switch(self, rounds: bool) -> None:
         """The new policy has begun on every slice."""

@@ -26,14 +26,21 @@ class PolicyChange:
         """Whether members are on their way to the clock at which a new policy begins."""
         return self._membership.is_switching
 
+    @property
+    def goes_back(self) -> bool:
+        """Whether what begins there are older weights."""
+        switch = self._membership.view.switch
+        return self.is_under_way and switch is not None and bool(switch.back)
+
     def begin(self, policy: Options, clocks: Clocks) -> None:
         """Names the clocks at which `policy` takes over. ConfigError if it conflicts with the run's other settings."""
         self.policy = self._checked(policy)
         self._membership.switch(self.policy.model_dump(), clocks)
 
-    def roll_back(self, back: tuple[int, ...], rate: float, clocks: Clocks) -> None:
-        """Names the clocks at which the present policy begins again, on older weights and at another rate; see `Switch`."""
-        self._membership.switch(self.policy.model_dump(), clocks, rate, back)
+    def roll_back(self, back: tuple[int, ...], rate: float, clocks: Clocks) -> int:
+        """Names the clocks at which the present policy begins again, on older weights and at another rate (see `Switch`),
+        and returns the version at which it does."""
+        return self._membership.switch(self.policy.model_dump(), clocks, rate, back)
 
     def end(self) -> None:
         """The new policy has begun on every slice."""

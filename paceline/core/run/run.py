@@ -200,17 +200,18 @@ class Run:
     def _roll_back(self, why: str, clocks: Clocks) -> None:
         epoch = self.budget.epochs
         point, said = self.divergence.go_back()
-        self.policy_change.roll_back(point.versions, self.divergence.rate, clocks)
-        assert self.membership.view.switch is not None
-        self.divergence.begins_again(self.membership.view.switch.version)
+        self.scoring.go_back(point.epoch)
+        self.divergence.begins_again(self.policy_change.roll_back(point.versions, self.divergence.rate, clocks))
         seats = self.membership.view.seats.items()
         ends = {worker: seat.switch_clock or 0 for worker, seat in seats}
         self.warnings.rolled_back(f"{why}: the run {said}", ends, self.divergence.done, epoch)
 
     def look_after_good(self, now: float) -> None:
         """Notes which snapshots a run that diverges could go back to."""
-        is_well = self._is_steady and self.warnings.is_well(self.membership.view.seats)
-        self.divergence.look(is_well, self.membership.rounds, self.budget.epochs, now)
+        seats, reports = self.membership.view.seats, self.workers.reports
+        is_well = self._is_steady and self.warnings.is_well(seats)
+        clocks = {worker: reports[worker].clock for worker in seats if worker in reports}
+        self.divergence.look(is_well, self.membership.rounds, self.budget.epochs, now, clocks)
 
     def stop_early(self, clocks: Clocks, now: float) -> None:
         """Ends the run where its scores are reason enough (`stopping`)."""
@@ -326,12 +327,13 @@ class Run:
         every server follows the last view, for a slice folds what it has buffered when it learns that nobody is left."""
         if self.phase is RunPhase.SCORING:
             return (self.budget.epoch, True) if self.is_followed else None
-        is_due = self.phase is RunPhase.TRAINING and self.scoring.is_due(self.budget.epoch)
-        return (self.budget.epoch, False) if is_due else None
+        is_training = self.phase is RunPhase.TRAINING and not self.policy_change.goes_back
+        return (self.budget.epoch, False) if is_training and self.scoring.is_due(self.budget.epoch) else None
 
     def score(self, score: Score, now: float) -> None:
         """The evaluator reports; the final score ends the run."""
-        self.scoring.add(score)
+        went_back = self.divergence.done > 0 and score.epoch > self.budget.epoch
+        self.scoring.add(score, is_gone=not score.final and (went_back or self.policy_change.goes_back))
         steps = score.epoch * self.budget.steps_per_epoch
         self.warnings.scored(score.metrics, score.epoch, steps, score.final)
         if score.final and self.phase is RunPhase.SCORING:

@@ -41,6 +41,8 @@ class Scoring:
         self.scores: list[Score] = []
         self.skipped = 0
         """Epochs that ended without a score."""
+        self._gone: set[int] = set()
+        """Places of the scores of weights from which a diverged run went back."""
         self._judged_from = 0
         """How many scores had come when the run last got more epochs."""
         self.is_ready = not every
@@ -60,19 +62,27 @@ class Scoring:
         """Whether the version after this many whole epochs is new and due to be scored."""
         return bool(self._every) and epoch // self._every > self._newest // self._every
 
-    def add(self, score: Score) -> None:
-        """The evaluator has scored another version."""
+    def add(self, score: Score, is_gone: bool = False) -> None:
+        """The evaluator has scored another version. `is_gone`: of weights from which the run has gone back meanwhile."""
+        if is_gone:
+            self._gone.add(len(self.scores))
+            self.scores.append(score)
+            return
         self.skipped += max(0, score.epoch // max(1, self._every) - self._newest // max(1, self._every) - 1)
         self.scores.append(score)
 
     @property
     def judged(self) -> list[Score]:
         """Those that may end the run early: what ended it once does not end it again."""
-        return self.scores[self._judged_from :]
+        return [self.scores[place] for place in range(self._judged_from, len(self.scores)) if place not in self._gone]
 
     def judge_anew(self) -> None:
         """The run has got more epochs."""
         self._judged_from = len(self.scores)
+
+    def go_back(self, epoch: float) -> None:
+        """The run goes back to weights of this epoch: later ones will be due again."""
+        self._gone |= {place for place, score in enumerate(self.scores) if score.epoch > epoch}
 
     def is_repeat(self, score: Score) -> bool:
         """Whether this repeats the newest score: its sender missed the acknowledgement."""
@@ -87,15 +97,18 @@ class Scoring:
 
     @property
     def _newest(self) -> int:
-        return self.scores[-1].epoch if self.scores else -1
+        kept = (place for place in reversed(range(len(self.scores))) if place not in self._gone)
+        return next((self.scores[place].epoch for place in kept), -1)
 
     def state(self) -> dict[str, Any]:
         """The state as plain JSON values; a new evaluator reports again that it has its data."""
         scores = [asdict(score) for score in self.scores]
-        return {"scores": scores, "skipped": self.skipped, "judged_from": self._judged_from}
+        gone = sorted(self._gone)
+        return {"scores": scores, "skipped": self.skipped, "judged_from": self._judged_from, "gone": gone}
 
     def restore(self, state: dict[str, Any]) -> None:
         """Continues from `state`."""
         self.scores = [Score(**score) for score in state["scores"]]
         self.skipped = state["skipped"]
         self._judged_from = state.get("judged_from", 0)
+        self._gone = set(state.get("gone", ()))

@@ -124,8 +124,8 @@ class Recovery:
         half.copies.finish()
         clocks.discarded = clocks.examples - facts["examples"] + facts.get("discarded", 0)
         half.rate.restore(facts["rate"])
-        if len(state.slots) == len(half.slots):
-            half.slots = list(state.slots)
+        is_alike = len(state.slots) == len(half.slots)  # not where the momentum was the workers' then
+        half.slots = list(state.slots) if is_alike else half.optimizer.new_slots(len(state.weights))
         half.steps = facts["steps"]
         half.missed = Counter(dict(facts.get("missed", ())))
         self._folding.start(state.weights, clocks.version)

@@ -13,12 +13,19 @@ def watching(**settings: Any) -> Divergence:
     return Divergence(Config(**({"servers": 2, "heartbeat": 1.0} | settings)))
 
 
-def looked(found: Divergence, *stored: set[int], now: float, is_well: bool = True, rounds: bool = False) -> Divergence:
-    """After the servers have reported, heard what to keep, and reported again."""
+def looked(
+    found: Divergence,
+    *stored: set[int],
+    now: float,
+    is_well: bool = True,
+    rounds: bool = False,
+    clocks: dict[str, int] | None = None,
+) -> Divergence:
+    """After the servers have reported, heard what to keep, and reported again. `clocks`: None where steps are quick."""
     for _ in range(2):
         for server, versions in enumerate(stored):
             found.reported(server, versions, set(found.spared(server)) & versions)
-        found.look(is_well, rounds, now / 10, now)
+        found.look(is_well, rounds, now / 10, now, {"a": 10 * int(now)} if clocks is None else clocks)
     return found
 
 
@@ -31,6 +38,15 @@ def test_the_first_weights_are_good_until_a_snapshot_has_lasted_for_three_heartb
     assert found.good.versions == (0, 0)
     looked(found, {0, 4, 6}, {0, 5, 7}, now=4.0)
     assert found.good.versions == (4, 5)
+
+
+def test_a_snapshot_is_not_good_before_every_member_has_trained_on_it() -> None:
+    found = looked(watching(), {0, 4}, {0, 5}, now=1.0, clocks={"a": 7, "b": 7, "gone": 7})
+    assert found.good is not None
+
+    for now, b, versions in ((20.0, 8, (0, 0)), (30.0, 9, (4, 5))):
+        looked(found, {0, 4, 6}, {0, 5, 7}, now=now, clocks={"a": 99, "b": b, "new": 1})
+        assert found.good.versions == versions
 
 
 def test_a_bad_step_keeps_the_newest_snapshots_from_becoming_good() -> None:
@@ -68,27 +84,27 @@ def test_a_snapshot_does_not_become_good_before_its_server_has_confirmed_to_keep
     found = looked(watching(), {0, 4}, {0, 5}, now=1.0)
     found.reported(0, {0, 4}, {0, 4})
     found.reported(1, {0, 5}, {0})
-    found.look(True, False, 0.4, 4.0)
+    found.look(True, False, 0.4, 4.0, {})
     assert found.good is not None
     assert found.good.versions == (0, 0)
 
     found.reported(1, {0, 5}, {0, 5})
-    found.look(True, False, 0.5, 5.0)
+    found.look(True, False, 0.5, 5.0, {})
     assert found.good.versions == (4, 5)
 
 
 def test_a_run_waits_for_servers_that_have_not_said_yet_what_they_have_and_keep() -> None:
     found = watching()
     found.reported(0, {0}, {0})
-    found.look(True, False, 0.1, 1.0)
+    found.look(True, False, 0.1, 1.0, {})
     assert found.may_find
 
     found.reported(1, {0}, set())
-    found.look(True, False, 0.1, 1.0)
+    found.look(True, False, 0.1, 1.0, {})
     assert found.may_find
 
     found.reported(1, {0}, {0})
-    found.look(True, False, 0.1, 1.0)
+    found.look(True, False, 0.1, 1.0, {})
     assert not found.may_find
     assert found.good is not None
 

@@ -40,6 +40,25 @@ def test_only_the_newest_score_once_more_is_a_repeat():
     assert [scoring.is_repeat(score(epoch)) for epoch in (0, 1)] == [False, True]
 
 
+def test_scores_of_weights_that_the_run_went_back_from_count_no_more_and_their_epochs_are_due_again():
+    scoring = Scoring()
+    for epoch in range(4):
+        scoring.add(score(epoch))
+
+    scoring.go_back(1.5)
+    scoring.add(score(3), is_gone=True)  # its evaluator was at work meanwhile
+    again = Scoring()
+    again.restore(json.loads(json.dumps(scoring.state())))
+
+    for one in (scoring, again):
+        assert [each.epoch for each in one.judged] == [0, 1]
+        assert [one.is_due(epoch) for epoch in (1, 2)] == [False, True]
+        one.add(score(2))
+        assert [each.epoch for each in one.judged] == [0, 1, 2]
+        assert one.skipped == 0
+        assert len(one.scores) == 6
+
+
 def test_the_result_is_there_once_the_final_version_is_scored():
     scoring = Scoring()
     assert scoring.result is None

@@ -56,6 +56,16 @@ def test_the_next_step_has_the_momentum_of_that_moment() -> None:
     assert one.slice.folding.current().values == pytest.approx([0.9 - 0.005 * (1 + 0.9)])
 
 
+def test_momentum_that_a_snapshot_has_not_begins_again() -> None:
+    one, state = trained()
+    ordered(one, 3)
+    one.slice.hold(1, replace(state, slots=()))
+
+    one.push("a", 1.0, examples=4)
+
+    assert one.slice.folding.current().values == pytest.approx([0.9 - 0.005])
+
+
 def test_weights_that_come_before_the_members_are_there_wait_for_them() -> None:
     one, state = trained()
     ordered(one, 4)
