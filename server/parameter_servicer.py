@@ -199,8 +199,8 @@ class ParameterServicer:
         """Hands a complete push to the slice. `waited`: time that it has waited for others' already (seconds)."""
         base = Base(head.base_term, head.base_version)
         now, manner = time.monotonic() - waited, Manner(tuple(head.rates), tuple(head.untouched))
-        push = Push(head.worker, head.incarnation, head.clock, update, head.examples, base, head.view, now, manner)
-        return self._driver.push(push, values, is_there)
+        told = head.worker, head.incarnation, head.clock, update, head.examples, base, head.view
+        return self._driver.push(Push(*told, now, manner, head.note.round), values, is_there)
 
     def ask(self, head: pb.PushHead, is_there: IsThere) -> Reply | None:
         """The answer to a push that was counted before."""

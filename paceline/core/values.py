@@ -115,6 +115,8 @@ class Push:
     time: float
     """Seconds on the server's monotonic clock; handed in, never read."""
     manner: Manner = AS_SET
+    round: int = 0
+    """In a run without servers: the worker's round that is over, from 1; 0 in others."""
 
 
 class Published:

@@ -192,7 +192,7 @@ class Training(Members):
             worker.stale += staleness
             worker.most_stale = max(worker.most_stale, staleness)
         arrived = self.pace.arrived(sent)
-        push = Push(worker.name, incarnation, worker.clock, update, examples, base, view, arrived)
+        push = Push(worker.name, incarnation, worker.clock, update, examples, base, view, arrived, round=worker.clock)
         if self._norm_cap is not None:
             self._norm_cap.hold(push)
         replies = server.push(push)

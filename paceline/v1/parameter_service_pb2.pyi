@@ -188,7 +188,7 @@ class PushHead(_message.Message):
     """SHA-256 of the weights, 32 bytes (Initialise only)."""
     @_builtins.property
     def note(self) -> Global___PeerNote:
-        """Between workers, in a run without servers (Deliver only)."""
+        """In a run without servers: what one worker delivers to another (Deliver), or which round it reports to the chief."""
 
     @_builtins.property
     def rates(self) -> _containers.RepeatedScalarFieldContainer[_builtins.float]:
@@ -288,12 +288,15 @@ class Welcome(_message.Message):
     STEPS_FIELD_NUMBER: _builtins.int
     SLOTS_FIELD_NUMBER: _builtins.int
     MEAN_FIELD_NUMBER: _builtins.int
+    LR_FIELD_NUMBER: _builtins.int
     round: _builtins.int
     """Steps that are over."""
     steps: _builtins.int
     """Steps of the optimizer."""
     slots: _builtins.int
     """Arrays of the optimizer."""
+    lr: _builtins.float
+    """Rate of the joiner's first step, where all members take the same steps."""
     @_builtins.property
     def mean(self) -> Global___PeerNote:
         """What belongs to the mean; absent where there is none."""
@@ -305,12 +308,15 @@ class Welcome(_message.Message):
         steps: _builtins.int = ...,
         slots: _builtins.int = ...,
         mean: Global___PeerNote | None = ...,
+        lr: _builtins.float | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["mean", b"mean"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_lr", b"_lr", "lr", b"lr", "mean", b"mean"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["mean", b"mean", "round", b"round", "slots", b"slots", "steps", b"steps"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_lr", b"_lr", "lr", b"lr", "mean", b"mean", "round", b"round", "slots", b"slots", "steps", b"steps"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
+    _WhichOneofReturnType__lr: _TypeAlias = _typing.Literal["lr"]  # noqa: Y015
+    _WhichOneofArgType__lr: _TypeAlias = _typing.Literal["_lr", b"_lr"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__lr) -> _WhichOneofReturnType__lr | None: ...
 
 Global___Welcome: _TypeAlias = Welcome  # noqa: Y015
 

@@ -76,21 +76,24 @@ class OneSlice:
         base: Base | None = None,
         time: float = 0.0,
         manner: Manner = AS_SET,
+        round: int | None = None,
     ) -> list[Reply]:
-        """Pushes a gradient (none: an empty update); notes the bases that the replies give."""
+        """Pushes a gradient (none: an empty update); notes the bases that the replies give. `round`: the clock if None."""
         if update is None:
             update = Dense(np.array(gradient, np.float32)) if gradient else Empty(self.slice.length)
         seat, last = self.slice.clocks.seat(worker), self.slice.clocks.table.get(worker)
+        clock = clock if clock is not None else (last.clock if last else 0) + 1
         push = Push(
             worker,
             incarnation if incarnation is not None else seat.incarnation if seat else 1,
-            clock if clock is not None else (last.clock if last else 0) + 1,
+            clock,
             update,
             0 if isinstance(update, Empty) else examples,
             base or self.bases.get(worker, Base(self.slice.term, self.slice.version)),
             view,
             time,
             manner,
+            clock if round is None else round,
         )
         return self.sent(self.slice.push(push))
 

@@ -118,10 +118,12 @@ class ParameterClient:
         examples: int,
         choose: Choose | None,
         bases: Sequence[Base] | None = None,
+        round: int = 0,
     ) -> list[pb.PullHead]:
         """Pushes one clock's update to every slice; returns the heads of the replies. Receives weights where `choose` says
-        where to; None: none are wanted. `bases`: the weights that it was computed on; default: those that came last."""
-        return self.begin_push(clock, view, update, examples, choose, bases)()
+        where to; None: none are wanted. `bases`: the weights that it was computed on; default: those that came last.
+        `round`: as in `Push`."""
+        return self.begin_push(clock, view, update, examples, choose, bases, round=round)()
 
     def begin_push(
         self,
@@ -132,6 +134,7 @@ class ParameterClient:
         choose: Choose | None,
         bases: Sequence[Base] | None = None,
         manner: Manner = AS_SET,
+        round: int = 0,
     ) -> Callable[[], list[pb.PullHead]]:
         """As `push_pull`, but waits for the replies only when what it returns is called, before any other call. Until then
         the update must not change. `manner`: how the servers are to step with it."""
@@ -141,7 +144,7 @@ class ParameterClient:
         def exchange(link: Link) -> pb.PullHead:
             link.enter_epoch(epoch)
             where = None if choose is None else lambda head: choose(link.index, head)
-            return link.push_pull(clock, view, gradient, examples, known[link.index], where, manner)
+            return link.push_pull(clock, view, gradient, examples, known[link.index], where, manner, round)
 
         return self._begin(exchange)
 

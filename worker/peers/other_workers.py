@@ -4,6 +4,7 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from random import Random
 
 import numpy as np
@@ -199,6 +200,17 @@ class Peers:
                     self._asks = []
         return time.monotonic() - asked
 
+    def take_rate(self, lr: float) -> None:
+        """The chief's, for the next step."""
+        with self._changed:
+            self._present().take_rate(lr)
+
+    @property
+    def round(self) -> int:
+        """The step that has ended, from 1: among those that joined together all have the same one."""
+        with self._changed:
+            return self._present().round
+
     @contextmanager
     def model(self) -> Iterator[Vector]:
         """The model, which nobody changes meanwhile."""
@@ -298,7 +310,7 @@ class Peers:
             with self._changed:
                 place = sorted(self._addresses).index(self._id) if self._id in self._addresses else 0
             if self._left is not None and in_vain >= _TRIES * (1 + place):
-                own = self._left.welcome()
+                own = replace(self._left.welcome(), lr=None)
                 self._say("no other worker has a model; this one goes on with its own", round=own.round)
                 return own
             if self._left is None and in_vain >= _TRIES * (1 + len(others)):
@@ -326,7 +338,7 @@ class Peers:
         mean = None
         if found.HasField("mean"):
             mean = Message("mean", 0, self._id, found.mean.view, found.mean.round, rest[0], found.mean.weight)
-        return Welcome(found.round, model, slots, found.steps, mean)
+        return Welcome(found.round, model, slots, found.steps, mean, found.lr if found.HasField("lr") else None)
 
     # from others, in a server's thread
     @contextmanager
@@ -379,9 +391,11 @@ class Peers:
             policy = self._present()
             if self._view < request.view:
                 raise NotYet(f"{self._name} does not know view {request.view} yet.")
+            if not policy.knows_rate:
+                raise NotYet(f"{self._name} waits for the rate of the next step.")
             given = policy.welcome()
         arrays = [given.model, *given.slots, *([] if given.mean is None else [given.mean.values])]
-        welcome = pb.Welcome(round=given.round, steps=given.steps, slots=len(given.slots))
+        welcome = pb.Welcome(round=given.round, steps=given.steps, slots=len(given.slots), lr=given.lr)
         if given.mean is not None:
             mean = pb.PeerNote(view=given.mean.view, round=given.mean.round, weight=given.mean.weight)
             welcome.mean.CopyFrom(mean)

@@ -23,10 +23,11 @@ def train_among(training: Training, peers: Peers, clock: int) -> int:
                 done.manner if training.policy.averages else Manner(done.rates)
             )  # one model for all: touched by one
         waited = peers.end_step(done.gradient if done is not None and usable else None, wanted)
-        (head,) = training.client.push_pull(clock, training.view, Empty(replica.length), weight(done), None)
+        told = training.view, Empty(replica.length), weight(done), None
+        (head,) = training.client.push_pull(clock, *told, round=peers.round)
         head.waited = waited  # not for the chief, but for the others
+        peers.take_rate(head.lr)
         with peers.model() as model:
-            peers.own.lr = head.lr
             training.shared.offer(model)
         training.progress.stepped(clock, epoch(training, clock), done, [head], 1.0)
         if head.stop:

@@ -106,6 +106,8 @@ class Welcome:
     steps: int
     mean: Message | None = None
     """Of the last step (all-reduce)."""
+    lr: float | None = None
+    """Rate of the joiner's first step; None: the one that the chief says."""
 
 
 class PeerPolicy(Scaled, ABC):
@@ -128,6 +130,8 @@ class PeerPolicy(Scaled, ABC):
     _random: Random = PrivateAttr()
     _group: Group = PrivateAttr()
     _round: int = PrivateAttr(0)
+    _rated: int = PrivateAttr(1)
+    """The step that `own.lr` is for."""
     _phase: Literal["idle", "computing", "waiting"] = PrivateAttr("idle")
     _gradient: Vector | None = PrivateAttr(None)
     _early: list[Message] = PrivateAttr(default_factory=list)
@@ -208,11 +212,31 @@ class PeerPolicy(Scaled, ABC):
         """Takes the sum of `count` gradients that `meeting` needed, which no one changes any more. None: there will be none."""
         return []
 
+    @property
+    def round(self) -> int:
+        """The step that I am in, or that ended last, from 1."""
+        return self._round
+
+    def take_rate(self, lr: float) -> None:
+        """The chief's word for the step that comes next."""
+        self._own.lr = lr
+        self._rated = self._over + 1
+
+    @property
+    def knows_rate(self) -> bool:
+        """Whether a joiner can have the rate of its first step from me: only where all take the same steps it must, and then it
+        can't before the chief has said it."""
+        return not self.same_steps or self._rated > self._over
+
+    @property
+    def _over(self) -> int:
+        """Steps that have ended."""
+        return self._round - (self._phase != "idle")
+
     def welcome(self) -> Welcome:
         """What a joiner begins with; for a member that knows the view with the joiner in it."""
         own = self._own
-        over = self._round - (self._phase != "idle")
-        return Welcome(over, own.local.copy(), [slot.copy() for slot in own.slots], own.steps)
+        return Welcome(self._over, own.local.copy(), [slot.copy() for slot in own.slots], own.steps)
 
     def join(self, welcome: Welcome) -> list[Message]:
         """Takes over what a member gave, before the first step and before any message; the caller keeps messages until then."""
@@ -221,6 +245,7 @@ class PeerPolicy(Scaled, ABC):
         own.slots = welcome.slots
         own.steps = welcome.steps
         self._round = welcome.round
+        self._rated = welcome.round + 1
         return []
 
     def may_send(self, codec: Codec) -> bool:

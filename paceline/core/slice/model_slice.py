@@ -247,13 +247,10 @@ class ModelSlice:
 
     # inside
     def _rate(self, push: Push) -> float:
-        """The schedule's; where members take the same steps, the one that the first push of this round had."""
+        """The schedule's; where members take the same steps, the one that the first report of this round had."""
         if self._half.policy.same_steps:
-            clocks = self.clocks
-            round_ = push.clock + clocks.view.seats[push.worker].handicap
-            for other in clocks.members:
-                if other != push.worker and clocks.progress(other) == round_:
-                    return clocks.entry(other).lr
+            found = (entry.lr for entry in self.clocks.table.values() if entry.round == push.round > 0)
+            return next(found, self.lr)
         return self.lr
 
     def _check_caught_up(self, push: Push) -> None:

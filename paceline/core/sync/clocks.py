@@ -23,6 +23,8 @@ class Entry:
     others: int | None = None
     """Pushes by others between this worker's last two ([SHAT] c_i)."""
     lr: float = 0.0
+    round: int = 0
+    """Of the last push (`Push.round`)."""
     version: int = 0
     """The slice's version when the last push was counted."""
     examples: int = 0
@@ -146,6 +148,7 @@ class Clocks:
         (self.fresh.add if is_fresh else self.fresh.discard)(push.worker)
         entry.staleness = staleness
         entry.lr = lr
+        entry.round = push.round
 
     def _moved(self, worker: str, before: int | None) -> None:
         """Keeps `slowest` after a push. `before`: the worker's progress before it; None where that did not count."""
@@ -169,6 +172,7 @@ class Clocks:
             if entry.incarnation != seat.incarnation:
                 entry.incarnation = seat.incarnation
                 entry.seen = None
+                entry.round = 0
         self.view = view
         self.gone = sum(entry.examples for worker, entry in self.table.items() if worker not in view.seats)
         self._slowest = self._order = None

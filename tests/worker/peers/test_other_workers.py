@@ -48,15 +48,18 @@ class Member:
     def message(self) -> Peer:
         return Peer(worker=self.name, incarnation=self.incarnation, address=self.address)
 
-    def begin(self, policy: str, topology: str = "ring", is_founder: bool = True) -> None:
+    def begin(
+        self, policy: str, topology: str = "ring", is_founder: bool = True, check: Callable[[], None] = lambda: None
+    ) -> None:
         built = build_peer_policy(Options(name=policy)), build_topology(Options(name=topology))
-        self.peers.begin(self.incarnation, *built, self.own, self.rank, is_founder, lambda: None)
+        self.peers.begin(self.incarnation, *built, self.own, self.rank, is_founder, check)
 
-    def step(self, gradient: float) -> Vector:
-        """A whole step; the weights that the gradient was taken at."""
+    def step(self, gradient: float, lr: float = 0.5) -> Vector:
+        """A whole step; the weights that the gradient was taken at. `lr`: of the next one."""
         seen = np.zeros(PLAN.total, np.float32)
         self.peers.start_step(seen)
         self.peers.end_step(np.full(PLAN.total, gradient, np.float32), lambda: None)
+        self.peers.take_rate(lr)
         return seen
 
     def close(self) -> None:
@@ -200,12 +203,34 @@ def test_who_joins_later_begins_with_anothers_model_and_trains_on_with_it(member
     for one in (first, second):
         one.begin("allreduce")
     for _ in range(3):
-        side_by_side(lambda: first.step(1.0), lambda: second.step(1.0))
+        side_by_side(lambda: first.step(1.0, 0.25), lambda: second.step(1.0, 0.25))
     told(2, first, second, late)
     late.begin("allreduce", is_founder=False)
     assert late.own.local.tolist() == first.own.local.tolist()
     side_by_side(*(lambda one=one: one.step(1.0) for one in (first, second, late)))  # type: ignore[misc]
-    assert {one.own.local[0] for one in (first, second, late)} == {-2.0}
+    assert [one.own.local[0] for one in (first, second, late)] == [-0.5 - 3 * 0.25] * 3
+    assert [one.peers.round for one in (first, second, late)] == [4] * 3
+
+
+def test_who_joins_waits_for_the_rate_of_the_step_that_comes(member: Callable[..., Member]) -> None:
+    first, late = member(0), member(1, 77.0)
+    told(1, first)
+    first.begin("allreduce")
+    seen = np.zeros(PLAN.total, np.float32)
+    first.peers.start_step(seen)
+    first.peers.end_step(seen, lambda: None)
+    told(2, first, late)
+    checks: list[float] = []
+
+    def check() -> None:  # between two tries
+        checks.append(late.own.lr)
+        if len(checks) == 2:
+            first.peers.take_rate(0.125)
+
+    late.begin("allreduce", is_founder=False, check=check)
+
+    assert checks == [0.5, 0.5]
+    assert late.own.lr == 0.125
 
 
 def test_who_comes_back_is_another_member_and_numbers_its_messages_anew(member: Callable[..., Member]) -> None:

@@ -151,8 +151,7 @@ class Allreduce(PeerPolicy):
 
     def _hand_on(self) -> list[Message]:
         """Sends the mean of the last round to members that are still in it because their view came before the end."""
-        over = self._round - (self._phase != "idle")
-        late = [key for key in self._came if key[0] == self._group.view and key[1] <= over]
+        late = [key for key in self._came if key[0] == self._group.view and key[1] <= self._over]
         askers, mean = {self._came.pop(key).sender for key in late}, self._mean
         if mean is None or not askers:
             return []
@@ -169,10 +168,13 @@ class Allreduce(PeerPolicy):
         return self._go_round(self._gradient) if self._phase == "waiting" else self._hand_on()
 
     def welcome(self) -> Welcome:
-        return replace(super().welcome(), mean=self._mean and replace(self._mean, values=self._mean.values.copy()))
+        mean = self._mean and replace(self._mean, values=self._mean.values.copy())
+        return replace(super().welcome(), mean=mean, lr=self._own.lr)
 
     def join(self, welcome: Welcome) -> list[Message]:
         self._mean = None if welcome.mean is None else replace(welcome.mean, sender=self._rank)
+        if welcome.lr is not None:
+            self._own.lr = welcome.lr
         return super().join(welcome)
 
     # by a collective
