@@ -21,6 +21,13 @@ class Rate:
         """Examples that AdaScale's schedule is ahead of those counted; negative while it is behind."""
         self._epoch = 0.0
 
+    def follow(self, before: "Rate") -> None:
+        """Goes on where the rate under the policy before was: in the midst of a ramp, or ahead of the examples."""
+        self._lr.follow(before._lr)
+        self._epoch = before._epoch
+        if self._adascale is not None:
+            self._ahead = before._ahead
+
     @property
     def needs_squares(self) -> bool:
         """Whether `gain` will be asked for."""

@@ -79,7 +79,9 @@ class ServerHalf(PolicyInForce):
     def adopt(self, change: Switch) -> bool:
         is_new = super().adopt(change)
         if is_new:
+            before = self.rate
             self._begin()
+            self.rate.follow(before)
         return is_new
 
     def _begin(self) -> None:

@@ -115,6 +115,12 @@ class LearningRate:
         self._members = state["members"]
         self._from, self._since = state["ramp"] or (1.0, -math.inf)
 
+    def follow(self, before: "LearningRate") -> None:
+        """Goes on with the ramp of a rate before, where both lead to the same."""
+        members = before._members
+        if members is not None and self.schedule.scale(members) == before.schedule.scale(members):
+            self.restore(before.state())
+
     def _scale(self, epoch: float) -> float:
         target = self.schedule.scale(self._members or 1)
         share = min(1.0, max(0.0, (epoch - self._since) / RAMP))

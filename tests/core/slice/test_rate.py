@@ -5,7 +5,7 @@ import pytest
 from paceline.core.settings.config import ScheduleConfig
 from paceline.core.slice.rate import Rate
 from paceline.core.steps.schedule import Schedule
-from paceline.core.values import Seat
+from paceline.core.values import Seat, Switch, View
 from tests.support.one_slice import OneSlice
 
 HALVED = {"name": "step", "every": 1, "gamma": 0.5}
@@ -46,11 +46,24 @@ def test_members_of_an_allreduce_have_one_rate_in_a_round_whoever_reports_it_fir
     one = slice_with("allreduce", schedule=HALVED)
 
     found = [rates(one, *pushes) for pushes in ([("a", 3), ("b", 3)], [("b", 3), ("a", 3)], [("a", 1), ("b", 1)])]
-    one.seats("a", "b", c=Seat(1, 3))
-    joined = rates(one, ("c", 9), ("b", 1), ("a", 1))
+    one.seats("a", "b", c=Seat(1, 2))  # it joined a round later than the chief took it for
+    joined = one.push("c", examples=9, round=4) + one.push("b", examples=1) + one.push("a", examples=1)
 
     assert found == [pytest.approx([rate, rate]) for rate in (0.1, 0.05, 0.0125)]
-    assert joined == pytest.approx([0.0125] * 3)
+    assert [reply.lr for reply in joined] == pytest.approx([0.0125] * 3)
+
+
+def test_a_worker_that_comes_back_does_not_find_the_rates_of_rounds_long_ago():
+    one = slice_with("allreduce", schedule=HALVED)
+    rates(one, ("a", 4), ("b", 4), ("a", 4), ("b", 4))
+
+    one.seats("a")
+    one.seats("a", b=Seat(2, 0))
+    one.push("a", examples=4)
+
+    now = one.slice.lr
+    assert [reply.lr for reply in one.push("b", incarnation=2, round=2)] == [now]
+    assert now == pytest.approx(0.1 / 16)
 
 
 def test_what_is_in_an_open_sum_does_not_move_the_schedule():
@@ -90,6 +103,19 @@ def test_a_join_raises_the_rate_over_an_epoch():
     one.seats("a", "b", "c", "d")
 
     assert rates(one, ("a", 2), ("b", 2), ("a", 4)) == pytest.approx([0.2, 0.3, 0.4])
+
+
+def test_a_change_of_policy_in_mid_ramp_ends_no_ramp():
+    one = slice_with("asp", "ab", schedule={"lr_scale": "linear"})
+    rates(one, ("a", 4), ("b", 0))
+    one.seats("a", "b", "c", "d")
+    rates(one, ("a", 2))
+
+    seats = {worker: Seat(1, 0, switch_clock=one.slice.clocks.entry(worker).clock) for worker in "abcd"}
+    one.slice.view(View(one.slice.clocks.view.number + 1, seats, 4, Switch(1, {"name": "ssp"}, 9)))
+
+    assert one.slice.switch is not None
+    assert one.slice.lr == pytest.approx(0.3)
 
 
 def test_joins_before_the_first_example_need_no_ramp():
