@@ -234,10 +234,11 @@ class Link:
         base: Base,
         choose: Choose | None,
         manner: Manner = AS_SET,
+        round: int = 0,
     ) -> pb.PullHead:
         """Sends this clock's update (None: an empty one) until it is answered, byte for byte the same, and receives the
         weights where `choose` says where to. `base`: the weights that the update was computed on;
-        `manner`: how the server is to step with it.
+        `manner`: how the server is to step with it; `round`: as in `Push`.
         Raises Fenced, BadPush and the like; ServersGone at the deadline; Behind where the server has come back without
         earlier pushes, and they are not retained."""
         owed, turn = self.owed, self._turn
@@ -248,6 +249,8 @@ class Link:
             gradient = None  # an earlier process has sent it, and the server has counted it
         head.rates.extend(manner.rates)
         head.untouched.extend(manner.untouched)
+        if round:
+            head.note.round = round
         sending = self._encoded(clock, gradient)
         is_new = clock > self.counted
         head.ask = not is_new
@@ -260,8 +263,9 @@ class Link:
 
         answer = self._answered(head, send, lambda found: found, turn)
         with self._keeping:
-            self.retained.end(head, sending, is_kept=is_new and answer.durable < clock)
-        if answer.outcome == pb.DROPPED and owed is not None and gradient is not None:
+            is_dropped = answer.outcome == pb.DROPPED
+            self.retained.end(head, sending, is_new and answer.durable < clock, is_dropped)
+        if is_dropped and owed is not None and gradient is not None:
             owed.take_back(self._gather(gradient))
         return answer
 
@@ -298,7 +302,7 @@ class Link:
         self.received += answer.ByteSize()
         if is_new and answer.head.durable < clock:
             with self._keeping:
-                self.retained.add_sparse(message)
+                self.retained.add_sparse(message, answer.head.outcome == pb.DROPPED)
         return answer
 
     def _head(self, clock: int, view: int, examples: int, base: Base) -> pb.PushHead:

@@ -14,6 +14,7 @@ from paceline.v1 import parameter_service_pb2 as pb
 Room = npt.NDArray[np.uint8]
 Pieces = Sequence[tuple[int, memoryview]]
 """Parts that may be read more than once."""
+_NO_ROOM: Room = np.empty(0, np.uint8)
 _FULL = 0.75
 """Share of a room that a push must fill to be kept there."""
 
@@ -74,6 +75,15 @@ class Sending:
         return _copied(self._parts, self.room) if self._copy is None else self._copy.result()
 
 
+def _empty(head: pb.PushHead) -> pb.PushHead:
+    """The head of an empty push with this clock."""
+    found = pb.PushHead()
+    found.CopyFrom(head)
+    found.elements = found.examples = 0
+    del found.rates[:], found.untouched[:]
+    return found
+
+
 def _copied(parts: Pieces, room: Room) -> Pieces:
     """Copies without Python's lock, which a memoryview would hold."""
     found, first = [], 0
@@ -117,20 +127,25 @@ class Retained:
             room = self.room(size)
         return Sending(parts, encoded, room, self._copier)
 
-    def end(self, head: pb.PushHead, sending: Sending, is_kept: bool) -> None:
-        """Of a dense push that is answered: keeps it where the server could lose it."""
+    def end(self, head: pb.PushHead, sending: Sending, is_kept: bool, is_dropped: bool = False) -> None:
+        """Of a dense push that is answered: keeps it where the server could lose it. `is_dropped`: the server did not take it,
+        and would have to take it where it is sent again, so an empty one stands for it."""
         room = sending.room
-        if is_kept and room is not None and self._makes_place(len(room)):
+        if is_kept and is_dropped:
+            self._append(RetainedPush(_empty(head), [], _NO_ROOM, 0))
+        elif is_kept and room is not None and self._makes_place(len(room)):
             self._append(RetainedPush(head, sending.kept(), room, len(room)))
             if room is sending.encoded:
                 return
         self._leave(sending.encoded)
 
-    def add_sparse(self, message: pb.PushPullSparseRequest) -> None:
-        """Keeps a sparse push."""
+    def add_sparse(self, message: pb.PushPullSparseRequest, is_dropped: bool) -> None:
+        """Keeps a sparse push, or what stands for it."""
+        if is_dropped:
+            message = pb.PushPullSparseRequest(head=_empty(message.head))
         size = message.ByteSize()
         if self._makes_place(size):
-            self._append(RetainedPush(message, [], np.empty(0, np.uint8), size))
+            self._append(RetainedPush(message, [], _NO_ROOM, size))
 
     def forget(self, durable: int) -> None:
         """Forgets the pushes up to this clock."""
