@@ -77,6 +77,9 @@ class ScriptReplica(Replica):
         self.steps_itself = asked is not None
         return None if asked is None else TorchSteps(self._optimizer, self.rate, self._flat.follow)
 
+    def forget_steps(self) -> None:
+        self._optimizer.state.clear()
+
     def gradient(self, features: Array, labels: Array, seed: int, rng: np.random.Generator | None) -> Step:
         """Waits for the script's; `seed` fixes what the script draws from torch until then."""
         torch.manual_seed(seed)

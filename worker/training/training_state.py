@@ -115,7 +115,9 @@ class Training:
         self.optimizer = effective(pool, asked, policy)
         self.momentum = None if pool is None else pool.momentum(asked, policy)
         stepper = policy.worker_optimizer(self.optimizer)
-        self.stepper = stepper if policy.both_step else self.replica.own_steps(stepper)
+        is_pushed = policy.both_step or policy.pushes == "gradients"  # so the servers step with what these steps take
+        in_place = self.replica.own_steps(None if is_pushed else stepper)
+        self.stepper = stepper if in_place is None else in_place
         self.own = Own(self.replica.local, self.optimizer, self.client.lr, grouping=self.grouping)
         if policy.keeps_start:
             self.own.start = self.replica.local.copy()

@@ -165,12 +165,32 @@ def test_own_steps_are_those_of_the_scripts_optimizer_at_what_the_run_makes_of_i
     assert optimizer.param_groups[0]["lr"] == 0.01
 
 
+def test_own_steps_begin_again_without_what_they_remember() -> None:
+    moved = []
+    for earlier, forgets in ((False, False), (True, True), (True, False)):
+        model = normed()
+        replica = scripts.ScriptReplica("train.py", model, torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9))
+        stepper = replica.own_steps(build_optimizer(Options(name="sgd", lr=0.1)))
+        for is_last in (False, True) if earlier else (True,):
+            model.load_state_dict(normed().state_dict())
+            model.zero_grad()
+            backward(model, 1 if is_last else 2)
+            if is_last and forgets:
+                replica.forget_steps()
+            stepper.step(replica.local, replica.local, replica.gathered(None, 16).gradient, 1.0, 0.1, [], 1)
+        moved.append(torch.cat([each.detach().flatten() for each in model.parameters()]))
+
+    assert torch.equal(moved[0], moved[1])
+    assert not torch.equal(moved[0], moved[2])
+
+
 @pytest.mark.parametrize(
     ("policy", "is_refused"),
     [
         ({"name": "shat", "local_step": "optimizer"}, True),
         ({"name": "ensemble", "local_step": "optimizer"}, False),
         ({"name": "local_sgd"}, False),
+        ({"name": "downpour"}, True),
     ],
 )
 def test_an_optimizer_that_servers_have_not_is_for_policies_whose_servers_take_no_such_steps(

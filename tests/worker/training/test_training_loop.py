@@ -44,6 +44,9 @@ class Replica:
         """The first weight at each gradient."""
         self.examples: list[int] = []
         self.refreshed = 0
+        self.own: list[Any] = []
+        """What is to step it, for each policy that begins."""
+        self.forgotten = 0
         self.fails_at = -1
         self.loaded = 0.0
         self._memory = [np.zeros(7, np.float32), np.zeros(7, np.float32)]
@@ -59,7 +62,11 @@ class Replica:
         return Step(self._memory[0], 1.0, len(features), value is not None)
 
     def own_steps(self, asked: Any) -> Any:
+        self.own.append(asked)
         return asked
+
+    def forget_steps(self) -> None:
+        self.forgotten += 1
 
     def refresh(self) -> None:
         self.refreshed += 1
@@ -122,6 +129,9 @@ class Client:
         self.bases = [Base(1, clock)] * 2
         return heads
 
+    def forget_owed(self) -> None:
+        """Nothing is."""
+
     def check_level(self, in_force: PolicyInForce, versions: Sequence[int]) -> None:
         in_force.check_level(versions)
 
@@ -141,6 +151,9 @@ class Progress:
         self.phases.append(phase)
 
     def loaded(self, seconds: float) -> None:
+        return
+
+    def went_back(self) -> None:
         return
 
     def computed(self, examples: int, seconds: float) -> None:
@@ -378,6 +391,23 @@ def test_a_gradient_from_before_a_change_of_policy_is_computed_anew(new: str) ->
     assert [clock for clock, _, _ in client.pushes] == [1, 2, 3, 4]
     assert client.pushed_bases == [0, 0, 77, 3 if new == "bsp" else 77]
     assert (play.in_force.number, play.view) == (1, 9)
+
+
+@pytest.mark.parametrize("back", [(), (5, 5)])
+def test_own_steps_are_forgotten_where_the_run_goes_back(back: tuple[int, ...]) -> None:
+    replica = Replica([1.0])
+    switch = Switch(1, {"name": "local_sgd"}, 20, back=back)
+    loop.train(training(policy("local_sgd"), Client(3, switch_at=2, switch=switch), replica), 0)
+    assert (len(replica.own), replica.forgotten) == (2, int(bool(back)))
+
+
+@pytest.mark.parametrize(
+    ("name", "is_asked"), [("local_sgd", True), ("easgd", True), ("downpour", False), ("bsp", False)]
+)
+def test_a_scripts_optimizer_steps_where_servers_take_the_steps_as_they_are(name: str, is_asked: bool) -> None:
+    replica = Replica([1.0])
+    training(policy(name), Client(1), replica, optimizer=Sgd(lr=0.5, momentum=0.9, weight_decay=0.0))
+    assert [each is not None for each in replica.own] == [is_asked]
 
 
 def test_an_exchange_that_fails_while_the_worker_computes_is_told_after_it() -> None:

@@ -15,7 +15,8 @@ from paceline.core.values import Push, Vector
 class DcAsgd(Policy):
     """[Zheng et al. 2017]: g' = g + lambda_t g g (w - w_bak) with w_bak, the worker's last weights, which every slice
     keeps. Adaptive form: ms <- m ms + (1 - m) g g, lambda_t = lambda / sqrt(ms + 1e-7); `m` 0 is the constant
-    one (paper: lambda 0.04). A worker's first push after a join, or after a server's restart, is not corrected."""
+    one (paper: lambda 0.04). A worker's first push after a join, or after a server's restart, is not corrected; a restarted
+    server begins its mean square from scratch."""
 
     shorthand: ClassVar[str | None] = "compensation"
     compensation: float = Field(2.0, ge=0, description="lambda; 2 for the adaptive form, 0.04 for the constant one.")
