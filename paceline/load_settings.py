@@ -90,10 +90,15 @@ def _merged(
     return merged
 
 
-def given(overrides: Mapping[str, Any] | None, path: Path | None = None, preset: str | None = None) -> dict[str, Any]:
-    """What preset, file, environment and flags say, on top of one another, and nothing of what lies below them."""
+def given(
+    overrides: Mapping[str, Any] | None,
+    path: Path | None = None,
+    preset: str | None = None,
+    below: Mapping[str, Any] | None = None,
+) -> dict[str, Any]:
+    """What preset, file, environment and flags say, on top of one another and of `below`, and nothing of the defaults."""
     merged: dict[str, Any] = {}
-    for source in _sources(path, overrides, preset):
+    for source in (below or {}, *_sources(path, overrides, preset)):
         merged = _merge(merged, source)
     return merged
 

@@ -84,7 +84,8 @@ def finish(
     folder, config = open_run(config, fresh, runs, given)
     facts = folder.facts()
     if facts.get("finished"):
-        show(console, f"run {folder.name} is finished already; --epochs N trains it further, --fresh starts it over.")
+        further = "" if config.is_script else "--epochs N trains it further, "
+        show(console, f"run {folder.name} is finished already; {further}--fresh starts it over.")
         return folder, Outcome(
             0,
             facts.get("accuracy"),

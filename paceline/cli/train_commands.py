@@ -168,7 +168,7 @@ def launch(
             from paceline.local.read_config import read_launch
 
             going.use_keys()
-            config, given = read_launch(script, arguments or [], **training.words())
+            config, given = read_launch(script, arguments or [], **training.words(), fresh=going.fresh)
             others = machines.checked(config)
             if others is None and not is_installed("torch"):
                 raise ConfigError(lacks("torch", "A script's worker"))

@@ -9,7 +9,7 @@ from typing import Any
 from paceline.core.errors import ConfigError, UsageError
 from paceline.core.settings.config import Config
 from paceline.core.settings.slow import CLUSTERS
-from paceline.load_settings import given, load, parse_sets
+from paceline.load_settings import given, load, parse_sets, read_yaml
 from paceline.local.check_script import check_script
 from paceline.local.cpu_cores import processes_here
 from paceline.local.loggers import check_loggers
@@ -75,21 +75,27 @@ def read_launch(
     faults: Sequence[str] = (),
     run: str | None = None,
     log: Sequence[str] = (),
+    fresh: bool = False,
 ) -> tuple[Config, dict[str, Any]]:
-    """The config of a script's run, as far as it is known before the script describes it, and all that was given of it.
-    ConfigError where there is no such script, or it can't be read as Python."""
+    """The config of a script's run, as far as it is known before the script describes it, and all that was given of it: now,
+    or when the run of that name was begun (not if it is to start `fresh`). ConfigError where there is no such script, or it
+    can't be read as Python."""
     if not script.endswith(".py") or not Path(script).is_file():
         raise ConfigError(f"There is no Python file {script}. Give the path of your training script, like train.py.")
     check_script(Path(script), "script")
-    flags = {"workers": workers or processes_here(), "servers": servers, "policy": policy, "run": run}
-    pairs = [_pair("task", script), _pair("data.source", "script"), _pair("arguments", list(arguments))]
+    begun = RunFolder(RUNS / run).given if run and not fresh else None
+    before = read_yaml(begun) if begun and begun.exists() else {}
+    flags = {"workers": workers, "servers": servers, "policy": policy, "run": run}
+    pairs = [_pair("task", script), _pair("data.source", "script")]
+    pairs += [_pair("arguments", list(arguments))] if arguments or not before else []
     pairs += [_pair(key, value) for key, value in flags.items() if value is not None]
     pairs += [*_slow_pairs(slow), *_list_pairs("faults", faults), *_list_pairs("loggers", log)]
     overrides = parse_sets([*pairs, *sets])
-    config = load(None, overrides)
+    below = {"workers": processes_here(), **before}
+    config = load(None, overrides, below)
     check_own(config)
     check_loggers(config)
-    return config, given(overrides)
+    return config, given(overrides, below=below)
 
 
 def reader_of(

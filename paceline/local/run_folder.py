@@ -23,7 +23,8 @@ from paceline.core.settings.config import RUN, Config
 from paceline.core.stored_format import check_format
 from paceline.data.whole_file import replacing
 from paceline.load_settings import differences, read_yaml, write_yaml
-from paceline.own_extensions import KEPT, by_name
+from paceline.own_extensions import KEPT, by_name, own_names
+from paceline.own_files import is_own
 from paceline.private import make_private
 from paceline.rpc.agreed_settings import has_more_epochs
 from paceline.tasks.missing_data import refuse_missing_data
@@ -313,7 +314,10 @@ def open_run(
             _check_is_run(folder)
         if fresh or not folder.config.exists():
             refuse_missing_data(config)
+            if config.is_script and given is None:
+                given = _given_before(folder, config)
         if fresh and folder.config.exists():
+            _check_code_is_elsewhere(folder, config)
             with folder.locked():
                 shutil.rmtree(folder.path)
         if folder.config.exists():
@@ -364,6 +368,34 @@ def all_runs(runs: Path = RUNS) -> list[RunFolder]:
     """The newest first."""
     files = sorted(runs.glob("*/config.yaml"), key=lambda file: file.stat().st_mtime, reverse=True)
     return [RunFolder(file.parent) for file in files]
+
+
+def _given_before(folder: RunFolder, config: Config) -> dict[str, Any]:
+    """What a script's run was begun with, and on top what `config` changes. ConfigError where nobody has launched it."""
+    if not folder.given.exists():
+        raise ConfigError(
+            f"data.source is script, so {config.task} is a script that trains by itself. Start it with: paceline launch "
+            f"{config.task}"
+        )
+    if not is_own(config.task):
+        raise ConfigError(
+            f"Run '{folder.name}' trained objects of your Python ({config.task}), which this command has not. Call "
+            "paceline.train again, with another folder."
+        )
+    before, now = folder.settings().model_dump(mode="json"), config.model_dump(mode="json")
+    return read_yaml(folder.given) | {key: value for key, value in now.items() if value != before[key]}
+
+
+def _check_code_is_elsewhere(folder: RunFolder, config: Config) -> None:
+    """ConfigError where the folder has the only copy that is left of a file of the user's."""
+    task = Path(config.task).resolve()
+    kept = [task] if is_own(config.task) and folder.path.resolve() in task.parents else []
+    kept += [folder.path / KEPT / Path(name).name for name in own_names(config).values() if not Path(name).is_file()]
+    if lost := [str(file) for file in kept if file.is_file()]:
+        raise ConfigError(
+            f"--fresh would delete {' and '.join(lost)}, and no other copy is left. Copy the files to another folder, and "
+            "start a new run with them."
+        )
 
 
 def _check_is_run(folder: RunFolder) -> None:

@@ -14,7 +14,7 @@ from rich.console import Console
 from paceline.cli.run import run, summary
 from paceline.core.errors import ConfigError, ServersGone, UsageError
 from paceline.core.settings.config import Config
-from paceline.load_settings import differences
+from paceline.load_settings import differences, read_yaml
 from paceline.local import run_status as status
 from paceline.local.outcome import Outcome
 from paceline.local.read_config import read_config
@@ -198,6 +198,53 @@ def test_fresh_starts_a_run_over(tmp_path: Path) -> None:
 
     assert second.facts() == {}
     assert "epochs: 5" in second.config.read_text()
+
+
+def test_fresh_keeps_what_a_script_was_launched_with_and_what_is_new(tmp_path: Path) -> None:
+    begun = Config.model_validate({"run": "one", "task": "train.py", "data": {"source": "script"}})
+    given = {"task": "train.py", "data": {"source": "script"}, "workers": 3}
+    folder, _ = open_run(begun, runs=tmp_path, given=given)
+    folder.rewrite(begun.model_copy(update={"epochs": 9}).model_dump(mode="json"))  # as the script described it
+
+    open_run(folder.settings().model_copy(update={"seed": 7}), fresh=True, runs=tmp_path)
+
+    assert read_yaml(folder.given) == {**given, "run": "one", "seed": 7}
+
+
+def test_a_script_that_nobody_launched_is_told_how_to_begin(tmp_path: Path) -> None:
+    config = Config.model_validate({"run": "one", "task": "train.py", "data": {"source": "script"}})
+
+    with pytest.raises(ConfigError, match=r"Start it with: paceline launch train\.py"):
+        open_run(config, runs=tmp_path)
+
+    assert not (tmp_path / "one").exists()
+
+
+def test_fresh_is_refused_where_objects_of_python_were_trained(tmp_path: Path) -> None:
+    config = Config.model_validate({"run": "one", "task": "Linear", "data": {"source": "script"}})
+    folder, _ = open_run(config, runs=tmp_path, given={"task": "Linear"})
+
+    with pytest.raises(ConfigError, match=r"Run 'one' trained objects of your Python.*Call paceline\.train again"):
+        open_run(config, fresh=True, runs=tmp_path)
+
+    assert folder.given.exists()
+
+
+def test_fresh_does_not_delete_the_only_copy_of_a_users_file(tmp_path: Path) -> None:
+    own = [tmp_path / "task.py", tmp_path / "mine.py"]
+    for file in own:
+        file.write_text("def data(path):\n    pass\n")
+    settings = {"run": "one", "task": str(own[0]), "policy": {"name": str(own[1])}}
+    folder, config = open_run(Config.model_validate(settings), runs=tmp_path)
+    folder.keep_task(config.task)
+    folder.keep_own([own[1]])
+    own[1].unlink()
+    kept = config.model_copy(update={"task": str(folder.kept_task(config.task))})
+
+    with pytest.raises(ConfigError, match=r"--fresh would delete .*task\.py and .*own/mine\.py, and no other copy"):
+        open_run(kept, fresh=True, runs=tmp_path)
+
+    assert folder.kept_task(config.task).exists()
 
 
 def test_fresh_does_not_take_a_run_away_from_its_launcher(tmp_path: Path) -> None:

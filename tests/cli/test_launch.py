@@ -7,9 +7,11 @@ from pathlib import Path
 import pytest
 
 from paceline.core.errors import ConfigError
+from paceline.core.settings.config import Config
 from paceline.local.child_environment import child_environment
+from paceline.local.cpu_cores import processes_here
 from paceline.local.read_config import read_launch
-from paceline.local.run_folder import RunFolder
+from paceline.local.run_folder import RunFolder, open_run
 from paceline.local.script_output import Printed
 from paceline.local.script_processes import script_environment
 from paceline.variables import CONNECT
@@ -84,6 +86,38 @@ def test_a_script_trains_on_two_workers_and_is_scored_by_its_own_function(folder
     other = launch("--run", "mine", "-w", "2", "--policy", "asp", "-s", "2", "train.py", cwd=folder)
     assert other.returncode == ConfigError.exit_code
     assert "policy: 'bsp' before, 'asp' now" in other.stderr
+
+
+def test_a_name_alone_goes_on_with_what_the_script_was_launched_with(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(folder)
+    config, given = read_launch("train.py", ["--fast"], workers=3, servers=2, policy="ssp:3", run="one")
+    open_run(config, given=given)
+
+    again = read_launch("train.py", [], run="one")
+    other = read_launch("train.py", ["--slow"], policy="asp", run="one")
+    fresh, _ = read_launch("train.py", [], run="one", fresh=True)
+
+    assert again == (config, given)
+    assert open_run(*again[:1], given=again[1])[1] == config
+    with pytest.raises(ConfigError) as refused:
+        open_run(other[0], given=other[1])
+    assert "arguments: ['--fast'] before, ['--slow'] now" in str(refused.value)
+    assert "policy: 'ssp:3' before, 'asp' now" in str(refused.value)
+    assert (fresh.servers, fresh.arguments) == (Config().servers, ())
+
+
+def test_the_environment_says_how_many_workers_where_no_flag_does(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    script = str(folder / "train.py")
+    assert read_launch(script, [])[0].workers == processes_here()
+    monkeypatch.setenv("PACELINE_WORKERS", "7")
+    assert (read_launch(script, [])[0].workers, read_launch(script, [], workers=2)[0].workers) == (7, 2)
+
+    with pytest.raises(ConfigError, match="workers: got 0"):
+        read_launch(script, [], workers=0)
 
 
 def test_the_same_script_runs_alone_without_the_launcher(folder: Path) -> None:
