@@ -121,7 +121,15 @@ class Slow(TensorDataset):
 threading.Thread(target=kill, daemon=True).start()
 said = []
 result = paceline.train(torch.nn.Linear(5, 3), Slow(x, y), test=(x, y), epochs=3, folder="runs/one", show=said.append, **small)
-print(json.dumps({"metrics": result.metrics, "said": said, "left": left()}))
+from paceline.core.errors import ConfigError
+told, again = [], dict(test=(x, y), folder="runs/one", show=told.append, **small)
+same = paceline.train(torch.nn.Linear(5, 3), Slow(x, y), epochs=3, **again)
+try:
+    paceline.train(torch.nn.Linear(5, 3), Slow(x, y), epochs=4, **again)
+except ConfigError as error:
+    told.append(str(error))
+print(json.dumps({
+    "metrics": result.metrics, "said": said, "left": left(), "again": same.metrics, "told": told}))
 """
 )
 FOREVER = (
@@ -176,6 +184,10 @@ def test_a_killed_worker_gets_its_objects_again(tmp_path: Path) -> None:
     assert any("worker-0 was killed" in line and "starting it again" in line for line in found["said"])
     assert found["metrics"]["test_loss"] > 0
     assert found["left"] == []
+    assert found["again"] == found["metrics"]
+    finished, refused = found["told"]
+    assert finished.startswith("run one in runs/one is finished already: nothing was trained")
+    assert "The run in runs/one is finished, and had other settings: epochs: 3 before, 4 now" in refused
 
 
 def test_ctrl_c_ends_all_processes(tmp_path: Path) -> None:

@@ -11,10 +11,11 @@ from typing import Any
 import numpy as np
 import torch
 from torch import Tensor, nn
-from torch.utils.data import IterableDataset
+from torch.utils.data import IterableDataset, default_collate
 
 from paceline.core.errors import ConfigError, PacelineError
 from paceline.worker.live.computing import sent
+from paceline.worker.live.given_data import GivenData
 from paceline.worker.live.live_training import LiveTraining
 from paceline.worker.live.own_faults import TRIED
 from paceline.worker.live.unsent import refusal
@@ -30,12 +31,12 @@ def tried(live: LiveTraining) -> tuple[dict[str, Any], list[str]]:
     device = next(live.model.parameters()).device
     with _undisturbed(), _noted():
         live = replace(live, model=_copied(live.model))
-        batch = sent(_first(live, live.train, "train"), device)
+        batch = sent(_first(live, GivenData(live.train, loading=live.loading), "train"), device)
         chosen, line = live.computing.choose(live.model.train(), batch)
         live = replace(live, computing=replace(live.computing, **chosen))
         _check_gradient(live, live.computing.compute(live.model, batch).loss)
-        for name, rows in live.kept.items():
-            _score(live, sent(_first(live, rows, name), device))
+        for name, each in live.kept.items():
+            _score(live, sent(_first(live, each, name), device))
     return chosen, [line] if line else []
 
 
@@ -56,16 +57,16 @@ def _check_gradient(live: LiveTraining, loss: Tensor) -> None:
         )
 
 
-def _first(live: LiveTraining, rows: Any, name: str) -> Any:
+def _first(live: LiveTraining, given: GivenData, name: str) -> Any:
     """A mini-batch of the first examples."""
-    count = min(EXAMPLES, live.batch_size)
+    count, rows = min(EXAMPLES, live.batch_size), given.rows
     if isinstance(rows, IterableDataset):
         examples = list(itertools.islice(iter(rows), count))
     else:
         examples = [rows[number] for number in range(min(count, len(rows)))]
     if not examples:
         raise ConfigError(f"{name} has no examples. Give at least one.")
-    return live.collate(examples)
+    return given.loading.get("collate_fn", default_collate)(examples)
 
 
 def _score(live: LiveTraining, batch: Any) -> None:

@@ -1,8 +1,8 @@
 """What `paceline.train(model, train=...)` was given, as one live training, with lines that say what was chosen."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
-from typing import Any
+from dataclasses import dataclass, field, replace
+from typing import Any, get_args
 
 from torch import nn
 from torch.utils.data import IterableDataset
@@ -47,6 +47,9 @@ def read(model: nn.Module, given: Given, config: Config) -> tuple[LiveTraining, 
     sets, lines = _sets(given, config)
     optimizer, line = read_optimizer(given.optimizer, model)
     train = sets.pop("train")
+    precisions = get_args(Config.model_fields["precision"].annotation)
+    if given.precision not in precisions:
+        raise ConfigError(f"precision is {given.precision!r}; expected one of {', '.join(precisions)}.")
     batch_size = _whole("batch_size", given.batch_size, train.batch_size or config.batch_size)
     accumulate = _whole("accumulate", given.accumulate, 1)
     if batch_size % accumulate:
@@ -55,6 +58,7 @@ def read(model: nn.Module, given: Given, config: Config) -> tuple[LiveTraining, 
             f"accumulate divides: {-(-batch_size // accumulate) * accumulate}."
         )
     more = {"collate_fn": given.collate_fn, "num_workers": given.num_workers}
+    more = {key: value for key, value in more.items() if value is not None}
     live = LiveTraining(
         model=model,
         optimizer=optimizer,
@@ -62,8 +66,8 @@ def read(model: nn.Module, given: Given, config: Config) -> tuple[LiveTraining, 
         train=train.rows,
         epochs=_whole("epochs", given.epochs, config.epochs),
         batch_size=batch_size,
-        kept={name: each.rows for name, each in sets.items()},
-        loading={**train.loading, **{key: value for key, value in more.items() if value is not None}},
+        kept={name: replace(each, loading={**(each.loading or train.loading), **more}) for name, each in sets.items()},
+        loading={**train.loading, **more},
         scheduler=read_scheduler(given.scheduler, optimizer),
         interval=read_interval(given.scheduler_interval, given.scheduler),
         accumulate=accumulate,

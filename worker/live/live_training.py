@@ -1,6 +1,6 @@
 """What is sent to each process of a run that trains live objects."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -8,6 +8,7 @@ from torch import nn
 from torch.optim import Optimizer
 
 from paceline.worker.live.computing import Computing
+from paceline.worker.live.given_data import GivenData
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -22,8 +23,8 @@ class LiveTraining:
     """The data set that is trained on, map-style or iterable."""
     epochs: int
     batch_size: int
-    kept: Mapping[str, Any] = field(default_factory=dict)
-    """Data sets that nobody trains on: validation, test."""
+    kept: Mapping[str, GivenData] = field(default_factory=dict)
+    """Data sets that nobody trains on: validation, test; each is loaded in its own way."""
     loading: Mapping[str, Any] = field(default_factory=dict)
     """What goes to DataLoader besides: collate_fn, num_workers, ..."""
     scheduler: Any = None
@@ -34,11 +35,3 @@ class LiveTraining:
     """Equal parts that a mini-batch is computed in."""
     precision: str = "float32"
     compile: bool = False
-
-    @property
-    def collate(self) -> Callable[[list[Any]], Any]:
-        """Examples to one mini-batch."""
-        from torch.utils.data import default_collate
-
-        found: Callable[[list[Any]], Any] | None = self.loading.get("collate_fn")
-        return found or default_collate

@@ -10,6 +10,7 @@ from torch.utils.data import DataLoader, IterableDataset, Subset
 
 from paceline.core.errors import ConfigError
 from paceline.worker.live.computing import are_scores, examples_in, hits, sent
+from paceline.worker.live.given_data import GivenData
 from paceline.worker.live.live_training import LiveTraining
 
 SAMPLE = 1000
@@ -19,13 +20,13 @@ _NOT_FOR_SCORES = ("batch_size", "shuffle", "sampler", "batch_sampler", "drop_la
 
 def score(live: LiveTraining, device: torch.device, seed: int) -> dict[str, float]:
     """'validation_loss', 'test_accuracy' and so on, of the whole sets and of a fixed sample of the training data."""
-    sets = {"train": sample(live, seed), **live.kept}
+    sets = {"train": GivenData(sample(live, seed), loading=live.loading), **live.kept}
     found: dict[str, float] = {}
     live.model.eval()
     with torch.no_grad():
-        for name, rows in sets.items():
-            if rows is not None:
-                found |= {f"{name}_{key}": value for key, value in _scored(live, rows, device, name).items()}
+        for name, each in sets.items():
+            if each.rows is not None:
+                found |= {f"{name}_{key}": value for key, value in _scored(live, each, device, name).items()}
     return found
 
 
@@ -33,28 +34,21 @@ def sample(live: LiveTraining, seed: int) -> Any:
     """Some of the training examples, as many as the largest other set has, or SAMPLE; None where they can't be counted."""
     if isinstance(live.train, IterableDataset):
         return None
-    count = min(len(live.train), max([SAMPLE, *(_length(rows) for rows in live.kept.values())]))
+    count = min(len(live.train), max([SAMPLE, *(each.length or 0 for each in live.kept.values())]))
     rows = np.random.default_rng([seed, 11]).choice(len(live.train), count, replace=False)
     return Subset(live.train, np.sort(rows).tolist())
 
 
-def _length(rows: Any) -> int:
-    try:
-        return len(rows)
-    except TypeError:
-        return 0
-
-
-def _scored(live: LiveTraining, rows: Any, device: torch.device, name: str) -> dict[str, float]:
+def _scored(live: LiveTraining, given: GivenData, device: torch.device, name: str) -> dict[str, float]:
     sums = _Sums(live)
-    for batch in _batches(live, rows):
+    for batch in _batches(live, given):
         sums.add(live.model, sent(batch, device))
     return sums.means(name)
 
 
-def _batches(live: LiveTraining, rows: Any) -> Iterator[Any]:
-    options = {key: value for key, value in live.loading.items() if key not in _NOT_FOR_SCORES}
-    return iter(DataLoader(rows, batch_size=live.batch_size, **options))
+def _batches(live: LiveTraining, given: GivenData) -> Iterator[Any]:
+    options = {key: value for key, value in given.loading.items() if key not in _NOT_FOR_SCORES}
+    return iter(DataLoader(given.rows, batch_size=live.batch_size, **options))
 
 
 class _Sums:

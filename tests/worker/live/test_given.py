@@ -106,7 +106,7 @@ def test_arrays_become_a_data_set_in_single_precision() -> None:
 def test_without_a_test_set_one_is_cut_off_with_the_classes_shares() -> None:
     found, lines = read(net(), Given(train=ROWS), Config())
 
-    rows = [set(each.indices) for each in (found.train, found.kept["validation"], found.kept["test"])]
+    rows = [set(each.indices) for each in (found.train, *(found.kept[name].rows for name in ("validation", "test")))]
     assert [len(each) for each in rows] == [68, 14, 14]
     assert len(set.union(*rows)) == 96
     assert {int(ROWS[row][1]) for row in rows[2]} == {0, 1, 2}
@@ -134,6 +134,7 @@ def test_an_iterable_set_is_not_cut() -> None:
         ({"metrics": [len]}, "metrics is a list; expected functions by name"),
         ({"metrics": {"loss": len}}, "metrics has a 'loss', which is the name of the loss itself"),
         ({"batch_size": 0}, "batch_size is 0; expected a whole number of 1 or more"),
+        ({"precision": "bfloat16"}, "precision is 'bfloat16'; expected one of float32, bf16, fp16"),
         ({"epochs": 1.5}, "epochs is 1.5; expected a whole number"),
         ({"optimizer": "adamv"}, "There is no optimizer 'adamv' in torch.optim. Did you mean 'Adam"),
         ({"optimizer": {"name": "sgd", "rate": 1}}, "optimizer: .*unexpected keyword argument 'rate'"),
@@ -295,6 +296,23 @@ def test_scores_are_of_the_whole_sets_whatever_the_size_of_the_last_mini_batch()
     assert got["test_accuracy"] == pytest.approx(float((outputs.argmax(1) == ROWS.tensors[1]).float().mean()))
     assert got["test_mean"] == float(ROWS.tensors[1].sum())
     assert {name.partition("_")[0] for name in got} == {"train", "test"}
+
+
+def test_a_set_with_its_own_loader_is_scored_as_that_makes_mini_batches() -> None:
+    def doubled(rows: Any) -> Any:
+        inputs, targets = torch.utils.data.default_collate(rows)
+        return 2 * inputs, targets
+
+    given = {"loss": functional.cross_entropy, "validation": ROWS}
+    found = live(train=DataLoader(ROWS, batch_size=96, collate_fn=doubled), test=DataLoader(ROWS), **given)
+    with torch.no_grad():
+        once, twice = (
+            float(functional.cross_entropy(found.model(k * ROWS.tensors[0]), ROWS.tensors[1])) for k in (1, 2)
+        )
+    got = score(found, CPU, 0)
+
+    assert [got[f"{name}_loss"] for name in ("train", "validation", "test")] == pytest.approx([twice, twice, once])
+    assert once != pytest.approx(twice)
 
 
 def test_dicts_are_scored_by_their_loss_and_the_users_metrics() -> None:
