@@ -35,6 +35,7 @@ def wrap(
     if isinstance(run, Alone):
         if in_notebook():
             print(ALONE, flush=True)
+        run.model = model
         return optimizer
     with needing("paceline.wrap"):
         from paceline.worker.script.wrapped_optimizer import wrap as wrapped

@@ -1,6 +1,8 @@
 """What a script speaks to that was started without a launcher: it trains alone, as plain torch."""
 
 from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
 
 from paceline.worker.script.asked_scores import AskedScores, Evaluate
 from paceline.worker.script.named_scores import named
@@ -18,6 +20,8 @@ class Alone:
     def __init__(self) -> None:
         self._asked: AskedScores | None = None
         self._has_told = False
+        self.model: Any = None
+        """The one that is trained; scoring leaves it in its mode."""
 
     def evaluate(self, function: Evaluate, every: int, best: str | None, patience: int | None) -> None:
         """Sets the function that scores the model after every `every` epochs. Keeps no model and stops nothing early: only a
@@ -37,9 +41,19 @@ class Alone:
             yield number
             asked = self._asked
             if asked is not None and ((number + 1) % asked.every == 0 or number + 1 == count):
-                found, line = named(asked.function(), asked.function, asked.best)
+                with self._kept_modes():
+                    result = asked.function()
+                found, line = named(result, asked.function, asked.best)
                 if line and not self._has_told:
                     print(line, flush=True)
                     self._has_told = True
                 scores = ", ".join(f"{name} {float(value):.4g}" for name, value in found.items())
                 print(f"{what} {number + 1} of {count}: {scores}", flush=True)
+
+    @contextmanager
+    def _kept_modes(self) -> Iterator[None]:
+        """A run scores in another process: here, too, `model.eval()` in the function is over with it."""
+        modes = [] if self.model is None else [(module, module.training) for module in self.model.modules()]
+        yield
+        for module, mode in modes:
+            module.training = mode

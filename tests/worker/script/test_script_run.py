@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from paceline import script
 from paceline.core.errors import BadPush, ConfigError, OtherProtocol
 from paceline.core.run.best_model import Measure
 from paceline.core.run.budget import Budget
@@ -208,14 +209,36 @@ def test_bad_evaluations_are_refused(told: Any, is_alone: bool) -> None:
 
 def test_scores_without_a_better_one_end_the_run_when_patience_is_out() -> None:
     stops: list[str] = []
-    waiting = SimpleNamespace(_patience=2, _waited=0, _chief=SimpleNamespace(stop=stops.append))
+    waiting = SimpleNamespace(_patience=2, _in_vain=[], _chief=SimpleNamespace(stop=stops.append))
 
-    for is_better in (True, False, True, False):
+    for epoch, is_better in enumerate((True, False, True, False)):
+        waiting._epoch = epoch
         scorer.ScriptScorer.kept(waiting, is_better, False)
     assert not stops
+    waiting._epoch = 4
     scorer.ScriptScorer.kept(waiting, False, True)  # the last one needs no stop
     assert not stops
+    waiting._epoch = 5
     scorer.ScriptScorer.kept(waiting, False, False)
+    assert stops == ["3 scores in a row were no better than the best one"]
+
+
+def test_scores_of_weights_that_the_run_went_back_from_use_up_no_patience() -> None:
+    stops: list[str] = []
+    evaluator = object.__new__(scorer.ScriptScorer)
+    evaluator._patience, evaluator._in_vain, evaluator._in_force = (
+        3,
+        [],
+        SimpleNamespace(policy=SimpleNamespace(scores=())),
+    )
+    evaluator._chief, evaluator._scored = SimpleNamespace(stop=stops.append), dict
+
+    for epoch, is_better in ((1, True), (2, False), (3, False), (2, False), (3, False)):
+        evaluator.measure(SimpleNamespace(epoch=epoch))
+        evaluator.kept(is_better, False)
+    assert not stops
+    evaluator.measure(SimpleNamespace(epoch=4))
+    evaluator.kept(False, False)
     assert stops == ["3 scores in a row were no better than the best one"]
 
 
@@ -325,6 +348,17 @@ def test_alone_scores_after_every_so_many_epochs_and_the_last(capsys: pytest.Cap
 
     assert list(run.epochs(5)) == [0, 1, 2, 3, 4]
     assert capsys.readouterr().out.splitlines() == [f"epoch {epoch} of 5: loss 0.25" for epoch in (2, 4, 5)]
+
+
+def test_alone_trains_on_in_the_modes_that_the_model_had(monkeypatch: pytest.MonkeyPatch) -> None:
+    run = alone.Alone()
+    monkeypatch.setattr(script, "current", lambda: run)
+    model = torch.nn.Sequential(torch.nn.Dropout(), torch.nn.BatchNorm1d(2), torch.nn.Linear(2, 1))
+    model[1].eval()  # a frozen layer
+    script.wrap(torch.optim.SGD(model.parameters()), model)
+    run.evaluate(lambda: {"loss": float(model.eval().training)}, 1, None, None)
+
+    assert [[module.training for module in model] for _ in run.epochs(2)] == [[True, False, True]] * 2
 
 
 def test_alone_says_once_what_a_number_is_taken_as(capsys: pytest.CaptureFixture[str]) -> None:
