@@ -56,7 +56,7 @@ class Simulator:
             try:
                 self._read = shards, problem_of(config, shards)
             except ValueError as error:
-                raise ConfigError(f"The network of task {config.task} can't be simulated: {error} {REAL}") from error
+                raise ConfigError(f"Task {config.task} can't be simulated: {error} {REAL}") from error
         return self._read[1]
 
 

@@ -180,10 +180,12 @@ class Other(Net):
         return found
 
     def outputs(self, weights: Vector, inputs: Array) -> Array:
+        self._model.eval()
         with torch.no_grad():
             return self._outputs(torch.from_numpy(weights), inputs).numpy()
 
     def gradient(self, weights: Vector, inputs: Array, labels: Array) -> Vector:
+        self._model.train()
         flat = torch.from_numpy(weights).requires_grad_()
         loss = nn.functional.cross_entropy(self._outputs(flat, inputs), torch.from_numpy(labels))
         found: Vector = torch.autograd.grad(loss, flat)[0].numpy()
@@ -200,12 +202,15 @@ def net_of(model: nn.Module, exact: bool = False) -> Net:
 
 
 def problem_of(config: Config, folder: Path, exact: bool = False) -> Problem:
-    """What this config trains; its shards lie in `folder`, or are written there. `exact`: see `net_of`."""
+    """What this config trains; its shards lie in `folder`, or are written there. `exact`: see `net_of`. ValueError: a
+    network or a task that is not trained so."""
     task = load_task(config.task, config.model)
     make_shards(config, folder)
     shards = open_shards(folder)
     replica = Replica(task, "cpu", config.seed)
     mine = [shards.shard(number) for number in range(len(shards))]
+    if _augments(task, mine[0]):
+        raise ValueError("prepare() draws random numbers; in virtual time each example is prepared once.")
     parts = [_prepared(task, shard) for shard in mine]
     once = np.unique(np.concatenate([shard.ids for shard in mine]), return_index=True)[1]
     inputs, labels = (np.concatenate(column)[once] for column in zip(*parts, strict=True))
@@ -213,6 +218,14 @@ def problem_of(config: Config, folder: Path, exact: bool = False) -> Problem:
     validation = _prepared(task, shards.part("validation")) if config.data.validation else None
     net, first = net_of(replica.model, exact), replica.local.copy()
     return Problem(net, first, parts, test, validation, (inputs, labels), replica.shapes)
+
+
+def _augments(task: Task, shard: Shard) -> bool:
+    """Whether examples differ from one mini-batch to the next."""
+    rng = np.random.default_rng(0)
+    before = rng.bit_generator.state
+    task.prepare(np.array(shard.features[:1]), np.array(shard.labels[:1]), rng)
+    return rng.bit_generator.state != before
 
 
 def _prepared(task: Task, shard: Shard) -> Part:
