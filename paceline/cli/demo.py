@@ -64,7 +64,7 @@ Results = dict[str, Outcome]
 
 
 def digits_demo(console: Console, epochs: int | None, run: Callable[..., Outcome] = run_local) -> int:
-    """Both conditions under each policy; the exit code, 1 when any accuracy is not above 95 %."""
+    """Both conditions under each policy; the exit code, 1 when any accuracy is not above 95 % after the demo's own epochs."""
     show(console, f"digits: 4 workers, 2 servers, 6 runs; about {DIGITS_SECONDS} s on 2 cores.")
     slow_step = f"{1000 * DIGITS['nominal_step']:g} ms, ten times slow {9000 * DIGITS['nominal_step']:g} ms more"
     show(console, f"Slowness is made by pauses: a step counts as {slow_step}.")
@@ -78,9 +78,10 @@ def digits_demo(console: Console, epochs: int | None, run: Callable[..., Outcome
             console.print(comparison(results, condition.title))
             show(console, lesson(condition, results))
             accurate &= all((outcome.accuracy or 0.0) > GOAL for outcome in results.values())
-    if not accurate:
-        show(console, f"An accuracy is not above {GOAL:.0%}: something is wrong with this build.")
-    return 0 if accurate else 1
+    if accurate or epochs is not None:
+        return 0
+    show(console, f"An accuracy is not above {GOAL:.0%}: something is wrong with this build.")
+    return 1
 
 
 def cifar_demo(console: Console, data: str, epochs: int, run: Callable[..., Outcome] = run_local) -> int:

@@ -9,13 +9,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import yaml
 from pydantic import Field, ValidationError
 
 from paceline.core.errors import ConfigError, UsageError
 from paceline.core.registry import explain
 from paceline.core.settings.config import Config, Section
-from paceline.load_settings import read_yaml
+from paceline.load_settings import parse_yaml, read_yaml
 from paceline.presets import GRIDS, paper_grids
 
 NUMBER = re.compile(r"[+-]?\d+(\.\d*)?e[+-]?\d+", re.IGNORECASE)
@@ -173,9 +172,9 @@ def _read_values(text: str) -> dict[str, list[Any]]:
     if ".." in listed and "/" not in listed:
         return {key: [_read_range(text, listed)]}
     try:
-        values = yaml.safe_load(f"[{listed}]")
+        values = parse_yaml(f"[{listed}]")
         json.dumps(values)
-    except (yaml.YAMLError, TypeError) as error:
+    except (ValueError, TypeError) as error:
         raise UsageError(f"--grid {text}: can't read the values: {error}") from error
     if not key or not values:
         raise UsageError(f"--grid {text}: expected KEY=VALUE,VALUE,..., like optimizer.lr=0.1,0.01.")
@@ -188,7 +187,10 @@ def _read_values(text: str) -> dict[str, list[Any]]:
 
 def _read_range(text: str, told: str) -> Range:
     low, _, high = told.removeprefix("log:").partition("..")
-    ends = [yaml.safe_load(each) if each.strip() else None for each in (low, high)]
+    try:
+        ends = [parse_yaml(each) if each.strip() else None for each in (low, high)]
+    except ValueError as error:
+        raise UsageError(f"--grid {text}: can't read the ends of the range: {error}") from error
     ends = [float(each) if isinstance(each, str) and NUMBER.fullmatch(each) else each for each in ends]
     found = [each for each in ends if isinstance(each, int | float) and not isinstance(each, bool)]
     if len(found) < 2 or not found[0] < found[1] or not all(map(math.isfinite, found)):

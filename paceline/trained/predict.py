@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from paceline.core.errors import UsageError
+from paceline.core.errors import ConfigError, UsageError
 from paceline.data.whole_file import replacing
 from paceline.local.run_folder import RunFolder, find_run
 from paceline.trained.run_model import Trained
@@ -67,7 +67,8 @@ class Report:
 
 def predict(model: str, file: str, wanted: Wanted = LABELS, best: bool = False, device: str = "auto") -> Report:
     """Applies the model (a file of a linear one, or a run) to the examples of the file, '-': of stdin. UsageError: no such
-    model, or it has no such output; DataError: a damaged one, or a file that does not fit it."""
+    model, or it has no such output; ConfigError: nobody but a script knows it; DataError: a
+    damaged one, or a file that does not fit it."""
     if wanted.margins and wanted.probabilities:
         raise UsageError("--margins and --proba: give only one of them.")
     which = "best" if best else "last"
@@ -76,6 +77,11 @@ def predict(model: str, file: str, wanted: Wanted = LABELS, best: bool = False, 
         from paceline.trained.linear_predictions import apply_linear
 
         return apply_linear(path, file, wanted)
+    if run.config.data.source == "script":
+        raise ConfigError(
+            f"{path} is a script's model, whose code only the script has, so it can't be applied here. Load the file where you "
+            "have the code: model.load_state_dict(safetensors.torch.load_file(...))."
+        )
     if wanted.margins:
         raise UsageError("--margins is for linear models; for this model use --proba.")
     from paceline.trained.module_predictions import apply_module

@@ -62,6 +62,11 @@ def test_an_accuracy_of_95_percent_is_not_enough(console: Console) -> None:
     assert "not above 95%" in printed(console)
 
 
+def test_who_chooses_the_epochs_is_not_told_of_a_bad_build(console: Console) -> None:
+    assert digits_demo(console, 1, Runs(shat=outcome(0.4))) == 0
+    assert "not above" not in printed(console)
+
+
 def test_a_run_that_fails_ends_the_demo_with_its_code(console: Console) -> None:
     code = digits_demo(console, 1, Runs(ssp=Outcome(78, reason="a key is wrong")))
 

@@ -254,6 +254,17 @@ def test_a_file_that_is_not_there_is_told(pairs: str) -> None:
             predict(pairs, file)
 
 
+def test_a_scripts_model_is_for_the_script(tmp_path: Path) -> None:
+    (tmp_path / "one/models").mkdir(parents=True)
+    (tmp_path / "one/models/last.safetensors").touch()
+    (tmp_path / "one/config.yaml").write_text("task: train.py\ndata: {source: script}\n")
+
+    with pytest.raises(
+        ConfigError, match=r"last\.safetensors is a script's model.*Load the file where you have the code"
+    ):
+        predict(str(tmp_path / "one"), "-")
+
+
 def test_margins_are_for_linear_models(pairs: str) -> None:
     with pytest.raises(UsageError, match="--margins is for linear models"):
         predict(pairs, "a.csv", Wanted(margins=True))
