@@ -3,7 +3,6 @@
 
 import json
 from collections.abc import Callable, Iterator
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -221,8 +220,8 @@ def test_async_svm_with_tls_and_a_policy_of_ones_own_is_finished_and_stopped_by_
         return bool(kubectl.get(kubectl.servers)["spec"]["replicas"] == 0)
 
     until("the end of the run", is_stopped, 420)
-    for job in ("worker", "evaluator", "sharder"):
-        until(f"the end of {job}", partial(lambda job: look(kubectl).finished(job), job))
+    jobs = ("worker", "evaluator", "sharder")
+    until("the end of all jobs", lambda: all(look(kubectl).finished(job) for job in jobs), 420)
     shown = paceline("k8s", "status", "-n", namespace)
     assert accuracy_of(shown.stdout) >= ACCURACY["svm"] - 0.05
 

@@ -20,6 +20,7 @@ from paceline.local.others import Others
 from paceline.local.read_config import use_keys
 from paceline.local.run_folder import RunFolder
 from paceline.local.run_tokens import token_text
+from paceline.rpc.listening import with_port
 from paceline.variables import TLS
 
 PORT = 7077
@@ -85,7 +86,7 @@ def listening(config: Config, folder: RunFolder, wish: Listening) -> Iterator[Ot
         servicer = HostServicer(hosts, authority, partial(token_text, folder), folder.name, files, folder.models)
         door = Door(usual_port(config) if wish.port is None else wish.port, servicer)
         stack.callback(door.close)
-        where = f"{f'[{address}]' if ':' in address else address}:{door.port}"
+        where = with_port(address, door.port)
         also: Sequence[Callable[[], None]] = ()
         told = stack.enter_context(told_to_tasks(os.environ, where, door.key.text()))
         if wish.hosts:

@@ -21,7 +21,7 @@ from paceline.local.process_ports import ports_of
 from paceline.local.process_words import server_words, worker_words
 from paceline.local.script_processes import script_environment, script_words
 from paceline.private import make_private
-from paceline.rpc.listening import EVERYWHERE, LOOPBACK
+from paceline.rpc.listening import EVERYWHERE, LOOPBACK, bracketed
 from paceline.rpc.token_file import write_token_file
 from paceline.v1 import host_service_pb2 as pb
 from paceline.worker.command_line import ToldLaunched
@@ -138,7 +138,7 @@ class OwnWork:
 
     def _there(self, told: Mapping[str, Any]) -> dict[str, str]:
         """Where others listen, as this host reaches them."""
-        head = f"{_bracketed(self._place.head)}:"
+        head = f"{bracketed(self._place.head)}:"
         return {key: told[key].replace(HEAD, head) for key in ("servers", "shard_server", "chief") if told.get(key)}
 
     def _started(self, order: pb.ChildOrder, before: _Process | None) -> _Process:
@@ -237,7 +237,3 @@ def _ports(told: Mapping[str, Any]) -> dict[str, int]:
 
 def _size(log: Path | None) -> int:
     return log.stat().st_size if log is not None and log.exists() else 0
-
-
-def _bracketed(address: str) -> str:
-    return f"[{address}]" if ":" in address else address
