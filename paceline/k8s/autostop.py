@@ -20,6 +20,8 @@ from paceline.rpc.process import make_log, stop_on_signals
 from paceline.tls_option import Tls
 from paceline.watch.chief_status import RemoteChief
 
+_TOO_MANY, _SERVER_ERROR = 429, 500
+"""HTTP statuses of an API that does not refuse, but can't answer now; the second one and all above it."""
 ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 API = "https://kubernetes.default.svc"
 EVERY, SAY_EVERY = 5.0, 10.0
@@ -60,7 +62,7 @@ def main(
 
 def scale(statefulset: str, replicas: int | None = None, account: Path = ACCOUNT, api: str = API) -> int:
     """The number of servers that there should be, set if `replicas` is given: asks the cluster's API with this pod's own
-    account. TryAgain where it does not answer, ConfigError where it refuses."""
+    account. TryAgain where it does not answer, or can't just now; ConfigError where it refuses."""
     try:
         namespace, token = (account / "namespace").read_text().strip(), (account / "token").read_text().strip()
     except OSError as error:
@@ -79,6 +81,8 @@ def scale(statefulset: str, replicas: int | None = None, account: Path = ACCOUNT
         with urllib.request.urlopen(request, timeout=30, context=context) as answer:
             return int(json.load(answer)["spec"].get("replicas", 0))
     except urllib.error.HTTPError as error:
+        if error.code == _TOO_MANY or error.code >= _SERVER_ERROR:
+            raise TryAgain(f"The cluster's API answers {error.code} {error.reason}; it may be busy.") from error
         raise ConfigError(
             f"The cluster refuses to scale {statefulset} ({error.code} {error.reason}). Deploy the component autostop with "
             "its Role."

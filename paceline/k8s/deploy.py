@@ -109,10 +109,12 @@ def deploy(
     _check_same_script(kubectl, overlay)
     there = kubectl.find(kubectl.servers)
     is_held = there is not None and _is_held(kubectl, there)
+    if RESULT in (there or {}).get("metadata", {}).get("annotations", {}):  # of what has ended, not of what begins
+        kubectl.run("annotate", kubectl.servers, f"{RESULT}-")
     if there is not None and not is_held:  # what joins must find the servers with the settings that it has
         rest = [document for document in overlay.documents if document["kind"] != "Job"]
         apply_all(kubectl, rest)
-        wait_until(lambda state: state.serves, kubectl, say, seconds)
+        wait_until(lambda state: state.serves, kubectl, say, seconds, counts=_is_of_servers)
     _drop_jobs(kubectl, overlay, say, is_held)
     if there is not None and is_held:  # all its pods begin together again
         drop_finished(kubectl, there)
@@ -124,6 +126,11 @@ def deploy(
     in_queue = Lasting(IN_QUEUE)
     wait_until(lambda state: state.is_up or in_queue.has(bool(state.waits)), kubectl, say, seconds)
     return overlay
+
+
+def _is_of_servers(one: Finding) -> bool:
+    """Not of a Job, which may have failed for what has been corrected since."""
+    return not any(name in one.part for name in ("job/", "paceline-worker", "paceline-evaluator", "paceline-sharder"))
 
 
 def _is_held(kubectl: Kubectl, servers: dict[str, Any]) -> bool:
@@ -147,12 +154,13 @@ def wait_until(
     say: Say,
     seconds: float,
     clock: Callable[[], float] = time.monotonic,
+    counts: Callable[[Finding], bool] = lambda one: True,
 ) -> None:
     """Until all is as it should be; says where it is whenever that changes, and every 10 s. Trouble where it will not be; the
-    time that the run waits in a queue does not count."""
+    time that the run waits in a queue does not count. `counts`: which troubles end the wait."""
     start = said = last = clock()
     waited = 0.0
-    line, patience = "", Patience()
+    line, patience = "", Patience(counts)
     while True:
         state, now = look(kubectl), clock()
         if state.line() != line or now - said >= EVERY:

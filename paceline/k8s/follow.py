@@ -61,7 +61,7 @@ def follow(kubectl: Kubectl, say: Say, clock: Callable[[], float] = time.monoton
             said = clock()
             state = watched.check()
             say(state.line() if state is not None and state.waits else "the chief does not answer just now")
-            if state is not None and (kept := kept_result(state)):
+            if state is not None and _is_stopped(state) and (kept := kept_result(state)):
                 return kept
         time.sleep(PAUSE)
 
@@ -110,7 +110,7 @@ def show(kubectl: Kubectl, console: Console) -> int:
         show_line(console, trouble)
     if state.queue:
         return 0
-    if state.servers["spec"]["replicas"] == 0:
+    if _is_stopped(state):
         show_line(console, "the run is finished; its servers are scaled to zero")
         show_line(console, kept_result(state) or end_of(kubectl) or "its result is not known")
         return 0
@@ -121,6 +121,11 @@ def show(kubectl: Kubectl, console: Console) -> int:
     if last := result_of(status):
         show_line(console, last)
     return 0
+
+
+def _is_stopped(state: State) -> bool:
+    """Whether its servers are scaled to zero."""
+    return state.servers is not None and state.servers["spec"]["replicas"] == 0
 
 
 def doctor(kubectl: Kubectl, say: Say) -> int:

@@ -10,12 +10,13 @@ from paceline.core.errors import ConfigError, UsageError
 from paceline.k8s.cluster_status import keys_of, secret_of
 from paceline.k8s.findings import condition
 from paceline.k8s.kubectl import Kubectl, settings_of
-from paceline.k8s.overlay import config_of
 from paceline.k8s.script import script_of
+from paceline.load_settings import parse_yaml
 from paceline.local.cluster_key import SCRIPT, SETTINGS, ClusterKey
 from paceline.rpc.listening import with_port
 from paceline.rpc.tls import AUTHORITY, CERTIFICATE, KEY, is_named, read_keys
 from paceline.rpc.token_file import run_secret
+from paceline.tasks.written_settings import written_settings
 
 _PAGE = "docs/run/outside-workers.md"
 Document = dict[str, Any]
@@ -135,10 +136,27 @@ def _files(kubectl: Kubectl, servers: Document, script: str) -> dict[str, str]:
     return files | {f"{SCRIPT}/{name}": text for name, text in beside.items()}
 
 
+def _shards_at(run: str, files: Mapping[str, str]) -> str | None:
+    """data.shards_at of these settings, or of the task file among them. Nothing that is in the cluster is run here."""
+    try:
+        said = parse_yaml(files[SETTINGS])
+        task = Path(str(said.get("task", "")))
+        if task.name in files:
+            with TemporaryDirectory() as folder:
+                (Path(folder) / task.name).write_text(files[task.name])
+                below = written_settings(Path(folder) / task.name, said.get("model"), said)
+        else:
+            below = {}
+        found = {**(below.get("data") or {}), **(said.get("data") or {})}.get("shards_at")
+    except (ValueError, TypeError, AttributeError) as error:
+        raise ConfigError(f"Can't read the settings of run {run}: {error}. Deploy it again.") from error
+    return None if found is None else str(found)
+
+
 def _is_stored(run: str, files: Mapping[str, str]) -> bool:
     """Whether these settings keep the shards in an object store, which each machine reads with its own credentials.
     ConfigError: the URL has some in it, which everybody with the key would get."""
-    url = config_of([{"kind": "ConfigMap", "data": dict(files)}], f"of run {run}").data.shards_at
+    url = _shards_at(run, files)
     parts = urlsplit(url or "")
     if parts.password is not None or parts.query:
         bare = f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{parts.path}"

@@ -10,6 +10,7 @@ import yaml
 
 from paceline.core.errors import ConfigError
 from paceline.core.settings.config import Config
+from paceline.core.sync.policy import build_policy
 from paceline.k8s.cluster_status import has_tls
 from paceline.k8s.kubectl import COMPONENT, RUN, Kubectl
 from paceline.k8s.run_name import check_name, rename
@@ -125,6 +126,11 @@ def _mistakes(overlay: Overlay) -> list[str]:
         wrong.append(f"The component outside does not go with this run. {why}")
     if opened and not has_tls(servers):
         wrong.append("The component outside needs the component tls, since others could read what is sent.")
+    if config.is_script and has_tls(servers) and build_policy(config.policy).scores != ("global",):
+        wrong.append(
+            f"run.yaml has policy: {config.policy.name}, under which pods call workers by their addresses where a script "
+            "trains, and certificates have names: leave out the component tls, or take another policy."
+        )
     has_room = opened and len(counts) == 1 and max(counts) < config.workers  # others take the rest of the seats
     if counts != {config.workers} and not has_room:
         wrong.append(

@@ -34,6 +34,7 @@ def put_data(kubectl: Kubectl, source: Path, say: Say, size: str, image: str | N
     paths = sorted(source.rglob("*")) if source.is_dir() else [source]
     if not paths:
         raise DataError(f"The folder {source} is empty. Give a file, or a folder with files.")
+    _check_links(paths)
     make_namespace(kubectl, say)
     if kubectl.find(f"persistentvolumeclaim/{DATA}") is None:
         kubectl.run("apply", "--filename=-", stdin=yaml.safe_dump(_claim(size, _labels(kubectl))))
@@ -42,6 +43,18 @@ def put_data(kubectl: Kubectl, source: Path, say: Say, size: str, image: str | N
         _send(kubectl, pod, folder, paths, say)
         listed = kubectl.run("exec", pod, "--", "ls", "-l", "/files").strip()
     say(f"/data now holds:\n{listed}")
+
+
+def _check_links(paths: list[Path]) -> None:
+    """DataError where a link would lead nowhere on the volume: its target is not among these, or it says where it is here."""
+    links = [path for path in paths if path.is_symlink()]
+    there = {path.resolve() for path in paths if not path.is_symlink()} if links else set()
+    for link in links:
+        if link.readlink().is_absolute() or link.resolve() not in there:
+            raise DataError(
+                f"{link} is a link to {link.readlink()}, which would lead nowhere on the volume. Put the file itself in its "
+                "place, or give a folder that has both, with a relative link."
+            )
 
 
 def _send(kubectl: Kubectl, pod: str, folder: Path, paths: list[Path], say: Say) -> None:
@@ -72,8 +85,11 @@ def _send(kubectl: Kubectl, pod: str, folder: Path, paths: list[Path], say: Say)
 
 
 def fetch_model(kubectl: Kubectl, target: Path, say: Say, image: str | None = None) -> list[Path]:
-    """Copies the run's models to a folder here; the paths. DataError where there are none yet."""
-    make_private(target)
+    """Copies the run's models to a folder here; the paths. DataError where there are none yet; DiskError."""
+    try:
+        make_private(target)
+    except OSError as error:
+        raise DiskError(f"Can't make the folder {target}: {error.strerror}. Give another one (OUT=).") from error
     claim = kubectl.part("models")
     with _files(kubectl, claim, image or _image_of(kubectl)) as pod:
         names = kubectl.run("exec", pod, "--", "ls", "/files").split()

@@ -14,6 +14,7 @@ import yaml
 from paceline.core.errors import ConfigError, DiskError, ServersGone, TryAgain, UsageError
 from paceline.core.settings.config import Config
 from paceline.k8s import deploy as deploying
+from paceline.k8s import follow as following
 from paceline.k8s import kubectl as kubectl_module
 from paceline.k8s import volumes
 from paceline.k8s.autostop import scale
@@ -57,7 +58,7 @@ class Api(ThreadingHTTPServer):
         super().__init__(("127.0.0.1", 0), _Scale)
         self.url = f"http://127.0.0.1:{self.server_port}"
         self.replicas = 2
-        self.refuses = False
+        self.answer = 200
         self.asked: list[tuple[str, str, str]] = []
 
 
@@ -68,7 +69,7 @@ class _Scale(BaseHTTPRequestHandler):
         self.server.asked.append((self.command, self.path, self.headers["Authorization"]))
         if body := self.rfile.read(int(self.headers.get("Content-Length", 0))):
             self.server.replicas = json.loads(body)["spec"]["replicas"]
-        self.send_response(403 if self.server.refuses else 200)
+        self.send_response(self.server.answer)
         self.end_headers()
         spec = {"replicas": self.server.replicas} if self.server.replicas else {}  # as Kubernetes does: no zero
         self.wfile.write(json.dumps({"kind": "Scale", "spec": spec}).encode())
@@ -349,11 +350,14 @@ def test_autostop_says_what_it_lacks(tmp_path: Path, api: Api):
         scale("paceline-server", 0, tmp_path, api.url)
     for name in ("namespace", "token"):
         (tmp_path / name).write_text("mine")
-    api.refuses = True
+    api.answer = 403
     with pytest.raises(ConfigError, match=r"refuses to scale paceline-server \(403 Forbidden\).*its Role"):
         scale("paceline-server", 0, tmp_path, api.url)
     with pytest.raises(TryAgain, match="does not answer"):
         scale("paceline-server", 0, tmp_path, "http://127.0.0.1:9")
+    for api.answer in (429, 500, 503):
+        with pytest.raises(TryAgain, match=f"answers {api.answer} .*may be busy"):
+            scale("paceline-server", 0, tmp_path, api.url)
 
 
 def test_the_same_trouble_of_several_parts_is_one_line():
@@ -444,6 +448,10 @@ def test_workers_from_outside_the_cluster_may_take_the_seats_that_pods_leave():
         (opened(parallelism=3, completions=3), "parallelism and completions 3 and 3"),
         (opened(has_tls=False), "The component outside needs the component tls"),
         (opened(policy="ensemble"), "The component outside does not go with this run. Under the policy ensemble"),
+        (
+            opened(policy="ensemble", task="a.py", data={"source": "script"}),
+            "leave out the component tls, or take another",
+        ),
     ],
     ids=[
         "replicas",
@@ -459,6 +467,7 @@ def test_workers_from_outside_the_cluster_may_take_the_seats_that_pods_leave():
         "more-pods-than-seats",
         "open-without-tls",
         "open-without-a-way",
+        "script-with-names",
     ],
 )
 def test_an_overlay_that_does_not_fit_its_settings_is_refused(found: Overlay, told_of: str):
@@ -617,6 +626,37 @@ def test_a_result_outlives_the_servers():
 
     assert kept_result(State(kept, {}, [], [], [])) == "test accuracy 0.9"
     assert kept_result(State(None, {}, [], [], [])) == ""
+
+
+def test_the_result_of_earlier_epochs_ends_no_run_that_goes_on(monkeypatch: pytest.MonkeyPatch):
+    kept = {"metadata": {"annotations": {"paceline.dev/result": "test accuracy 0.9"}}}
+    looks = [State(kept | {"spec": {"replicas": count}}, {}, [], [], []) for count in (2, 2, 0)]
+    times = iter(range(0, 1000, 100))
+
+    def silent(kubectl: object) -> Any:
+        raise ServersGone("server 0 is being evicted")
+
+    monkeypatch.setattr(following, "chief_of", silent)
+    monkeypatch.setattr(following, "look", lambda kubectl: looks.pop(0))
+    monkeypatch.setattr(following.time, "sleep", lambda seconds: None)
+
+    found = following.follow(Kubectl("n"), lambda text: None, lambda: float(next(times)))
+
+    assert (found, looks) == ("test accuracy 0.9", [])
+
+
+@pytest.mark.parametrize(
+    ("part", "counts"),
+    [
+        ("pod/a-paceline-server-0", True),
+        ("pod/a-paceline-shards-x", True),
+        ("pod/a-paceline-worker-0-x", False),
+        ("pod/a-paceline-sharder-x", False),
+        ("job/a-paceline-sharder-x", False),
+    ],
+)
+def test_servers_that_roll_are_waited_for_though_a_job_has_failed_before(part: str, counts: bool):
+    assert deploying._is_of_servers(Finding(part, "", "")) is counts
 
 
 def test_the_secret_that_deploy_makes_is_never_an_argument(monkeypatch: pytest.MonkeyPatch):

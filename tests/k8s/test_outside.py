@@ -182,6 +182,15 @@ def test_a_task_file_may_say_where_the_shards_are(cluster: Cluster) -> None:
     assert make_key(cluster).shard_server == ""
 
 
+def test_nothing_that_is_in_the_cluster_is_run_for_a_key(cluster: Cluster, tmp_path: Path) -> None:
+    in_a_bucket(STORED + "policy: evil.py\n")(cluster)
+    evil = f"open({str(tmp_path / 'run')!r}, 'w')\n"
+    cluster.there["configmap/demo-paceline-config-x"]["data"]["evil.py"] = evil
+
+    assert make_key(cluster).files["evil.py"] == evil
+    assert not (tmp_path / "run").exists()
+
+
 def without(what: str) -> Any:
     return lambda cluster: cluster.there.pop(what)
 

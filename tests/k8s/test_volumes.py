@@ -8,7 +8,7 @@ import pytest
 
 from paceline.core.errors import DataError, DiskError
 from paceline.k8s.kubectl import Kubectl
-from paceline.k8s.volumes import put_data
+from paceline.k8s.volumes import fetch_model, put_data
 
 
 class Here(Kubectl):
@@ -127,6 +127,25 @@ def test_odd_names_arrive_as_well(tmp_path: Path, cluster: Here, name: str):
         put_data(cluster, tmp_path / "odd", print, "1Gi")
 
     assert content(cluster.folder) == {name: b"content"}
+
+
+@pytest.mark.parametrize("target", ["../outside.csv", "gone.csv", "{folder}/a.csv"])
+def test_a_link_that_would_lead_nowhere_is_refused(source: Path, cluster: Here, target: str):
+    (source.parent / "outside.csv").touch()
+    (source / "other.csv").symlink_to(target.format(folder=source))
+
+    with pytest.raises(DataError, match=r"other\.csv is a link to .*, which would lead nowhere on the volume"):
+        put_data(cluster, source, print, "1Gi")
+    with pytest.raises(DataError, match=r"link\.csv is a link to a\.csv, which would lead nowhere"):
+        put_data(cluster, source / "link.csv", print, "1Gi")
+    assert content(cluster.folder) == {}
+
+
+def test_a_model_is_not_fetched_to_what_is_no_folder(tmp_path: Path, cluster: Here):
+    (tmp_path / "models").write_text("a file")
+
+    with pytest.raises(DiskError, match=r"Can't make the folder .*models: File exists"):
+        fetch_model(cluster, tmp_path / "models", print)
 
 
 def test_an_empty_folder_is_refused(tmp_path: Path, cluster: Here):
