@@ -225,7 +225,9 @@ def _number(text: str, decimal: str) -> float | None:
     """What the text says where it is a number, or true or false."""
     if text.lower() in _TRUTH:
         return _TRUTH[text.lower()]
+    if "_" in text or (decimal != "." and "." in text):
+        return None
     try:
-        return None if "_" in text else float(text.replace(decimal, "."))
+        return float(text.replace(decimal, "."))
     except ValueError:
         return None

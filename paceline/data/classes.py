@@ -24,6 +24,13 @@ def number_classes(columns: Sequence[Array], what: str) -> tuple[tuple[str, ...]
     return tuple(map(str, found.tolist())), np.split(numbers.astype(np.int64), starts)
 
 
+def name_of(label: object) -> str:
+    """What a label is called that may have been read as a fraction: 1000001, neither 1000001.0 nor 1e+06."""
+    if not isinstance(label, float):
+        return str(label)
+    return f"{label:.0f}" if label.is_integer() else f"{label:g}"
+
+
 def if_numbers(labels: Array | None = None) -> str:
     """What to say behind an error about classes: the labels may be no classes but whole numbers to predict."""
     seen = "" if labels is None else f", {len(np.unique(labels)):,} different whole numbers,"

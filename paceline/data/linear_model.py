@@ -50,11 +50,14 @@ class Labels(NamedTuple):
     positive: int = 1
 
     @classmethod
-    def against_others(cls, positive: str | None) -> "Labels":
-        """Those of a model that was trained to tell the class `positive` from all others; None: -1 and 1. A name that is
-        no whole number, such as a topic, can't be written in LIBSVM text, where it is 1 and all others -1."""
+    def of(cls, positive: str | None, names: Sequence[str] = ()) -> "Labels":
+        """Those of a model that was trained to tell the class `positive` from all others; None: to tell classes of these
+        `names`, the negative one first, if there are two. A name that is no whole number, such as a topic, can't be written in
+        LIBSVM text, where it is 1 and all others -1."""
         try:
-            return cls() if positive is None else cls(None, int(positive))
+            if positive is not None:
+                return cls(None, int(positive))
+            return cls(*map(int, names)) if len(names) == len(cls._fields) else cls()
         except ValueError:
             return cls()
 

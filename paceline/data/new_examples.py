@@ -13,6 +13,7 @@ import numpy as np
 
 from paceline.core.errors import DataError
 from paceline.data import images, table
+from paceline.data.classes import name_of
 from paceline.data.dataset import Array, Dataset, Labelled, is_sparse
 from paceline.data.files import at, ending, reading
 from paceline.data.inputs import Inputs
@@ -219,7 +220,7 @@ def _numbered(labels: Array, inputs: Inputs) -> Array:
         except ValueError as error:
             raise ValueError(f"the labels are no numbers ({error})") from error
         return numbers
-    names = [_name(label) for label in labels.tolist()]
+    names = [name_of(label) for label in labels.tolist()]
     places = {name: place for place, name in enumerate(inputs.classes or ())}
     if not inputs.classes:
         if not all(name.isdecimal() for name in names):
@@ -228,10 +229,6 @@ def _numbered(labels: Array, inputs: Inputs) -> Array:
     if strange := [name for name in names if name not in places]:
         raise ValueError(f"the labels are {_some(strange)}; the model's classes are {_some(list(inputs.classes))}")
     return np.array([places[name] for name in names], inputs.label_dtype)
-
-
-def _name(label: object) -> str:
-    return f"{label:g}" if isinstance(label, float) else str(label)
 
 
 def _some(names: list[str]) -> str:

@@ -77,11 +77,14 @@ class Shards:
         """How many training examples have each feature (D,), those of several shards counted once. Sparse rows only; reads
         the indices of all shards."""
         total = np.zeros(self.manifest.shards[0].columns or 0, np.int64)
-        twice = np.array(self.manifest.duplicates, np.int64)
+        several = np.array(self.manifest.duplicates, np.int64)  # each counts in the first shard that has it
+        seen = np.empty(0, np.int64)
         for number in range(len(self)):
             features = self.shard(number).features
-            if number and len(twice):
-                features = features[np.flatnonzero(~np.isin(self.ids(number), twice))]
+            if len(several):
+                ids = self.ids(number)
+                features = features[np.flatnonzero(~np.isin(ids, seen))]
+                seen = np.union1d(seen, ids[np.isin(ids, several)])
             total += np.bincount(features.indices, minlength=len(total))
         return total
 

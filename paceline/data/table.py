@@ -240,15 +240,21 @@ def _labels(piece: Piece, label: str, places: dict[Any, int] | None) -> Array:
     """The labels of a piece: numbers, or places among the names that occur."""
     column = piece.table.column(label)
     if column.null_count:
-        row = int(np.argmax(column.is_null().to_numpy()))
-        raise DataError(
-            f"Column {label!r} of {piece.file} is empty in {piece.where(row)}; every example needs a label: fill it or "
-            "remove the example."
-        )
+        raise _empty(piece, label, int(np.argmax(column.is_null().to_numpy())))
     if places is None:
         return _regression(column, label, piece)
     with reading(f"column {label!r} of {piece.file}", "Classes are whole numbers or text."):
-        return _places(column, places)
+        found, blank = _places(column, places)
+    if blank is not None:
+        raise _empty(piece, label, blank)
+    return found
+
+
+def _empty(piece: Piece, label: str, row: int) -> DataError:
+    return DataError(
+        f"Column {label!r} of {piece.file} is empty in {piece.where(row)}; every example needs a label: fill it or "
+        "remove the example."
+    )
 
 
 def _cells(features: Sequence[Feature], piece: Piece) -> Array:
@@ -357,14 +363,18 @@ def _typed(names: list[str]) -> Array:
     return found
 
 
-def _places(column: Any, places: dict[Any, int]) -> Rows:
-    """Each cell's place among the names that occur, in order of first occurrence; new ones are added to `places`."""
+def _places(column: Any, places: dict[Any, int]) -> tuple[Rows, int | None]:
+    """Each cell's place among the names that occur, in order of first occurrence; new ones are added to `places`. And the first
+    row that is blank, if one is: only an empty text in quotes is meant."""
     cells = column.combine_chunks()
     cells = cells if hasattr(cells, "dictionary") else cells.dictionary_encode()
     used, rows = np.unique(cells.indices.to_numpy(), return_inverse=True)
-    own = [places.setdefault(name, len(places)) for name in _stripped(cells.dictionary.take(used).to_pylist())]
-    found: Rows = np.array(own, np.int64)[rows]
-    return found
+    names = cells.dictionary.take(used).to_pylist()
+    blank = [place for place, name in enumerate(names) if isinstance(name, str) and name and not name.strip()]
+    if blank:
+        return rows, int(np.argmax(np.isin(rows, blank)))
+    own = [places.setdefault(name, len(places)) for name in _stripped(names)]
+    return np.array(own, np.int64)[rows], None
 
 
 def _stripped(names: list[Any]) -> list[Any]:

@@ -36,6 +36,8 @@ class Report:
     """Of the steps, without reading and scoring."""
     epochs: list[Epoch]
     test: Score | None
+    validation: Score | None = None
+    """Of the rows that were held back: the model's, not that of an epoch."""
     as_read: tuple[str, ...] = ()
     """How the data was read."""
 
@@ -49,13 +51,13 @@ class Report:
             f"{len(self.epochs)} epochs of {self.examples:,} examples in {self.seconds:.3f} s, {rate:,.0f} a second",
             f"The model is {self.folder}/last.safetensors and last.liblinear. Apply it: paceline predict "
             f"{self.folder}/last.safetensors FILE",
-            "test accuracy unknown: there is no test set" if self.test is None else result(self.metrics),
+            "test accuracy unknown: there is no test set" if self.test is None else result(_named("test", self.test)),
         ]
 
     @property
     def metrics(self) -> dict[str, float]:
         """As a run has them."""
-        return {} if self.test is None else {f"test_{name}": value for name, value in self.test.named.items()}
+        return _named("validation", self.validation) | _named("test", self.test)
 
     def plain(self) -> dict[str, Any]:
         """For programs."""
@@ -66,6 +68,7 @@ class Report:
             "epochs": [
                 {"seconds": one.seconds, "validation": one.score and one.score._asdict()} for one in self.epochs
             ],
+            "validation": self.validation and self.validation._asdict(),
             "test": self.test and self.test._asdict(),
             "as_read": self.as_read,
         }
@@ -85,16 +88,24 @@ def train_here(config: Config, threads: int, average: bool, out: Path, data: Dat
         )
     _make(out)
     trained = train(train_set, settings, parts.get("validation"), total=total)
-    labels, names = Labels.against_others(config.svm.positive), dataset.classes or ()
+    names = dataset.classes or ()
+    labels = Labels.of(config.svm.positive, names)
     facts = {"task": config.task, "examples": str(len(train_set)), LOSS: config.svm.objective.loss}
     facts |= Inputs.of_dataset(dataset).facts
     model = Parts.of(trained.weights, classes, config.svm.intercept)
     save_safetensors(out / "last.safetensors", model, labels, facts)
     save_liblinear(out / "last.liblinear", model, labels, config.svm.objective.loss, names)
-    objective, test = config.svm.objective.over(total), parts.get("test")
-    found = None if test is None else score(test, trained.weights, objective, classes=classes, own=test.uneven)
+    objective = config.svm.objective.over(total)
+
+    def scored(name: PartName) -> Score | None:
+        part = parts.get(name)
+        if part is None:
+            return None
+        return score(part, trained.weights, objective, classes=classes, own=part.uneven)
+
     seconds = float(np.sum([epoch.seconds for epoch in trained.history]))
-    return Report(out, len(train_set), seconds, trained.history, found, dataset.as_read)
+    scores = scored("test"), scored("validation")
+    return Report(out, len(train_set), seconds, trained.history, *scores, dataset.as_read)
 
 
 def read_data(task: str, model: str | None, positive: str | None, table: TableConfig, path: str) -> Dataset:
@@ -130,11 +141,14 @@ def _parts(dataset: Dataset, config: Config) -> tuple[Examples, dict[PartName, E
         raise DataError(
             f"data() of task {config.task} gives dense rows; updates: sparse needs a scipy.sparse.csr_array."
         )
-    parts = split(dataset, config.svm.kept, config.data.test, config.seed, config.data.fold, "svm.validation")
+    share, key = config.data.validation, "data.validation"
+    if not share:
+        share, key = config.svm.kept, "svm.validation"
+    parts = split(dataset, share, config.data.test, config.seed, config.data.fold, key)
     labels, own = parts.train.labels, parts.train.weights
     check_labels([labels], {name: part.labels for name, part in parts.kept.items()}, dataset.classes or (), config.task)
     for name, part in parts.kept.items():
-        check_some_count(part.weights, f"{name} examples", "keep more of them (svm.validation, data.test)")
+        check_some_count(part.weights, f"{name} examples", f"keep more of them ({key}, data.test)")
     counts = counted(labels, own)
     classes = max(2, len(dataset.classes or ()), *(number + 1 for number in counts))
     costs = costs_of(labels, config.svm.class_weights, dataset.classes or (), counts, own)
@@ -144,6 +158,10 @@ def _parts(dataset: Dataset, config: Config) -> tuple[Examples, dict[PartName, E
     }
     train_set = Examples.of(parts.train.features, labels, classes=classes, costs=costs)
     return train_set, kept, classes, sum(counts.values())
+
+
+def _named(part: PartName, found: Score | None) -> dict[str, float]:
+    return {} if found is None else {f"{part}_{name}": value for name, value in found.named.items()}
 
 
 def _make(out: Path) -> None:

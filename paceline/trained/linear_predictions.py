@@ -10,6 +10,7 @@ from paceline.core.errors import DataError, UsageError
 from paceline.core.linear.examples import Examples
 from paceline.core.linear.score import Hits, margins
 from paceline.core.values import Vector
+from paceline.data.classes import name_of
 from paceline.data.files import ending
 from paceline.data.inputs import Inputs
 from paceline.data.linear_model import LOSS, TOGETHER, Labels, LinearClassifier, read_linear_model
@@ -75,16 +76,16 @@ def _scored(
     which. `own`: the labels as in the file."""
     if len(names) > 2:
         places = {name: place for place, name in enumerate(names)}
-        there = {label: places.get(f"{label:g}") for label in np.unique(own).tolist()}
-        if strange := [f"{label:g}" for label, place in there.items() if place is None]:
+        there = {label: places.get(name_of(label)) for label in np.unique(own).tolist()}
+        if strange := [name_of(label) for label, place in there.items() if place is None]:
             return None, f"the file's labels are {_some(strange)}; the model's classes are {_some(list(names))}", ""
         return Hits.of_classes(np.array([there[label] for label in own.tolist()]), called, weights), "", ""
     known = file_labels(own, classifier.labels)
     if isinstance(known, str):
         return None, known, ""
-    others = "all others" if known.negative is None else f"{known.negative:g}"
+    others = "all others" if known.negative is None else name_of(known.negative)
     hits = Hits.of(np.where(own == known.positive, 1, -1).astype(np.float32), found[:, 0], weights)
-    return hits, "", f" (of label {known.positive:g} against {others})"
+    return hits, "", f" (of label {name_of(known.positive)} against {others})"
 
 
 def _scored_by_number(
@@ -106,7 +107,7 @@ def file_labels(own: Vector, labels: Labels) -> Labels | str:
     here. Otherwise the file has two labels: those of the model, or -1 and 1, or 0 and 1, or any two where the model's are
     -1 and 1; the lower one is the lower class, as the sharder numbers classes. Or why that is not known."""
     there = np.unique(own).tolist()
-    shown = _some([f"{label:g}" for label in there])
+    shown = _some([name_of(label) for label in there])
     if labels.negative is None:
         if labels.positive in there and len(there) > 1:
             return labels

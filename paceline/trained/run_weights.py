@@ -137,7 +137,8 @@ class _LinearWeights(Weights):
         svm, inputs = self.config.svm, Inputs.of(self._manifest).facts
         parts = Parts.of(self.flat, classes_of(self._manifest), svm.intercept)
         loss = svm.objective.over(self._manifest.train_weight).loss
-        save_safetensors(path, parts, Labels.against_others(svm.positive), {**facts, **inputs, LOSS: loss})
+        labels = Labels.of(svm.positive, self._manifest.classes or ())
+        save_safetensors(path, parts, labels, {**facts, **inputs, LOSS: loss})
         return []
 
 

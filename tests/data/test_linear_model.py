@@ -66,12 +66,26 @@ def test_the_safetensors_are_one_tensor_with_the_labels_beside_it(tmp_path: Path
 def test_one_class_against_all_others_keeps_its_label(
     positive: str | None, labels: Labels, names: tuple[int, int], tmp_path: Path
 ) -> None:
-    save_safetensors(tmp_path / "a", WEIGHTS, Labels.against_others(positive), {})
-    save_liblinear(tmp_path / "b", WEIGHTS, Labels.against_others(positive), "hinge")
+    save_safetensors(tmp_path / "a", WEIGHTS, Labels.of(positive), {})
+    save_liblinear(tmp_path / "b", WEIGHTS, Labels.of(positive), "hinge")
 
     assert read_linear_model(tmp_path / "a").labels == labels
     assert labels.names == names
     assert read_linear_model(tmp_path / "b").labels == Labels(*names)
+
+
+@pytest.mark.parametrize(
+    ("names", "labels"),
+    [
+        (("1", "2"), (1, 2)),
+        (("0", "1"), (0, 1)),
+        (("-1", "1"), (-1, 1)),
+        (("a", "b"), (-1, 1)),
+        (("1", "2", "3"), (-1, 1)),
+    ],
+)
+def test_two_classes_are_called_as_in_the_data_where_they_are_numbers(names: tuple[str, ...], labels: object) -> None:
+    assert tuple(Labels.of(None, names)) == labels
 
 
 @pytest.mark.parametrize(("loss", "solver"), [("hinge", "L2R_L1LOSS_SVC_DUAL"), ("logistic", "L2R_LR")])

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from scipy.sparse import csr_array
 
 from paceline.core.errors import DataError, DiskError
 from paceline.data import out_of_core, shard_arrays
@@ -49,6 +50,14 @@ def test_what_is_written_is_read_back(folder):
     assert shards.part("test").ids.tolist() == [107, 109]
     for which in (0, 1, "validation", "test"):
         shards.verify(which)
+
+
+def test_an_example_of_several_shards_counts_once_for_its_features_wherever_they_are(tmp_path):
+    source = Labelled(csr_array(np.eye(6, dtype=np.float32)), np.arange(6) % 2)
+    shards = [Selection(source, np.array(rows)) for rows in ([0, 1], [1, 2, 3], [3, 4, 5], [5, 4])]
+    write_shards(tmp_path / "shards", "made", RECIPE.model_copy(update={"shards": 4}), Dealt(shards), {})
+
+    assert open_shards(tmp_path / "shards").feature_counts().tolist() == [1] * 6
 
 
 def test_shards_are_mapped_and_can_not_be_changed(folder):

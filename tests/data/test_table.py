@@ -137,6 +137,7 @@ def test_one_class_only_is_read(tmp_path: Path):
         ("x,y\n,a\nNaN,b\n", r"Column 'x' of .*a\.csv has no value in any row; fill it, or leave it out"),
         ("x,y\n1,a\n2,\n", r"Column 'y' of .*a\.csv is empty in line 3; every example needs a label: fill it"),
         ("x,y\n1,\n2,\n", r"Column 'y' of .*a\.csv is empty in line 2; every example"),
+        ("x,y\n1,a\n2, \n3,b\n", r"Column 'y' of .*a\.csv is empty in line 3; every example"),
         ("x,y\n\n1,a\n\r\n\n?,\n", r"Column 'y' of .*a\.csv is empty in line 6;"),
         ("x,y\n1,a\ninf,b\n", r"Column 'x' of .*a\.csv holds inf in line 3, which is not a finite float32"),
         ("x,y\n1,a\n1e300,b\n", r"Column 'x' of .*a\.csv holds 1e\+300 in line 3, which is not a finite float32"),

@@ -103,6 +103,13 @@ def test_a_table_with_texts_and_gaps_larger_than_memory_is_mapped_and_the_same(
     assert np.array_equal(train.features[:, 1:], colours[:, None] == ["blue", "green", "red"])
 
 
+def test_a_point_between_thousands_is_no_fraction_where_fractions_have_commas(tmp_path: Path):
+    (tmp_path / "a.csv").write_text("x;y\n" + "0,5;a\n" * 200 + "1.234;b\n")
+
+    with pytest.raises(DataError, match=r"Column 'x' of .* holds '1\.234' in line 202, which is not a number"):
+        read_table(tmp_path / "a.csv", "y")
+
+
 @pytest.mark.parametrize(
     ("content", "name"),
     [

@@ -57,6 +57,16 @@ def test_a_point_is_there_as_a_run_is_and_not_trained_again(data: Path, capsys: 
     assert "2 of 2 runs are finished already" in capsys.readouterr().out
 
 
+def test_points_are_chosen_by_rows_that_were_held_back(data: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    code, found = go(data, "seed=0,1", "data.validation=0.2")
+
+    assert code == 0
+    assert found["measure"] == "validation_accuracy"
+    assert "No validation part was kept" not in capsys.readouterr().out
+    examples = [Result(data.parent / f"out/points/point-{n}").folder / "run.json" for n in (1, 2)]
+    assert [json.loads(each.read_text())["train_examples"] for each in examples] == [240, 240]
+
+
 def test_missing_data_is_told_before_the_folder_is_made(data: Path) -> None:
     with pytest.raises(DataError, match=r"Can't read .*/nowhere: No such file"):
         go(data.with_name("nowhere"), "seed=0,1")

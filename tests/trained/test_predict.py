@@ -107,7 +107,7 @@ def test_labels_that_are_none_of_the_models_leave_the_predictions() -> None:
 
 
 def test_a_model_of_one_class_against_all_others_scores_a_file_of_many() -> None:
-    save_safetensors(Path("a.model"), np.array([1, -1, 0], np.float32), Labels.against_others("1"), {})
+    save_safetensors(Path("a.model"), np.array([1, -1, 0], np.float32), Labels.of("1"), {})
 
     report, lines = predicted("a.model", file(FILE.replace("-1 2", "2 2").replace("-1 3", "5 3")))
 

@@ -35,7 +35,7 @@ class LinearScorer(Scorer):
         self._classes = classes_of(manifest)
         self._names = manifest.classes or ()
         self._objective = config.svm.objective.over(manifest.train_weight)
-        self._labels = Labels.against_others(config.svm.positive)
+        self._labels = Labels.of(config.svm.positive, self._names)
         own = split_weights(shards, config.seed)
         self._splits = {
             name: Examples.of(*arrays, classes=self._classes, costs=own.get(name)) for name, arrays in splits.items()

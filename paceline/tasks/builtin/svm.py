@@ -6,6 +6,7 @@ import numpy as np
 
 from paceline.core.errors import DataError
 from paceline.core.settings.table import TableConfig
+from paceline.data.classes import name_of
 from paceline.data.dataset import Array, Dataset, Labelled
 from paceline.data.files import at, ending
 from paceline.data.hashed_table import read_hashed
@@ -31,6 +32,8 @@ SETTINGS = {
     },
 }
 """What LinearSVC makes small by default, at a rate that needs no tuning."""
+_APART = 1 << 24
+"""From here on float32 does not have every whole number."""
 TEST = ".t"
 """What the name of a test file has more than its training file's, as LIBSVM's pages have it: a9a and a9a.t."""
 
@@ -62,7 +65,12 @@ def _numbered(path: str, file: Path, test: Path | None, are_classes: bool) -> Da
     found = read_svmlight(file, test, classes=False, dense=False)
     sets = [part for _, part in found.sets()]
     labels = np.unique(np.concatenate([part.labels for part in sets]))
-    names = tuple(f"{label:g}" for label in labels)
+    if (large := np.abs(labels).max()) >= _APART:
+        raise DataError(
+            f"{path} has the label {name_of(float(large))}; whole numbers from {_APART:,} on can't be told apart. Number the "
+            "classes from 0."
+        )
+    names = tuple(map(name_of, labels.tolist()))
     if len(names) == 1:
         rows = sum(map(len, sets))
         raise DataError(f"All {rows:,} examples of {path} have the label {names[0]}; expected two classes, or more.")
