@@ -51,6 +51,11 @@ def metrics(outputs: Any, labels: "torch.Tensor") -> dict[str, float]:
     return {"accuracy": float((outputs.argmax(1) == labels)[known].double().mean())} if known.any() else {}
 
 
+def counted(labels: "torch.Tensor") -> int:
+    """How many labels the means that `loss` and `metrics` give are over: those that are left out don't count."""
+    return len(labels) if labels.is_floating_point() else int((labels != _IGNORED).sum())
+
+
 def are_class_scores(outputs: Any, labels: "torch.Tensor") -> bool:
     """Whether labels are whole numbers and the outputs (examples, classes, ...) have a score for each of them."""
     import torch

@@ -1,6 +1,8 @@
 """A worker's copy of the model: any torch module as one flat float32 vector, and one flat gradient per mini-batch."""
 
+import inspect
 import itertools
+import math
 import time
 from collections.abc import Callable, Collection, Iterator, Sequence
 from typing import Any
@@ -16,6 +18,7 @@ from torch.nn.parameter import is_lazy
 from paceline.core.errors import ConfigError, DataError, is_out_of_memory
 from paceline.core.steps.optimizer import OwnSteps
 from paceline.core.values import Vector
+from paceline.tasks import defaults
 from paceline.tasks.task import Task
 from paceline.worker.training.device import check_compiler, choose_device, send, tell_device
 from paceline.worker.training.explain_task_errors import explained
@@ -210,12 +213,15 @@ class Replica:
     def score(self, features: Array, labels: Array, batch: int = 512) -> dict[str, float]:
         """In evaluation mode: the loss, as the mean over the examples, and the task's metrics of all of them."""
         self.model.eval()
-        total, measuring = 0.0, Measuring(self.task)
+        total, count, measuring = 0.0, 0, Measuring(self.task)
+        has_own = inspect.unwrap(self.task.loss) is not defaults.loss
         for inputs, targets in self._batches(features, labels, batch):
             loss, outputs = self._evaluate(inputs, targets)
-            total += float(loss) * len(inputs)
+            weight = len(inputs) if has_own else defaults.counted(targets)
+            total += float(loss) * weight if weight else 0.0
+            count += weight
             measuring.add(outputs, targets)
-        return {"loss": total / len(labels), **measuring.metrics()}
+        return {"loss": total / count if count else math.nan, **measuring.metrics()}
 
     @torch.no_grad()
     def outputs(self, features: Array, labels: Array, batch: int = 512) -> Iterator[tuple[Any, Tensor]]:

@@ -1,5 +1,6 @@
 """A split's metrics: the task gets all outputs of the split at once, so that they need not be means over mini-batches."""
 
+import inspect
 from collections.abc import Sequence
 from typing import Any
 
@@ -8,6 +9,7 @@ from torch import Tensor
 from torch.utils import _pytree
 
 from paceline.core.errors import ConfigError
+from paceline.tasks import defaults
 from paceline.tasks.checks import kind
 from paceline.tasks.task import Task
 
@@ -30,13 +32,20 @@ class Measuring:
         self._totals: dict[str, float] | None = None
         """Sums over the examples, of metrics that are means."""
         self._examples = 0
+        self._has_own = inspect.unwrap(task.metrics) is not defaults.metrics
+        self._weight = 0
+        """Of the sums."""
 
     def add(self, outputs: Any, labels: Tensor) -> None:
         """Both may be on any device; the task gets them on the CPU. ConfigError where all outputs are too many to keep."""
         self._examples += len(labels)
         outputs, labels = _pytree.tree_map_only(Tensor, lambda one: one.detach().cpu(), (outputs, labels))
         if self._task.metrics_are_means:
-            found = {name: float(value) * len(labels) for name, value in self._task.metrics(outputs, labels).items()}
+            weight = len(labels) if self._has_own else defaults.counted(labels)
+            if not weight:
+                return
+            self._weight += weight
+            found = {name: float(value) * weight for name, value in self._task.metrics(outputs, labels).items()}
             before = found.keys() if self._totals is None else self._totals
             # a mean over some of the mini-batches is none
             self._totals = {
@@ -56,7 +65,7 @@ class Measuring:
     def metrics(self) -> dict[str, float]:
         """The task's metrics of all that was taken in. ConfigError where mini-batches don't fit together."""
         if self._task.metrics_are_means:
-            return {name: total / self._examples for name, total in (self._totals or {}).items()}
+            return {name: total / self._weight for name, total in (self._totals or {}).items()}
         sizes = [len(labels) for labels in self._labels]
         found = self._task.metrics(self._together(self._outputs, sizes), self._together(self._labels, sizes))
         return {name: float(value) for name, value in found.items()}

@@ -98,6 +98,22 @@ def test_metrics_that_are_means_come_mini_batch_by_mini_batch_and_give_the_same(
     assert in_parts["count"] < 500
 
 
+def test_labels_that_are_left_out_weigh_nothing_in_default_loss_and_accuracy(tmp_path: Path) -> None:
+    replica = Replica(task_of(tmp_path, ""))
+    with torch.no_grad():
+        outputs = replica.model(torch.from_numpy(FEATURES))
+    labels = np.where(np.arange(1100) < 512, -100, 1 - outputs.argmax(1).numpy())
+    labels[7] = int(outputs[7].argmax())
+    labels[1024:] = -100  # the last mini-batch has none that counts
+
+    found = replica.score(FEATURES, labels)
+
+    known = labels != -100
+    assert found["accuracy"] == pytest.approx(1 / 513)
+    expected = torch.nn.functional.cross_entropy(outputs[known], torch.from_numpy(labels[known]))
+    assert found["loss"] == pytest.approx(float(expected), rel=1e-5)
+
+
 Pair = namedtuple("Pair", "first second")
 
 
