@@ -19,7 +19,7 @@ from paceline.search.going import Going, unfinished
 from paceline.search.points import Point
 from paceline.search.results import measure_by, measured
 from paceline.search.search import refuse_too_many_runs
-from paceline.search.search_folder import SearchFolder, open_search
+from paceline.search.search_folder import SearchFolder, content_of, open_search
 from paceline.simulator.limits import refuse_unlike
 from paceline.simulator.scene import Scene
 from paceline.tasks.missing_data import refuse_missing_data
@@ -100,7 +100,9 @@ def _what(first: Config, manner: Manner) -> dict[str, Any]:
     """What is compared, but for the policies and the number of seeds, which may grow."""
     scene = None if manner.scene is None else manner.scene.model_dump(mode="json")
     settings = first.model_dump(mode="json", exclude=set(OF_A_RUN))
-    return {"kind": "simulated" if scene else "real", "scene": scene, "seed": first.seed, "settings": settings}
+    kind = "simulated" if scene else "real"
+    content = content_of([first], OF_A_RUN)
+    return {"kind": kind, "scene": scene, "seed": first.seed, "settings": settings, **content}
 
 
 def _said(policies: Sequence[str], seeds: int, first: Config, manner: Manner) -> str:

@@ -1,6 +1,5 @@
 """What a comparison takes of a run: its settings, its scores over time, and its figures, read from its folder."""
 
-import hashlib
 import json
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -16,7 +15,9 @@ from paceline.data.manifest import Manifest, read_manifest
 from paceline.data.shards import is_there
 from paceline.local.run_folder import RunFolder
 from paceline.own_extensions import KEPT
+from paceline.report.course import mean, read_course
 from paceline.result import Result
+from paceline.search.search_folder import digest
 
 OTHERWISE_ALIKE = ("run", "seed", "loggers", "ports")
 """Settings in which runs may differ that are the same training."""
@@ -39,7 +40,7 @@ class Finished:
         """All that makes it another training, by dotted key; a user's file by its content."""
         whole = self.config.model_dump(mode="json", exclude=set(OTHERWISE_ALIKE))
         own = [file for part in ("task", KEPT) for file in sorted((self.folder.path / part).glob("*.py"))]
-        return {**flat(whole), **{f"content of {file.name}": _digest(file.read_bytes()) for file in own}}
+        return {**flat(whole), **{f"content of {file.name}": digest(file.read_bytes()) for file in own}}
 
     @property
     def seed(self) -> int:
@@ -91,9 +92,13 @@ class Finished:
 
     @property
     def waited(self) -> float | None:
-        """Share of the training time that a worker waited for others, their mean (ratio)."""
-        wait = self._result.staleness["wait_seconds"]
-        return wait / self.seconds if self._has("wait_seconds") and self.seconds else None
+        """Share of the training time that a worker waited for others, all its processes together; their mean (ratio)."""
+        if not self.seconds or not self._has("wait_seconds"):
+            return None
+        if self.is_simulated:
+            return self._result.staleness["wait_seconds"] / self.seconds
+        found = mean(sums.get("wait_seconds", 0.0) for sums in read_course(self.folder.metrics).sums.values())
+        return None if found is None else found / self.seconds
 
     @property
     def manifest(self) -> Manifest | None:
@@ -149,7 +154,3 @@ def _without_facts(folder: RunFolder) -> str:
     except (OSError, ValueError) as error:
         return f"{facts} is damaged ({error}). Train it again: paceline run {folder.config} --fresh"
     return f"{facts} holds nothing. Train it again: paceline run {folder.config} --fresh"
-
-
-def _digest(content: bytes) -> str:
-    return hashlib.sha256(content).hexdigest()[:8]

@@ -23,7 +23,7 @@ from paceline.search.grid import Grid, told
 from paceline.search.halving import budgets, kept
 from paceline.search.points import Point, point_of, points_of
 from paceline.search.results import Results, measure_by
-from paceline.search.search_folder import SEARCHES, SearchFolder, open_search
+from paceline.search.search_folder import SEARCHES, SearchFolder, content_of, open_search
 from paceline.tasks.missing_data import refuse_missing_data
 from paceline.terminal import show
 
@@ -59,6 +59,7 @@ def search(
     rounds = _rounds(grid, read, folds, halving)
     points, first = [point for one in rounds for point in one], rounds[-1][0].configs[0]
     what: dict[str, Any] = {"grid": grid.listed, "folds": folds, "settings": first.model_dump(mode="json")}
+    what |= content_of(config for point in points for config in point.configs)
     if halving:
         what["halving"] = halving
     if grid.guided is not None:

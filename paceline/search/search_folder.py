@@ -3,7 +3,7 @@
 import hashlib
 import json
 import shutil
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,6 +15,8 @@ from paceline.core.stored_format import check_format
 from paceline.data.whole_file import replacing
 from paceline.load_settings import differences
 from paceline.local.run_folder import RunFolder, held, open_run
+from paceline.own_extensions import own_names
+from paceline.own_files import is_own
 from paceline.private import make_private
 
 FORMAT = 1
@@ -96,6 +98,24 @@ class SearchFolder:
                 f"The {self.kind} in {self.path} is going on already; wait for its end, or give --out another folder."
             ),
         )
+
+
+def content_of(configs: Iterable[Config], without: Collection[str] = ()) -> dict[str, dict[str, str]]:
+    """For `what` in `open_search`: a checksum of each file of the user's that these settings name, but for the keys `without`;
+    nothing where there is none. Runs of other code must not be compared as if they were alike."""
+    named = {
+        name
+        for config in configs
+        for key, name in {"task": config.task, "loop": config.loop or "", **own_names(config)}.items()
+        if is_own(name) and key not in without
+    }
+    found = {name: digest(Path(name).read_bytes()) for name in sorted(named) if Path(name).is_file()}
+    return {"content": found} if found else {}
+
+
+def digest(content: bytes) -> str:
+    """A short checksum."""
+    return hashlib.sha256(content).hexdigest()[:8]
 
 
 @contextmanager

@@ -8,6 +8,7 @@ import pytest
 
 from paceline.comparing.compare import compare_runs, compared
 from paceline.comparing.comparison import Comparison
+from paceline.comparing.finished import Finished
 from paceline.comparing.tables import tables
 from paceline.local.series import find_series
 from tests.support.finished_run import finished_run
@@ -31,6 +32,17 @@ def two_series(runs: Path, gain: float = 0.05) -> None:
 
 def of(runs: Path, *names: str) -> Comparison:
     return compared([folder for name in names for folder in find_series(name, runs)], None)
+
+
+def test_a_worker_waited_as_long_as_all_its_processes_together(runs: Path) -> None:
+    folder = finished_run(runs, "a", seconds=10.0)
+    lines = [json.loads(folder.metrics.read_text()) for _ in range(2)]
+    for incarnation, (line, wait) in enumerate(zip(lines, (3.0, 2.0), strict=True), 1):
+        figures = {"wait_seconds": wait}
+        line["workers"] = [{"worker": "worker-0", "clock": 1, "incarnation": incarnation, "figures": figures}]
+    folder.metrics.write_text("".join(json.dumps(line) + "\n" for line in lines))
+
+    assert Finished(folder, "a").waited == 0.5
 
 
 def test_runs_that_differ_in_their_seed_alone_are_one_training(runs: Path) -> None:

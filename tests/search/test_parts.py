@@ -20,7 +20,7 @@ from paceline.local.run_folder import open_run
 from paceline.search.grid import Grid, Published
 from paceline.search.jobs import Job, run_jobs
 from paceline.search.results import NOT_RUN, Measured, Results, Row, measured
-from paceline.search.search_folder import SearchFolder, open_search
+from paceline.search.search_folder import SearchFolder, content_of, open_search
 from paceline.sharder.sharding import make_shards
 
 WHAT = {"grid": {"seed": [0, 1]}, "folds": None, "settings": {"epochs": 1}}
@@ -34,6 +34,25 @@ def row(number, *accuracies, error=None, paper=None, **values):
 def job(folder, name, script, cores=1, forker=None):
     (folder / f"{name}.py").write_text(script)
     return Job(name, [str(folder / f"{name}.py")], folder / f"{name}.log", cores, forker)
+
+
+def test_a_search_goes_on_only_with_the_code_that_it_began_with(tmp_path):
+    task, policy = tmp_path / "mine.py", tmp_path / "own.py"
+    for file in (task, policy):
+        file.write_text("first = 1\n")
+    config = Config.model_validate({"task": str(task), "policy": {"name": str(policy)}})
+
+    def begin(without=()):
+        with open_search(SearchFolder(tmp_path / "out"), content_of([config], without), False):
+            pass
+
+    begin()
+    begin()
+    policy.write_text("second = 2\n")
+    with pytest.raises(ConfigError, match=r"content\..*own\.py: '[0-9a-f]{8}' before, '[0-9a-f]{8}' now"):
+        begin()
+    assert list(content_of([config], ["policy"])["content"]) == [str(task)]
+    assert content_of([Config()]) == {}
 
 
 def test_no_more_runs_at_a_time_than_cores_allow_but_a_large_one_runs_alone(tmp_path):
