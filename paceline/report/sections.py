@@ -90,7 +90,8 @@ def _score_table(kept: Kept, names: Sequence[str]) -> Html:
         + [number(score.metrics[column]) if column in score.metrics else "-" for column in columns]
         for score in kept.scores
     ]
-    best = next((place for place, score in enumerate(kept.scores) if score is kept.best), None)
+    chosen = kept.best
+    best = next((place for place, score in enumerate(kept.scores) if score == chosen), None)
     return table(Table(heads, rows, "All scores", best))
 
 

@@ -1,6 +1,7 @@
 """What the numbers of the report say: a sentence, tables, and a text for each picture."""
 
 from collections.abc import Callable
+from statistics import median
 from typing import NamedTuple
 
 from paceline.page.page import Table
@@ -111,7 +112,7 @@ def _cluster_table(sets: Sets) -> list[Table]:
                     f"{sparse.mean():.2f}" if len(sparse) else "-",
                     f"{sparse.sum():,}",
                     f"{sizes[0]:,}",
-                    f"{sizes[len(sizes) // 2]:,}",
+                    f"{median(sizes):,.10g}",
                     f"{sizes[-1]:,}",
                 ]
             )

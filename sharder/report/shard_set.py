@@ -94,8 +94,9 @@ class ShardSet:
     @property
     def sparse_below(self) -> int:
         """Size below which a cluster goes to every worker; only meant where there are clusters."""
-        chosen = self.manifest.recipe.strategy.options.get("sparse_below")
-        return self.workers if chosen is None else int(chosen)
+        options = self.manifest.recipe.strategy.options
+        chosen = options.get("sparse_below")
+        return self.workers + bool(options.get("literal")) if chosen is None else int(chosen)
 
     @cached_property
     def clusters(self) -> Clusters | None:

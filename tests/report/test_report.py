@@ -158,6 +158,8 @@ def test_the_best_version_is_the_one_with_the_best_validation_score_whatever_the
 
     assert "best version, epoch 2 validation 270 0.2000 0.9500" in said
     assert "test scores are reported and choose nothing" in said
+    (best,) = re.findall(r'<tr class="best">(.*?)</tr>', write_report(run).path.read_text(), flags=re.DOTALL)
+    assert read(best).split()[:2] == ["2", "8.0"]
 
 
 def test_figures_that_an_old_run_lacks_are_said_to_lack_and_no_zeros(words: Words, run: RunFolder) -> None:

@@ -152,6 +152,13 @@ def test_a_cluster_dealt_without_remainder_is_not_taken_for_a_sparse_one():
     assert not found.sparse.any()
 
 
+@pytest.mark.parametrize(("options", "least"), [({}, 3), ({"literal": True}, 4), ({"sparse_below": 9}, 9)])
+def test_a_cluster_is_sparse_below_what_its_strategy_says(options, least):
+    strategy = {"name": "distribution_aware", **options}
+
+    assert shard_set(*(entry({"x": 9}) for _ in range(3)), strategy=strategy).sparse_below == least
+
+
 def test_without_clusters_there_are_none():
     assert find_clusters(made(entry({"x": 9}))) is None
 
