@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from safetensors import safe_open
 
 from paceline.core.errors import DataError, PacelineError
 from paceline.local.run_folder import RunFolder
@@ -13,7 +14,7 @@ from paceline.own_extensions import OWN
 from paceline.serving.metrics import ServeMetrics
 from paceline.serving.served_model import ServedModel
 from paceline.trained.live_run import LiveRun, Versions
-from paceline.trained.run_model import Trained
+from paceline.trained.run_model import Trained, score_of
 from paceline.trained.run_weights import Source
 
 
@@ -98,9 +99,10 @@ class Follower:
         if seen == self._seen:
             return False
         trained.load_into(self._model.spare.replica.model, path.stem)
-        scores = place.last_status().get("scores") or [{}]
-        numbers = tuple(scores[-1].get("versions") or (0,)) if path.stem == "last" else (0,)
-        self._swap(Versions(numbers, True))
+        with safe_open(path, "numpy") as file:
+            score = score_of(file.metadata() or {}, place.last_status().get("scores") or []) or {}
+        numbers = tuple(score.get("versions") or (0,))
+        self._swap(Versions(numbers, path.stem == "last" or len(numbers) == 1))
         self._seen = seen
         return True
 

@@ -18,7 +18,7 @@ from paceline.own_extensions import OWN
 from paceline.private import make_private
 from paceline.rpc.agreed_settings import agreed_settings
 from paceline.trained.live_run import KeptVersions, LiveRun, Versions, put_together, refuse_gone
-from paceline.trained.run_model import Trained
+from paceline.trained.run_model import Trained, score_of
 from paceline.trained.run_weights import Source, weights_of
 from paceline.v1.run_service_pb2 import StatusReply
 from paceline.watch.chief_status import RemoteChief, plain
@@ -164,7 +164,7 @@ def _kept(source: Source, out: Path, which: str) -> Pulled:
             tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 - no mapping
     except SafetensorError as error:
         raise DataError(f"{path} is damaged: {error}. Take another version: --version.") from error
-    score = next((found for found in reversed(_scores(source)) if _is_of(facts, found)), None)
+    score = score_of(facts, _scores(source))
     versions = None
     if score is not None and score["versions"]:
         numbers = tuple(score["versions"])
@@ -212,14 +212,6 @@ def facts_of(source: Source, origin: str, versions: Versions | None, score: Mapp
 def _scores(source: Source) -> list[dict[str, Any]]:
     """Those that the run's folder has, oldest first."""
     return [] if source.place is None else list(source.place.last_status().get("scores") or ())
-
-
-def _is_of(facts: Mapping[str, str], score: Mapping[str, Any]) -> bool:
-    """Whether the score is that of the model whose file has these facts."""
-    metrics = score.get("metrics", {})
-    return facts.get("epoch") == str(score.get("epoch")) and all(
-        facts.get(name) == f"{value:.6g}" for name, value in metrics.items()
-    )
 
 
 def _in_lock_step(source: Source, versions: Sequence[int]) -> bool:

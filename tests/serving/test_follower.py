@@ -1,0 +1,47 @@
+"""Which version the model is that answers once a run has ended, or its best one."""
+
+import json
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from paceline.core.settings.config import Config
+from paceline.local.run_folder import open_run
+
+torch = pytest.importorskip("torch")
+from safetensors.torch import save_file  # noqa: E402
+
+from paceline.serving import follower  # noqa: E402
+from paceline.trained.live_run import Versions  # noqa: E402
+
+
+class Followed(follower.Trained):
+    def load_into(self, model: Any, which: str = "last") -> None:
+        """There is none here."""
+
+
+@pytest.mark.parametrize(("best", "versions"), [(True, (30, 31)), (False, (50, 50))])
+def test_a_kept_model_says_which_versions_it_is_of(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, best: bool, versions: tuple[int, ...]
+) -> None:
+    place, _ = open_run(Config(run="one"), runs=tmp_path)
+    scores = [(1, [30, 31], 0.75), (2, [40, 40], 0.5), (2, [50, 50], 0.625)]
+    told = [{"epoch": epoch, "versions": of, "metrics": {"validation_accuracy": value}} for epoch, of, value in scores]
+    place.metrics.write_text(json.dumps({"scores": told}) + "\n")
+    place.write_facts(exit_code=0)
+    place.models.mkdir()
+    for name, (epoch, _, value) in (("best", scores[0]), ("last", scores[2])):
+        facts = {"epoch": str(epoch), "validation_accuracy": f"{value:.6g}"}
+        save_file({"w": torch.zeros(1)}, place.models / f"{name}.safetensors", facts)
+    swapped: list[Versions] = []
+    spare = SimpleNamespace(replica=SimpleNamespace(model=None), flat=np.zeros(1, np.float32))
+    model: Any = SimpleNamespace(spare=spare, swap=swapped.append)
+    metrics: Any = SimpleNamespace(swapped=lambda newest: None, failed=lambda: pytest.fail("it could not be read"))
+    monkeypatch.setattr(follower, "Trained", Followed)
+
+    assert follower.Follower(SimpleNamespace(place=place), model, metrics, lambda *said, **more: None, best).look()  # type: ignore[arg-type]
+
+    assert [each.of_slices for each in swapped] == [versions]
