@@ -4,15 +4,16 @@ import os
 import shlex
 import sys
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from paceline.cli.arguments import Device
 from paceline.cli.exits import exits
-from paceline.core.errors import UsageError
+from paceline.core.errors import ConfigError, UsageError
 from paceline.terminal import say
 from paceline.variables import KEY, TLS
 
@@ -136,11 +137,18 @@ class Machines:
 
 def served(what: str | None, sets: Sequence[str]) -> Sequence[str]:
     """Settings of the data where other machines take part; none where a script brings it, as a run that goes on says in its
-    config.yaml, and a task is no script, and where shards are in an object store. `sets`: what else was set. ConfigError: the
-    file can't be read."""
+    config.yaml, and a task is no script, and where shards are in an object store, as settings or a task's own file say.
+    `sets`: what else was set. ConfigError: the file can't be read."""
     from paceline.load_settings import read_yaml
+    from paceline.local.read_config import ENDINGS
+    from paceline.tasks.written_settings import written_settings
 
-    data = read_yaml(Path(what)).get("data") if what is not None and what.endswith(".yaml") else None
+    data: Any = None
+    if what is not None and what.endswith(ENDINGS):
+        data = read_yaml(Path(what)).get("data")
+    elif what is not None and what.endswith(".py"):
+        with suppress(ConfigError):  # a value that is computed; what is wrong is told when the file is read
+            data = written_settings(Path(what), None, {}).get("data")
     found = data if isinstance(data, Mapping) else {}
     is_stored = bool(found.get("shards_at")) or any(each.startswith("data.shards_at=") for each in sets)
     return () if is_stored or found.get("source") == "script" else _SERVED

@@ -26,8 +26,8 @@ from paceline.rpc.token_file import write_token_file
 from paceline.v1 import host_service_pb2 as pb
 from paceline.worker.command_line import ToldLaunched
 
-LOG_PART = 256 << 10
-"""Most of a log in one report (bytes)."""
+LOG_PART, LOG_PARTS = 256 << 10, 4 << 20
+"""Most of a log, and of all logs, in one report (bytes): the head takes 8 MiB at a time."""
 _PORTS = {"server": ("port", "lane_port"), "worker": ("peer_port",)}
 """What each listens on."""
 HEAD = f"{LOOPBACK}:"
@@ -212,7 +212,7 @@ class OwnWork:
         if child.log is not None and size > process.sent:
             with child.log.open("rb") as log:
                 log.seek(process.sent)
-                new = log.read(LOG_PART)
+                new = log.read(min(LOG_PART, LOG_PARTS // len(self._processes)))
         if not process.port and child.role == "server" and (ports := ports_of(process.report, child.pid)):
             process.port = process.told["port"] = ports["port"]
         said = pb.ChildReport(

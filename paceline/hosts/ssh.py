@@ -39,7 +39,8 @@ class SshHost(NamedTuple):
         program = [self.python, "-m", "paceline.cli"] if self.python else ["paceline"]
         words = [*program, "join", where, "--key", "-", "--name", self.name.rpartition("@")[2], "-s", str(self.servers)]
         words += [] if self.workers is None else ["-w", str(self.workers)]
-        return ["ssh", *OPTIONS, "--", self.name, shlex.join(words)]
+        home = "~/" if words[0].startswith("~/") else ""  # the shell there fills it in, if it is not quoted
+        return ["ssh", *OPTIONS, "--", self.name, home + shlex.join([words[0].removeprefix(home), *words[1:]])]
 
 
 def read_hosts(file: Path) -> list[SshHost]:

@@ -62,7 +62,11 @@ def test_a_task_is_dealt_by_a_shard_server_and_a_script_brings_its_data_when_it_
 def test_nobody_serves_shards_that_are_in_an_object_store(tmp_path: Path) -> None:
     (tmp_path / "run.yaml").write_text("task: digits\ndata: {shards_at: s3://mine/shards}\n")
 
+    (tmp_path / "run.yml").write_text((tmp_path / "run.yaml").read_text())
+    (tmp_path / "own.py").write_text("SETTINGS = {'data': {'shards_at': 's3://mine/shards'}}\n")
+
     assert served(str(tmp_path / "run.yaml"), []) == served("digits", ["data.shards_at=s3://mine/shards"]) == ()
+    assert served(str(tmp_path / "run.yml"), []) == served(str(tmp_path / "own.py"), []) == ()
 
 
 @pytest.mark.parametrize(

@@ -49,9 +49,9 @@ class Rig:
         )
         self.work = OwnWork(place, self.said.append)
 
-    def order(self, start: int = 1, signal: int = 0, log_size: int = 0) -> pb.ChildOrder:
+    def order(self, start: int = 1, signal: int = 0, log_size: int = 0, name: str = "worker-3") -> pb.ChildOrder:
         told = json.dumps({"rank": 3, "servers": "127.0.0.1:5,10.0.0.7:6", "shard_server": "127.0.0.1:8"})
-        return pb.ChildOrder(name="worker-3", start=start, role="worker", told=told, signal=signal, log_size=log_size)
+        return pb.ChildOrder(name=name, start=start, role="worker", told=told, signal=signal, log_size=log_size)
 
     def ended(self) -> pb.ChildReport:
         end = time.monotonic() + 20
@@ -112,6 +112,16 @@ def test_an_end_is_told_only_with_the_last_of_the_log(tmp_path: Path, monkeypatc
     rig.work.note([rig.order(log_size=8)])
     said = rig.ended()
     assert (said.log, said.log_from, said.code) == (b"9\n", 8, 0)
+
+
+def test_the_logs_of_many_processes_share_what_a_report_takes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(own_work, "LOG_PARTS", 6)
+    rig = Rig(tmp_path, monkeypatch, "print('123456789')")
+    rig.work.carry_out([rig.order(), rig.order(name="worker-1")])
+    end = time.monotonic() + 20
+    while [each.log for each in rig.work.reports()] != [b"123"] * 2:
+        assert time.monotonic() < end
+        time.sleep(0.01)
 
 
 def test_a_process_listens_on_a_port_of_the_range_and_keeps_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -58,6 +58,11 @@ def test_the_key_is_not_on_the_command_line() -> None:
     ]
 
 
+def test_the_shell_of_the_other_machine_finds_the_home_there() -> None:
+    command = SshHost("node2", python="~/my venv/bin/python").command("10.0.0.1:7077")
+    assert command[-1].startswith("~/'my venv/bin/python' -m paceline.cli join 10.0.0.1:7077 ")
+
+
 @pytest.fixture
 def stand_in(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A program called ssh, found first, whose text the test writes."""
