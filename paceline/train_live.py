@@ -107,6 +107,7 @@ def _pack(live: LiveTraining) -> int:
             "model": live.model,
             "train": live.train,
             **{name: each.rows for name, each in live.kept.items()},
+            **{f"{name}'s collate_fn": each.loading.get("collate_fn") for name, each in live.kept.items()},
             "loss": live.computing.loss,
             "batch_loss": live.computing.batch_loss,
             "metrics": live.computing.metrics,

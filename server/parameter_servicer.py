@@ -130,7 +130,7 @@ class ParameterServicer:
             )
         self.received(len(request.places) + len(request.values) + len(request.wanted))
         wanted = decode_places(request.wanted, length, worker) if request.HasField("wanted") else None
-        if not request.head.examples:
+        if request.head.dropped or not request.head.examples:
             return Empty(length), wanted
         places = decode_places(request.places, length, worker)
         values = decoded(request.values, load_codec(request.head.codec or "none"), len(places), worker)
@@ -200,7 +200,7 @@ class ParameterServicer:
         base = Base(head.base_term, head.base_version)
         now, manner = time.monotonic() - waited, Manner(tuple(head.rates), tuple(head.untouched))
         told = head.worker, head.incarnation, head.clock, update, head.examples, base, head.view
-        return self._driver.push(Push(*told, now, manner, head.note.round), values, is_there)
+        return self._driver.push(Push(*told, now, manner, head.note.round, head.dropped), values, is_there)
 
     def ask(self, head: pb.PushHead, is_there: IsThere) -> Reply | None:
         """The answer to a push that was counted before."""
@@ -240,7 +240,7 @@ class ParameterServicer:
                 f"{head.worker} announces {head.elements:,} values for server {self._driver.index}, whose slice holds "
                 f"{self.length:,}. Both must use the same plan: compare 'servers' and 'task' in their configs."
             )
-        if not head.elements and self.length and head.examples:
+        if not head.elements and self.length and head.examples and not head.dropped:
             raise BadPush(f"{head.worker} announces {head.examples:,} examples, but no values; an empty update has 0.")
 
     def _check_head(self, head: pb.PushHead) -> None:

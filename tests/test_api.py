@@ -178,7 +178,7 @@ def test_the_result_of_a_script_needs_a_model_to_load_the_weights_into(tmp_path:
 
     model = torch.nn.Linear(2, 1)
     config = load(None, {"task": "Linear", "data": {"source": "script"}, "run": "one"})
-    folder, _ = open_run(config, runs=tmp_path)
+    folder, _ = open_run(config, runs=tmp_path, given={"task": "Linear"})
     folder.models.mkdir()
     for which in ("last", "best"):
         save_file(

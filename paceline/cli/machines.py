@@ -147,7 +147,7 @@ def served(what: str | None, sets: Sequence[str]) -> Sequence[str]:
     if what is not None and what.endswith(ENDINGS):
         data = read_yaml(Path(what)).get("data")
     elif what is not None and what.endswith(".py"):
-        with suppress(ConfigError):  # a value that is computed; what is wrong is told when the file is read
+        with suppress(ConfigError):  # a value that is computed; `read_config` says what is wrong
             data = written_settings(Path(what), None, {}).get("data")
     found = data if isinstance(data, Mapping) else {}
     is_stored = bool(found.get("shards_at")) or any(each.startswith("data.shards_at=") for each in sets)

@@ -116,7 +116,9 @@ class Push:
     """Seconds on the server's monotonic clock; handed in, never read."""
     manner: Manner = AS_SET
     round: int = 0
-    """In a run without servers: the worker's round that is over, from 1; 0 in others."""
+    """The worker's round that is over, from 1, in a run without servers, where it is read."""
+    dropped: bool = False
+    """Whether an earlier term of the server has dropped it; this one must, too."""
 
 
 class Published:

@@ -7,6 +7,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from paceline.core.errors import ConfigError, UsageError
+from paceline.core.settings.config import Config
 from paceline.k8s.cluster_status import keys_of, secret_of
 from paceline.k8s.findings import condition
 from paceline.k8s.kubectl import Kubectl, settings_of
@@ -141,14 +142,14 @@ def _shards_at(run: str, files: Mapping[str, str]) -> str | None:
     try:
         said = parse_yaml(files[SETTINGS])
         task = Path(str(said.get("task", "")))
-        if task.name in files:
+        if task.name in files and not set(Config.model_fields) <= set(said):
             with TemporaryDirectory() as folder:
                 (Path(folder) / task.name).write_text(files[task.name])
                 below = written_settings(Path(folder) / task.name, said.get("model"), said)
         else:
             below = {}
         found = {**(below.get("data") or {}), **(said.get("data") or {})}.get("shards_at")
-    except (ValueError, TypeError, AttributeError) as error:
+    except (ValueError, TypeError, AttributeError, KeyError) as error:
         raise ConfigError(f"Can't read the settings of run {run}: {error}. Deploy it again.") from error
     return None if found is None else str(found)
 

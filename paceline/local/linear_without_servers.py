@@ -104,7 +104,10 @@ def train_here(config: Config, threads: int, average: bool, out: Path, data: Dat
         return score(part, trained.weights, objective, classes=classes, own=part.uneven)
 
     seconds = float(np.sum([epoch.seconds for epoch in trained.history]))
-    scores = scored("test"), scored("validation")
+    keeps = (
+        config.data.validation > 0 or dataset.validation is not None
+    )  # other rows chose when to stop, so don't judge
+    scores = scored("test"), scored("validation") if keeps else None
     return Report(out, len(train_set), seconds, trained.history, *scores, dataset.as_read)
 
 

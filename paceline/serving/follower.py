@@ -14,6 +14,7 @@ from paceline.own_extensions import OWN
 from paceline.serving.metrics import ServeMetrics
 from paceline.serving.served_model import ServedModel
 from paceline.trained.live_run import LiveRun, Versions
+from paceline.trained.pull import in_lock_step
 from paceline.trained.run_model import Trained, score_of
 from paceline.trained.run_weights import Source
 
@@ -102,7 +103,8 @@ class Follower:
         with safe_open(path, "numpy") as file:
             score = score_of(file.metadata() or {}, place.last_status().get("scores") or []) or {}
         numbers = tuple(score.get("versions") or (0,))
-        self._swap(Versions(numbers, path.stem == "last" or len(numbers) == 1))
+        is_one = path.stem == "last" or len(numbers) == 1 or in_lock_step(self._source, numbers)
+        self._swap(Versions(numbers, is_one))
         self._seen = seen
         return True
 

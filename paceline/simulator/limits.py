@@ -1,6 +1,5 @@
 """What a simulation does not do: it refuses what would not be simulated as it is."""
 
-import inspect
 from collections.abc import Callable, Iterable
 
 from paceline.core.errors import ConfigError
@@ -50,7 +49,7 @@ def refuse_unlike(config: Config, with_gradients: bool, instead: str) -> None:
         return
     task = load_task(config.task, config.model)
     for part in ("loss", "metrics"):
-        if inspect.unwrap(getattr(task, part)) is not getattr(defaults, part):
+        if not defaults.is_default(getattr(task, part)):
             raise ConfigError(
                 f"A simulated run has the default loss (cross entropy) and accuracy, but task {config.task} has its own "
                 f"{part}(). {instead}"

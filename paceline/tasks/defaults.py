@@ -1,6 +1,8 @@
 """What a task's file need not say: inputs are float32, the loss is the cross entropy, the metric the accuracy where labels
 are classes."""
 
+import inspect
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -49,6 +51,11 @@ def metrics(outputs: Any, labels: "torch.Tensor") -> dict[str, float]:
         return {}
     known = labels != _IGNORED
     return {"accuracy": float((outputs.argmax(1) == labels)[known].double().mean())} if known.any() else {}
+
+
+def is_default(function: Callable[..., Any]) -> bool:
+    """Whether a task's function is one of these."""
+    return inspect.unwrap(function) in (prepare, loss, metrics)
 
 
 def counted(labels: "torch.Tensor") -> int:

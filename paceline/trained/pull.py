@@ -169,7 +169,7 @@ def _kept(source: Source, out: Path, which: str) -> Pulled:
     if score is not None and score["versions"]:
         numbers = tuple(score["versions"])
         is_one = (
-            len(numbers) == 1 or which == "last" or _in_lock_step(source, numbers)
+            len(numbers) == 1 or which == "last" or in_lock_step(source, numbers)
         )  # the last one comes after all pushes
         versions = Versions(numbers, is_one, source.config.policy.name)
     with replacing(out, "the model") as temporary:
@@ -214,7 +214,7 @@ def _scores(source: Source) -> list[dict[str, Any]]:
     return [] if source.place is None else list(source.place.last_status().get("scores") or ())
 
 
-def _in_lock_step(source: Source, versions: Sequence[int]) -> bool:
+def in_lock_step(source: Source, versions: Sequence[int]) -> bool:
     """Whether all slices had the same version, and the run has trained in rounds up to now."""
     assert source.place is not None
     newest = source.place.last_status().get("policy")

@@ -160,6 +160,7 @@ class PushHead(_message.Message):
     NOTE_FIELD_NUMBER: _builtins.int
     RATES_FIELD_NUMBER: _builtins.int
     UNTOUCHED_FIELD_NUMBER: _builtins.int
+    DROPPED_FIELD_NUMBER: _builtins.int
     worker: _builtins.str
     """Name of the sender, like "worker-3"."""
     incarnation: _builtins.int
@@ -186,6 +187,10 @@ class PushHead(_message.Message):
     """No parts follow: the answer to this clock is asked for again. OUT_OF_RANGE when the push never came."""
     digest: _builtins.bytes
     """SHA-256 of the weights, 32 bytes (Initialise only)."""
+    dropped: _builtins.bool
+    """It was dropped when it first came, and a restart of the server has lost that: it is dropped again, its examples count as
+    before, and no parts follow.
+    """
     @_builtins.property
     def note(self) -> Global___PeerNote:
         """In a run without servers: what one worker delivers to another (Deliver), or which round it reports to the chief."""
@@ -221,10 +226,11 @@ class PushHead(_message.Message):
         note: Global___PeerNote | None = ...,
         rates: _abc.Iterable[_builtins.float] | None = ...,
         untouched: _abc.Iterable[_builtins.int] | None = ...,
+        dropped: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["note", b"note"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["ask", b"ask", "base_term", b"base_term", "base_version", b"base_version", "clock", b"clock", "codec", b"codec", "digest", b"digest", "elements", b"elements", "examples", b"examples", "incarnation", b"incarnation", "note", b"note", "plan_hash", b"plan_hash", "pull_codec", b"pull_codec", "rates", b"rates", "untouched", b"untouched", "view", b"view", "worker", b"worker"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["ask", b"ask", "base_term", b"base_term", "base_version", b"base_version", "clock", b"clock", "codec", b"codec", "digest", b"digest", "dropped", b"dropped", "elements", b"elements", "examples", b"examples", "incarnation", b"incarnation", "note", b"note", "plan_hash", b"plan_hash", "pull_codec", b"pull_codec", "rates", b"rates", "untouched", b"untouched", "view", b"view", "worker", b"worker"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

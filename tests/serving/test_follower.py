@@ -27,7 +27,7 @@ class Followed(follower.Trained):
 def test_a_kept_model_says_which_versions_it_is_of(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, best: bool, versions: tuple[int, ...]
 ) -> None:
-    place, _ = open_run(Config(run="one"), runs=tmp_path)
+    place, config = open_run(Config(run="one"), runs=tmp_path)
     scores = [(1, [30, 31], 0.75), (2, [40, 40], 0.5), (2, [50, 50], 0.625)]
     told = [{"epoch": epoch, "versions": of, "metrics": {"validation_accuracy": value}} for epoch, of, value in scores]
     place.metrics.write_text(json.dumps({"scores": told}) + "\n")
@@ -42,6 +42,7 @@ def test_a_kept_model_says_which_versions_it_is_of(
     metrics: Any = SimpleNamespace(swapped=lambda newest: None, failed=lambda: pytest.fail("it could not be read"))
     monkeypatch.setattr(follower, "Trained", Followed)
 
-    assert follower.Follower(SimpleNamespace(place=place), model, metrics, lambda *said, **more: None, best).look()  # type: ignore[arg-type]
+    source: Any = SimpleNamespace(place=place, config=config)
+    assert follower.Follower(source, model, metrics, lambda *said, **more: None, best).look()
 
     assert [each.of_slices for each in swapped] == [versions]

@@ -42,7 +42,7 @@ def finished_run(
         began=0.0,
         train_examples=1000,
         examples=2000,
-        workers=[{"worker": "worker-0", "figures": figures}],
+        workers=[{"worker": "worker-0", "clock": 1, "figures": figures}],
         simulated=simulated,
     )
     return folder

@@ -77,6 +77,7 @@ class OneSlice:
         time: float = 0.0,
         manner: Manner = AS_SET,
         round: int | None = None,
+        dropped: bool = False,
     ) -> list[Reply]:
         """Pushes a gradient (none: an empty update); notes the bases that the replies give. `round`: the clock if None."""
         if update is None:
@@ -88,12 +89,13 @@ class OneSlice:
             incarnation if incarnation is not None else seat.incarnation if seat else 1,
             clock,
             update,
-            0 if isinstance(update, Empty) else examples,
+            0 if isinstance(update, Empty) and not dropped else examples,
             base or self.bases.get(worker, Base(self.slice.term, self.slice.version)),
             view,
             time,
             manner,
             clock if round is None else round,
+            dropped,
         )
         return self.sent(self.slice.push(push))
 

@@ -1,7 +1,7 @@
 """A worker process in virtual time: the protocol of a worker on one screen, without gradients worth the name."""
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -401,6 +401,8 @@ class Worker:
             whole = (yield from self._bring_to(server, clock - 1)) < clock
         self.answered[server.index] = clock
         self.counted[server.index] = max(clock, self.counted[server.index])
+        if answer[0].outcome is Outcome.DROPPED:
+            push = replace(push, update=Empty(length), dropped=True)
         self._retain(server.index, answer[0].durable, (push, switches) if is_new else None)
         return answer
 

@@ -75,11 +75,11 @@ class Sending:
         return _copied(self._parts, self.room) if self._copy is None else self._copy.result()
 
 
-def _empty(head: pb.PushHead) -> pb.PushHead:
-    """The head of an empty push with this clock."""
+def _dropped(head: pb.PushHead) -> pb.PushHead:
+    """The head that stands for a push which the server has dropped."""
     found = pb.PushHead()
     found.CopyFrom(head)
-    found.elements = found.examples = 0
+    found.elements, found.dropped = 0, True
     del found.rates[:], found.untouched[:]
     return found
 
@@ -129,10 +129,10 @@ class Retained:
 
     def end(self, head: pb.PushHead, sending: Sending, is_kept: bool, is_dropped: bool = False) -> None:
         """Of a dense push that is answered: keeps it where the server could lose it. `is_dropped`: the server did not take it,
-        and would have to take it where it is sent again, so an empty one stands for it."""
+        but would where it is sent again, so its head alone stands for it."""
         room = sending.room
         if is_kept and is_dropped:
-            self._append(RetainedPush(_empty(head), [], _NO_ROOM, 0))
+            self._append(RetainedPush(_dropped(head), [], _NO_ROOM, 0))
         elif is_kept and room is not None and self._makes_place(len(room)):
             self._append(RetainedPush(head, sending.kept(), room, len(room)))
             if room is sending.encoded:
@@ -142,7 +142,7 @@ class Retained:
     def add_sparse(self, message: pb.PushPullSparseRequest, is_dropped: bool) -> None:
         """Keeps a sparse push, or what stands for it."""
         if is_dropped:
-            message = pb.PushPullSparseRequest(head=_empty(message.head))
+            message = pb.PushPullSparseRequest(head=_dropped(message.head))
         size = message.ByteSize()
         if self._makes_place(size):
             self._append(RetainedPush(message, [], _NO_ROOM, size))

@@ -53,7 +53,7 @@ class Alone:
     @contextmanager
     def _kept_modes(self) -> Iterator[None]:
         """A run scores in another process: here, too, `model.eval()` in the function is over with it."""
-        modes = [] if self.model is None else [(module, module.training) for module in self.model.modules()]
+        modes = [(module, module.training) for module in getattr(self.model, "modules", tuple)()]
         yield
         for module, mode in modes:
             module.training = mode

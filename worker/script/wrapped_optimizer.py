@@ -118,7 +118,6 @@ def _section(run: ScriptRun, optimizer: Optimizer, model: nn.Module) -> dict[str
         policy = build_policy(run.settings.policy)
         rate = float(optimizer.param_groups[0].get("lr", 1.0)) or 1.0
         plain = {"name": "sgd", "lr": rate, "momentum": 0.0, "weight_decay": 0.0}
-        is_pushed = policy.both_step or policy.pushes == "gradients"
-        if is_pushed or policy.worker_optimizer(build_optimizer(Options(**plain))) is None:
+        if policy.pushes == "gradients" or policy.worker_optimizer(build_optimizer(Options(**plain))) is None:
             raise
         return plain

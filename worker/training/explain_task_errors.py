@@ -74,7 +74,7 @@ def _why(error: PacelineError, task: Task, trace: "_Trace", inputs: Tensor, targ
         line = trace.lines.get(id(layer))
         which = f"{line}: {_layer(layer)}" if line else _layer(layer)
         return f" {which} got {_shapes(arguments)}.{_remedy(layer, arguments) or f' {one}'}"
-    are_numbers, is_default = _are_whole_numbers(trace.outputs, targets), inspect.unwrap(task.loss) is defaults.loss
+    are_numbers, is_default = _are_whole_numbers(trace.outputs, targets), defaults.is_default(task.loss)
     if (is_default or not are_numbers) and (wrong := unfit_labels(trace.outputs, targets)):
         return f" {wrong}{_WRITE if are_numbers else ''}"
     told = f" {_both(trace.outputs, targets)}{if_numbers() if are_numbers else ''}"

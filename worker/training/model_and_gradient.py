@@ -1,6 +1,5 @@
 """A worker's copy of the model: any torch module as one flat float32 vector, and one flat gradient per mini-batch."""
 
-import inspect
 import itertools
 import math
 import time
@@ -214,7 +213,7 @@ class Replica:
         """In evaluation mode: the loss, as the mean over the examples, and the task's metrics of all of them."""
         self.model.eval()
         total, count, measuring = 0.0, 0, Measuring(self.task)
-        has_own = inspect.unwrap(self.task.loss) is not defaults.loss
+        has_own = not defaults.is_default(self.task.loss)
         for inputs, targets in self._batches(features, labels, batch):
             loss, outputs = self._evaluate(inputs, targets)
             weight = len(inputs) if has_own else defaults.counted(targets)

@@ -1,6 +1,5 @@
 """A split's metrics: the task gets all outputs of the split at once, so that they need not be means over mini-batches."""
 
-import inspect
 from collections.abc import Sequence
 from typing import Any
 
@@ -32,7 +31,7 @@ class Measuring:
         self._totals: dict[str, float] | None = None
         """Sums over the examples, of metrics that are means."""
         self._examples = 0
-        self._has_own = inspect.unwrap(task.metrics) is not defaults.metrics
+        self._has_own = not defaults.is_default(task.metrics)
         self._weight = 0
         """Of the sums."""
 

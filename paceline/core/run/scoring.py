@@ -66,9 +66,8 @@ class Scoring:
         """The evaluator has scored another version. `is_gone`: of weights from which the run has gone back meanwhile."""
         if is_gone:
             self._gone.add(len(self.scores))
-            self.scores.append(score)
-            return
-        self.skipped += max(0, score.epoch // max(1, self._every) - self._newest // max(1, self._every) - 1)
+        else:
+            self.skipped += max(0, score.epoch // max(1, self._every) - self._newest // max(1, self._every) - 1)
         self.scores.append(score)
 
     @property

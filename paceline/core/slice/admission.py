@@ -71,6 +71,8 @@ class Admission:
     def verdict(self, push: Push, policy: Policy, made: Switch | None) -> Verdict:
         """What becomes of an accepted push, by the policy; one from before `made`, the last change of policy, is of no use to
         it. ConfigError if the push should wait in a sum and the policy has none."""
+        if push.dropped:
+            return Verdict(Outcome.DROPPED, "dropped_before")
         if made is not None and push.clock + self._clocks.view.seats[push.worker].handicap <= made.version:
             return Verdict(Outcome.DROPPED, "old_policy")
         verdict = policy.admit(push, self._clocks)

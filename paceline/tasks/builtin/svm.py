@@ -67,8 +67,8 @@ def _numbered(path: str, file: Path, test: Path | None, are_classes: bool) -> Da
     labels = np.unique(np.concatenate([part.labels for part in sets]))
     if (large := np.abs(labels).max()) >= _APART:
         raise DataError(
-            f"{path} has the label {name_of(float(large))}; whole numbers from {_APART:,} on can't be told apart. Number the "
-            "classes from 0."
+            f"{path} has the label {name_of(float(large))}; whole numbers from {_APART:,} on are not distinct in float32. "
+            "Number the classes from 0."
         )
     names = tuple(map(name_of, labels.tolist()))
     if len(names) == 1:

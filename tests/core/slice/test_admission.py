@@ -13,6 +13,7 @@ from paceline.core.slice.state import Phase
 from paceline.core.sync.clocks import Clocks
 from paceline.core.sync.policies.asp import Asp
 from paceline.core.values import Base, Dense, Outcome, Push, Seat, Switch, Verdict, View
+from tests.support.one_slice import OneSlice
 from tests.support.slice_parts import PLAIN, a_push, clocks_with, counted, half_of
 
 TERM = 2
@@ -109,6 +110,15 @@ def test_a_worker_may_resume_before_its_view_has_come_but_not_after_another_has_
     one.check_resume("a", 3)
     with pytest.raises(Fenced, match="Join again"):
         one.check_resume("a", 1)
+
+
+def test_a_push_that_an_earlier_term_has_dropped_is_dropped_again_and_counts_as_before():
+    one = OneSlice("asp", "a", (1.0,))
+
+    (reply,) = one.push("a", dropped=True, examples=8, base=Base(0, 0))
+
+    assert (reply.outcome, reply.reason, reply.clock) == (Outcome.DROPPED, "dropped_before", 1)
+    assert (one.slice.clocks.examples, one.weights) == (8, [1.0])
 
 
 def test_pushes_from_before_a_change_of_policy_count_and_are_not_used():

@@ -241,7 +241,7 @@ def test_a_server_gets_what_it_lacks_again_byte_for_byte_and_in_order_before_the
     assert any(facts == {"server": 0, "first": 2, "last": 3} for _, facts in line.said)
 
 
-def test_an_empty_push_stands_for_one_that_was_dropped_when_the_server_has_lost_it() -> None:
+def test_its_head_stands_for_a_push_that_was_dropped_when_the_server_has_lost_it() -> None:
     """The server would have to take it otherwise, and what is owed of it goes out with a later one."""
     line = Line(retain=1000)
     line.server.pushes.extend([answer(), pb.PullHead(outcome=pb.DROPPED, term=1), answer()])
@@ -254,8 +254,8 @@ def test_an_empty_push_stands_for_one_that_was_dropped_when_the_server_has_lost_
     line.link.incarnation = 1
     line.link.catch_up()
 
-    found = [(head.clock, head.elements, head.examples, len(data)) for head, data in line.server.sent]
-    assert found == [(1, 5, 8, 20), (2, 0, 0, 0), (3, 5, 8, 20)]
+    found = [(head.clock, head.dropped, head.elements, head.examples, len(data)) for head, data in line.server.sent]
+    assert found == [(1, False, 5, 8, 20), (2, True, 0, 8, 0), (3, False, 5, 8, 20)]
     assert [(list(head.rates), list(head.untouched)) for head in line.heads] == [([0.5], [1]), ([], []), ([0.5], [1])]
 
 
