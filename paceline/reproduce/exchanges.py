@@ -109,7 +109,7 @@ def measure(load: Load, rates: Mapping[str, float]) -> Measured:
     with ExitStack() as stack:
         folder = Path(stack.enter_context(TemporaryDirectory(prefix="paceline-exchanges-")))
         network = stack.enter_context(Network(rates))
-        team = stack.enter_context(Team(network.nodes, __name__))
+        team = stack.enter_context(Team(network.nodes))
         addresses: list[str] = []
         servers = [server_node(index) for index in range(config.servers)]
         for index, name in enumerate(servers):

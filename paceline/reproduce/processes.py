@@ -87,7 +87,7 @@ def run(config: Config, rates: Mapping[str, float] | None = None) -> Ran:
         folder = Path(stack.enter_context(TemporaryDirectory()))
         make_shards(config, folder / "shards")
         network = None if rates is None else stack.enter_context(Network(rates))
-        team = stack.enter_context(Team({} if network is None else network.nodes, "paceline.reproduce.warm"))
+        team = stack.enter_context(Team({} if network is None else network.nodes))
         addresses: list[str] = []
         for index in range(config.server_processes):
             team.start(f"server-{index}", SERVERS, _serve, config, index, folder / str(index), addresses[:1])

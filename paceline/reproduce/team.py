@@ -14,6 +14,8 @@ from paceline.local.end_with_parent import end_with
 from paceline.reproduce.network import Node
 
 LOOPBACK = "127.0.0.1"
+WARM = "paceline.reproduce.warm"
+"""What is imported before the first fork."""
 PATIENCE = 600.0
 """Longest that a process may say nothing (seconds)."""
 
@@ -21,12 +23,12 @@ PATIENCE = 600.0
 class Team:
     """Processes that talk with this one over pipes; none is left after the block."""
 
-    def __init__(self, nodes: Mapping[str, Node], preload: str) -> None:
-        """`nodes`: by name, empty where all talk over loopback. `preload`: the module that is loaded before the first fork."""
+    def __init__(self, nodes: Mapping[str, Node]) -> None:
+        """`nodes`: by name, empty where all talk over loopback."""
         self._nodes = nodes
         self._members = dict[str, tuple[ForkServerProcess, "Connection[Any, Any]"]]()
         self._context = multiprocessing.get_context("forkserver")
-        self._context.set_forkserver_preload([preload])
+        self._context.set_forkserver_preload([WARM])  # of the first team only: a process has one fork server
 
     def __enter__(self) -> Self:
         return self
