@@ -8,11 +8,10 @@ from pathlib import Path
 from statistics import mean
 from typing import Any
 
-from paceline.local.launcher import run_local
 from paceline.local.read_config import complete
 from paceline.local.run_folder import RunFolder, open_run
 from paceline.reproduce.rcv1_runs import NEEDS, rows_like_rcv1
-from paceline.reproduce.real_runs import check_finished, trained
+from paceline.reproduce.real_runs import check_finished, run_small, trained
 from paceline.reproduce.recipe import Around, Figures, Full
 from paceline.result import Result
 
@@ -72,7 +71,7 @@ def raced(around: Around, name: str, seed: int) -> Figures:
     wanted |= {"run": f"{mode}-{workers}-{seed}", "epochs": 100, "seed": seed}
     config = complete(wanted, preset="hogwild")
     place, config = open_run(config, fresh=True, runs=around.folder / "runs")
-    outcome = run_local(config, place.path, lambda line: None)
+    outcome = run_small(config, place)
     check_finished(place, outcome)
     return _figures(Result(place.path), workers)
 

@@ -1,9 +1,11 @@
 """Runs at the papers' size: real processes, each run in a folder that stays, so that it goes on where it was broken off."""
 
+import atexit
 import json
 import re
 import shutil
 from collections.abc import Mapping
+from contextlib import ExitStack
 from itertools import product
 from typing import Any
 
@@ -11,12 +13,21 @@ from paceline.core.errors import Stopped, UsageError, error_of
 from paceline.core.run.scoring import Score
 from paceline.core.settings.config import Config
 from paceline.load_settings import parse_sets
+from paceline.local.cpu_cores import threads_of
+from paceline.local.forker import Forker
+from paceline.local.launcher import Show, run_local
 from paceline.local.outcome import Outcome
 from paceline.local.read_config import complete
 from paceline.local.run_folder import RunFolder
+from paceline.local.run_forkers import forking
 from paceline.local.signals import CTRL_C
 from paceline.reproduce.recipe import Around
 from paceline.result import Result
+
+_OPEN = ExitStack()
+atexit.register(_OPEN.close)
+_LOADED: dict[tuple[object, ...], Mapping[str, Forker]] = {}
+"""What starts the processes of runs that have the same updates, threads, task and strategy."""
 
 
 def trained(around: Around, name: str, preset: str, settings: Mapping[str, Any], keeps: bool = False) -> Result:
@@ -30,6 +41,14 @@ def trained(around: Around, name: str, preset: str, settings: Mapping[str, Any],
     for each in (*folder.path.glob("server-*"), *([] if keeps else [folder.shards, folder.models])):
         shutil.rmtree(each, ignore_errors=True)
     return Result(folder.path)
+
+
+def run_small(config: Config, place: RunFolder, show: Show = lambda status, rate, causes: None, **more: Any) -> Outcome:
+    """`run_local` without a word, its processes forked from what earlier runs like it have loaded; not for several threads."""
+    alike = config.updates, threads_of(config), config.task, config.data.strategy.name
+    if alike not in _LOADED:
+        _LOADED[alike] = _OPEN.enter_context(forking(config))
+    return run_local(config, place.path, lambda line: None, show, forkers=_LOADED[alike], **more)
 
 
 def check_finished(folder: RunFolder, outcome: Outcome) -> None:

@@ -122,7 +122,8 @@ threading.Thread(target=kill, daemon=True).start()
 said = []
 result = paceline.train(torch.nn.Linear(5, 3), Slow(x, y), test=(x, y), epochs=3, folder="runs/one", show=said.append, **small)
 from paceline.core.errors import ConfigError
-told, again = [], dict(test=(x, y), folder="runs/one", show=told.append, **small)
+told = []
+again = dict(test=(x, y), folder="runs/one", show=told.append, **small)
 same = paceline.train(torch.nn.Linear(5, 3), Slow(x, y), epochs=3, **again)
 try:
     paceline.train(torch.nn.Linear(5, 3), Slow(x, y), epochs=4, **again)

@@ -14,13 +14,12 @@ import numpy as np
 from matplotlib.figure import Figure
 
 from paceline.core.settings.config import Options
-from paceline.local.launcher import run_local
 from paceline.local.read_config import complete
 from paceline.local.run_folder import RunFolder, open_run
 from paceline.reproduce.actors_virtual import ASP, LENGTH, SERVERS, Experiment, Setting
 from paceline.reproduce.claims import Above, Apart, Between
 from paceline.reproduce.pictures import lines
-from paceline.reproduce.real_runs import check_finished
+from paceline.reproduce.real_runs import check_finished, run_small
 from paceline.reproduce.recipe import Around, Column, Figures, Recipe, Runs
 from paceline.reproduce.rule import Verdict
 from paceline.reproduce.xor_runs import DELAY, FORMS, broadcast
@@ -74,7 +73,7 @@ def _real(folder: Path, workers: int, examples: int, policy: Options, seed: int)
     }
     place, config = open_run(complete(settings), fresh=True, runs=folder)
     with _Counted(place, workers) as counted:
-        outcome = run_local(config, place.path, lambda line: None)
+        outcome = run_small(config, place)
     check_finished(place, outcome)
     pulled = (examples + 1) * LENGTH  # of each worker: the first weights, and what each push is answered with
     return outcome.metrics["test_squared_error"], pulled if is_central else counted.mean

@@ -17,14 +17,13 @@ from paceline.core.explain.cause import Finding
 from paceline.core.settings.config import Config
 from paceline.local.child_environment import child_environment
 from paceline.local.children import Child, end_all
-from paceline.local.launcher import run_local
 from paceline.local.read_config import complete
 from paceline.local.run_folder import RunFolder, open_run
 from paceline.reproduce.claims import Apart, Between
 from paceline.reproduce.hogwild_races import MODES, settings
 from paceline.reproduce.pictures import spreads
 from paceline.reproduce.rcv1_runs import rows_like_rcv1
-from paceline.reproduce.real_runs import check_finished
+from paceline.reproduce.real_runs import check_finished, run_small
 from paceline.reproduce.recipe import Around, Column, Figures, Recipe, Runs
 from paceline.reproduce.rule import Verdict
 from paceline.result import Result
@@ -66,7 +65,7 @@ def trained(folder: Path, own: Mapping[str, Any], name: str, seed: int, kind: st
     place, config, shards = prepared(folder, own, name, seed, EPOCHS)
     with closing(Disturbance(place, shards)) as disturbance:
         watch = disturbance.watch if kind == CHANGING else lambda status, rate, causes: None
-        outcome = run_local(config, place.path, lambda line: None, watch, shards=shards)
+        outcome = run_small(config, place, watch, shards=shards)
     check_finished(place, outcome)
     if kind == CHANGING:
         disturbance.check()
