@@ -168,7 +168,7 @@ RECIPE = Recipe(
             for way, kind in WAYS.items()
         ),
     ],
-    minutes=3,
+    minutes=11,
     seeds=3,
     lacks=lambda: "" if TASK.is_file() else f"It trains {TASK.name}, which is in the repository's examples/.",
 )
