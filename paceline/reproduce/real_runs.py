@@ -15,7 +15,7 @@ from paceline.core.settings.config import Config
 from paceline.load_settings import parse_sets
 from paceline.local.cpu_cores import threads_of
 from paceline.local.forker import Forker
-from paceline.local.launcher import Show, run_local
+from paceline.local.launcher import run_local
 from paceline.local.outcome import Outcome
 from paceline.local.read_config import complete
 from paceline.local.run_folder import RunFolder
@@ -23,6 +23,7 @@ from paceline.local.run_forkers import forking
 from paceline.local.signals import CTRL_C
 from paceline.reproduce.recipe import Around
 from paceline.result import Result
+from paceline.watch.live_table import Show
 
 _OPEN = ExitStack()
 atexit.register(_OPEN.close)
