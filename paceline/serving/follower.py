@@ -14,8 +14,8 @@ from paceline.own_extensions import OWN
 from paceline.serving.metrics import ServeMetrics
 from paceline.serving.served_model import ServedModel
 from paceline.trained.live_run import LiveRun, Versions
-from paceline.trained.pull import in_lock_step
-from paceline.trained.run_model import Trained, score_of
+from paceline.trained.pull import in_lock_step, score_of
+from paceline.trained.run_model import Trained
 from paceline.trained.run_weights import Source
 
 

@@ -18,7 +18,7 @@ from paceline.own_extensions import OWN
 from paceline.private import make_private
 from paceline.rpc.agreed_settings import agreed_settings
 from paceline.trained.live_run import KeptVersions, LiveRun, Versions, put_together, refuse_gone
-from paceline.trained.run_model import Trained, score_of
+from paceline.trained.run_model import Trained
 from paceline.trained.run_weights import Source, weights_of
 from paceline.v1.run_service_pb2 import StatusReply
 from paceline.watch.chief_status import RemoteChief, plain
@@ -212,6 +212,17 @@ def facts_of(source: Source, origin: str, versions: Versions | None, score: Mapp
 def _scores(source: Source) -> list[dict[str, Any]]:
     """Those that the run's folder has, oldest first."""
     return [] if source.place is None else list(source.place.last_status().get("scores") or ())
+
+
+def score_of(facts: Mapping[str, str], scores: Sequence[Mapping[str, Any]]) -> Mapping[str, Any] | None:
+    """Of these scores the newest that the model has whose file says these facts; None where it has none."""
+
+    def is_its(score: Mapping[str, Any]) -> bool:
+        metrics = score.get("metrics", {})
+        same = all(facts.get(name) == f"{value:.6g}" for name, value in metrics.items())
+        return same and facts.get("epoch") == str(score.get("epoch"))
+
+    return next(filter(is_its, reversed(scores)), None)
 
 
 def in_lock_step(source: Source, versions: Sequence[int]) -> bool:

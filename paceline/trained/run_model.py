@@ -1,10 +1,9 @@
 """The model that a run has left, read from the run's folder, wherever that is now."""
 
 import copy
-from collections.abc import Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from safetensors import SafetensorError, safe_open
 
@@ -110,14 +109,3 @@ class Trained:
                 f"{path} is damaged: {error}. Use the other one of the last and the best model, or train again."
             ) from error
         return found or Inputs.of(read_manifest(self.place.shards))
-
-
-def score_of(facts: Mapping[str, str], scores: Sequence[Mapping[str, Any]]) -> Mapping[str, Any] | None:
-    """Of these scores the newest that the model has whose file says these facts; None where it has none."""
-
-    def is_its(score: Mapping[str, Any]) -> bool:
-        metrics = score.get("metrics", {})
-        same = all(facts.get(name) == f"{value:.6g}" for name, value in metrics.items())
-        return same and facts.get("epoch") == str(score.get("epoch"))
-
-    return next(filter(is_its, reversed(scores)), None)
