@@ -210,9 +210,14 @@ def differences(before: dict[str, Any], now: dict[str, Any], prefix: str = "") -
     return found
 
 
+def variables() -> list[str]:
+    """The names of the PACELINE_* variables that say settings."""
+    return [name for name in os.environ if name.upper().startswith(PREFIX) and name not in (CONNECT, KEY, TLS)]
+
+
 def _environment() -> dict[str, Any]:
     """What PACELINE_* variables say. Most processes have none, and are spared the library that reads them."""
-    if not any(name.upper().startswith(PREFIX) and name not in (CONNECT, KEY, TLS) for name in os.environ):
+    if not variables():
         return {}
     from paceline.environment_settings import environment_settings
 

@@ -52,9 +52,10 @@ def reproduce(
         from paceline.extras import needing
 
         with needing("paceline reproduce"):
+            from paceline.load_settings import variables
             from paceline.local.signals import raising
             from paceline.reproduce.artefacts import wanted
-            from paceline.reproduce.making import Making, makings, page_of, write_page
+            from paceline.reproduce.making import Making, check_full, checksum, makings, page_of, write_page
 
             page_of(out)
             if what is None:
@@ -66,15 +67,19 @@ def reproduce(
                 raise UsageError(f"--set {sets[0]}: settings are for --full; the small size has its own.")
             if data is not None and not full:
                 raise UsageError(f"--data {data}: data sets are for --full; the small size has what it needs.")
-            every = [Making(each, out, seeds, full, sets or ()) for each in wanted(what)]
-            if full and what != every[0].artefact.name:
-                for making in [making for making in every if making.recipe.full is None]:
-                    say(f"{making.artefact.name} is left out: it has no --full size.")
-                    every.remove(making)
+            if given := variables():
+                raise UsageError(f"{given[0]} is set, and would change what the recipes say. Unset it.")
+            artefacts = list(wanted(what))
+            if full and what != artefacts[0].name:
+                for artefact in [artefact for artefact in artefacts if artefact.recipe.full is None]:
+                    say(f"{artefact.name} is left out: it has no --full size.")
+                    artefacts.remove(artefact)
+            if full:
+                check_full(artefacts, data)
+            content = checksum(data) if data is not None else None
+            every = [Making(artefact, out, seeds, full, sets or (), content) for artefact in artefacts]
             for making in every:
                 making.kept.check()
-                if full:
-                    making.check_full(data)
             lacking = {making.artefact.name: lacks for making in every if not full and (lacks := making.lacks)}
             if what in lacking:
                 raise UsageError(f"{what} can't be made here. {lacking[what]}")
@@ -91,6 +96,7 @@ def reproduce(
                 say(f"Ended early. Finished runs are kept; this goes on: {_command()}", sys.stderr)
                 raise
             say(f"The page is {write_page(out)}.")
+            _say_refusals([*makings(out), *makings(out, True)])
 
 
 def _command() -> str:
@@ -104,6 +110,7 @@ def _make(making: "Making", runs: "Iterable[str]") -> None:
     say(f"{artefact.name}: {artefact.title}, {making.recipe.shows}")
     for _ in runs:
         pass
+    making.seeds = max(making.seeds, making.whole)  # as on the page
     making.write()
     for claim, verdict in zip(making.recipe.claims, making.verdicts(), strict=True):
         say(f"  {verdict}: {claim.says}")
@@ -170,6 +177,10 @@ def _show(screen: "Console", every: "Sequence[Making]") -> None:
             *(str(verdicts.count(each) or "") for each in Verdict),
         )
     screen.print(table)
+    _say_refusals(every)
+    say("Make one: paceline reproduce NAME; all of them: paceline reproduce all")
+
+
+def _say_refusals(every: "Sequence[Making]") -> None:
     for refusal in dict.fromkeys(making.kept.refusal for making in every if making.kept.refusal):
         say(refusal)
-    say("Make one: paceline reproduce NAME; all of them: paceline reproduce all")

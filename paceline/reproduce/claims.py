@@ -3,6 +3,7 @@
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from math import nan
 
 import numpy as np
 
@@ -13,6 +14,11 @@ from paceline.reproduce.rule import Verdict
 
 Numbers = Mapping[str, Mapping[str, float]]
 """Of a paper's table: by row and column."""
+
+
+def slope(at: Sequence[float], values: Sequence[float]) -> float:
+    """Of the straight line through values over `at`; NaN where one of them is no number."""
+    return float(np.polyfit(at, values, 1)[0]) if np.isfinite(values).all() else nan
 
 
 class Found(ABC):
@@ -133,7 +139,7 @@ class Trend(Claim):
 
     def ours(self, found: Found) -> Interval:
         columns = zip(*(self.figure(found, row) for row in self.rows), strict=True)
-        return intervals.of_mean([float(np.polyfit(self.at, values, 1)[0]) for values in columns])
+        return intervals.of_mean([slope(self.at, values) for values in columns])
 
     def verdict(self, found: Found) -> Verdict:
         return rule.direction(self.ours(found), self.sign)

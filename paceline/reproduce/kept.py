@@ -23,9 +23,11 @@ RunKey = tuple[str, int]
 class Kept:
     """Finished runs. Where the file is another recipe's, or of another version of it, there are none."""
 
-    def __init__(self, file: Path, what: Mapping[str, Any]) -> None:
-        """`what`: the recipe's name, size and version; it is written at the first run, with the day."""
+    def __init__(self, file: Path, what: Mapping[str, Any], runs: Path | None = None) -> None:
+        """`what`: the recipe's name, size and version; it is written at the first run, with the day. `runs`: the folder of
+        all runs, where each has one."""
         self._file = file
+        self._aside = f"Move {'the file' if runs is None else f'the file and {runs}'} away, or give another --out."
         self._what = {"format": FORMAT, **what}
         self.about: dict[str, Any] = {}
         """What the file says of itself; nothing before the first run."""
@@ -93,14 +95,11 @@ class Kept:
             about, *lines = map(json.loads, whole.splitlines())
             found = {key: about.get(key) for key in self._what}
         except (ValueError, AttributeError) as error:
-            self.refusal = f"{self._file} can't be read: {error}. Move the file away, or give another --out."
+            self.refusal = f"{self._file} can't be read: {error}. {self._aside}"
             return
         if found != self._what:
             seen, wanted = (", ".join(f"{key} {value}" for key, value in each.items()) for each in (found, self._what))
-            self.refusal = (
-                f"{self._file} holds runs of {seen}; this command makes {wanted}. Move the file away, or give another "
-                "--out."
-            )
+            self.refusal = f"{self._file} holds runs of {seen}; this command makes {wanted}. {self._aside}"
             return
         self._size = len(whole)
         self.about = about

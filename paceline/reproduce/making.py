@@ -1,9 +1,11 @@
 """Makes a table or figure: trains what is missing, then writes table, picture, JSON and the page."""
 
+import hashlib
 import json
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict
 from itertools import count
+from math import isfinite
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -32,9 +34,11 @@ class Making:
         seeds: int | None = None,
         full: bool = False,
         sets: Sequence[str] | None = None,
+        data: str | None = None,
     ) -> None:
         """`seeds`: runs of each row, the recipe's number if None. `full`: the paper's size. `sets`: the user's own settings at
-        this size; None: those of the finished runs. Where finished runs have others, or another version, `kept` refuses."""
+        this size; `data`: the checksum of the data set; None: those of the finished runs. Where finished runs have others, or
+        another version, `kept` refuses."""
         self.artefact = artefact
         self.recipe = artefact.recipe
         self.is_full = full
@@ -46,24 +50,20 @@ class Making:
         what = {"artefact": trained, "size": size, "version": owner.recipe.version}
         if full and sets is not None:
             what["settings"] = list(sets)
-        self.kept = Kept(out / size / trained / RUNS, what)
+        if data is not None:
+            what["data"] = data
         self._runs = out / size / artefact.paper / "runs"
-
-    def check_full(self, data: str | None) -> None:
-        """UsageError where there is no such size, or no such `data`."""
-        name, full = self.artefact.name, self.recipe.full
-        if full is None:
-            raise UsageError(f"{name} has no --full size: {self.recipe.small} Leave out --full.")
-        without = f"Without --full it runs on what is here: {self.recipe.small}"
-        if data is None:
-            raise UsageError(f"{name} --full needs --data, {full.needs} {without}")
-        if "://" not in data and not Path(data).exists():
-            raise UsageError(f"{name} --full: there is no {data}. It needs {full.needs} {without}")
+        self.kept = Kept(out / size / trained / RUNS, what, self._runs if full else None)
 
     @property
     def keys(self) -> list[tuple[str, int]]:
         """All runs, seed by seed, so that one that is broken off has whole columns of seeds."""
         return [(row, seed) for seed in range(self.seeds) for row in self.recipe.rows]
+
+    @property
+    def whole(self) -> int:
+        """Seeds that all rows have."""
+        return next(seed for seed in count() if any((row, seed) not in self.kept for row in self.recipe.rows))
 
     @property
     def missing(self) -> list[tuple[str, int]]:
@@ -124,8 +124,8 @@ class Making:
         runs = self.runs
         make_private(self.folder)
         (self.folder / TABLE).write_text("\n".join(page.table(runs)) + "\n")
-        (self.folder / RESULT).write_text(self._result())
         (self.folder / PICTURE).write_bytes(png(self.recipe.draw(runs)))
+        (self.folder / RESULT).write_text(self._result())  # the last one: where it is right, the others are
 
     def _result(self) -> str:
         return json.dumps(self.plain(), indent=1) + "\n"
@@ -133,8 +133,8 @@ class Making:
     @property
     def is_written(self) -> bool:
         """Whether they exist, of as many seeds and with what this release says of them."""
-        result = self.folder / RESULT
-        return result.exists() and result.read_text() == self._result()
+        table, picture, result = (self.folder / name for name in (TABLE, PICTURE, RESULT))
+        return table.exists() and picture.exists() and result.exists() and result.read_text() == self._result()
 
     @property
     def made(self) -> page.Made:
@@ -151,7 +151,10 @@ class Making:
             "seconds": round(self.seconds, 1),
             "rows": {
                 row: {
-                    column: {"values": runs.of(row, column), "paper": recipe.paper.get(row, {}).get(column)}
+                    column: {
+                        "values": [_finite(each) for each in runs.of(row, column)],
+                        "paper": recipe.paper.get(row, {}).get(column),
+                    }
                     for column in recipe.columns
                 }
                 for row in recipe.rows
@@ -173,6 +176,39 @@ class Making:
         return [claim.verdict(runs) for claim in self.recipe.claims]
 
 
+def check_full(every: Sequence[Artefact], data: str | None) -> None:
+    """UsageError where one has no such size, they need different data, or there is no such `data`."""
+    if not every:
+        raise UsageError("None of these has a --full size. Leave out --full.")
+    names: dict[str, list[str]] = {}
+    for each in every:
+        if each.recipe.full is None:
+            raise UsageError(f"{each.name} has no --full size: {each.recipe.small} Leave out --full.")
+        names.setdefault(each.recipe.full.needs, []).append(each.name)
+    if len(names) > 1:
+        each_by_itself = "; ".join(f"{needs.partition(':')[0]}: {', '.join(those)}" for needs, those in names.items())
+        raise UsageError(
+            f"--full with one --data makes what needs the same data. Name one at a time. {each_by_itself}."
+        )
+    first, (needs,) = every[0], names
+    without = f"Without --full it runs on what is here: {first.recipe.small}"
+    if data is None:
+        raise UsageError(f"{first.name} --full needs --data, {needs} {without}")
+    if "://" not in data and not Path(data).exists():
+        raise UsageError(f"{first.name} --full: there is no {data}. It needs {needs} {without}")
+
+
+def checksum(data: str) -> str:
+    """Of a data set's files, wherever they are; of a URL itself."""
+    path, total = Path(data), hashlib.sha256()
+    if "://" in data:
+        return data
+    for file in sorted(each for each in path.rglob("*") if each.is_file()) if path.is_dir() else [path]:
+        with file.open("rb") as stream:
+            total.update(hashlib.file_digest(stream, "sha256").digest())
+    return total.hexdigest()[:12]
+
+
 def makings(out: Path, full: bool = False) -> Sequence[Making]:
     """Every table and figure, with as many seeds as all its rows have in this folder, or as its recipe has; at full size those
     that have one."""
@@ -181,8 +217,7 @@ def makings(out: Path, full: bool = False) -> Sequence[Making]:
         if full and artefact.recipe.full is None:
             continue
         making = Making(artefact, out, full=full)
-        whole = next(seed for seed in count() if any((row, seed) not in making.kept for row in artefact.recipe.rows))
-        making.seeds = whole or making.seeds
+        making.seeds = making.whole or making.seeds
         found.append(making)
     return found
 
@@ -197,16 +232,19 @@ def page_of(out: Path) -> Path:
 
 
 def write_page(out: Path) -> Path:
-    """The page of all that is in this folder, next to it; tables and pictures that are of other seeds, or of an older release,
-    are written again."""
+    """The page of all that is in this folder, next to it, with what can't be used; tables and pictures that are of other seeds,
+    or of an older release, are written again."""
     path = page_of(out)
-    made = [each for full in (False, True) for each in makings(out, full) if not each.missing]
+    every = [each for full in (False, True) for each in makings(out, full)]
+    made = [each for each in every if not each.missing]
+    refused = {(each.artefact.name, each.is_full) for each in every if each.kept.refusal}
     for each in made:
         if not each.is_written:
             each.write()
-    path.write_text(page.whole([each.made for each in made], known(), path.stem))
+    path.write_text(page.whole([each.made for each in made], known(), refused, path.stem))
     return path
 
 
 def _finite(number: float) -> float | None:
-    return number if abs(number) < float("inf") else None
+    """NaN and infinity are no JSON."""
+    return number if isfinite(number) else None

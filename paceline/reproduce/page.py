@@ -1,14 +1,14 @@
 """The page of all tables and figures, and the table of one, as Markdown. It is made from finished runs alone."""
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby
-from math import isinf
+from math import isfinite, isinf
 from textwrap import fill
 from typing import Any
 
-from paceline.intervals import Interval, of_mean
+from paceline.intervals import of_mean
 from paceline.reproduce.artefacts import PAPERS, Artefact
 from paceline.reproduce.claims import Claim
 from paceline.reproduce.recipe import Runs
@@ -41,18 +41,22 @@ paceline reproduce sharding/table-2 --full --data cifar-10-binary.tar.gz --seeds
 This trains each run as `paceline run` does, on the GPUs that are visible ([GPUs]({GPUS}.md)). The
 runs are in `full/PAPER/runs` of the results' folder. Ctrl-C ends the present one in order, and the
 same command goes on with it. Finished runs are not repeated; the tables and figures of a paper
-share them. Of a finished run of [SHAT] only logs and scores stay, since its models have 100 to 500
-MB each. `--seeds 1` makes fewer runs.
+share them. Of a finished run of [SHAT] or [Hogwild] only logs and scores stay, since [SHAT]'s
+models have 100 to 500 MB each. `--seeds 1` makes fewer runs. A run that diverges does not go back
+to a lower rate.
 
-`--set` changes any setting that the table itself does not vary. Such results say so, and they don't
-mix with others: give another `--out`.
+`--set` changes any setting that the recipe itself does not say. These results say so. Results of
+other settings or other data don't mix: give another `--out`.
 
 On CPUs it takes weeks. Our tests start, end and go on with a run of each table and figure on
-made-up data, with a tiny model; and each of the papers' models makes a step."""
+made-up data, with a tiny model; and each of the papers' models makes a step. Runs of [Hogwild]'s
+tables take seconds, and start over."""
 NEVER = """
 
 Nobody has run this size to its end yet."""
 NONE = "none yet"
+REFUSED = "can't be used: see `paceline reproduce`"
+NOTHING = "no figure"
 WIDTH = 100
 """Columns of prose."""
 
@@ -76,18 +80,19 @@ class Made:
         return ", ".join(told) or "nothing to judge"
 
 
-def whole(made: Sequence[Made], known: Sequence[Artefact], folder: str) -> str:
-    """The page. `folder`: where the pictures are, as seen from it."""
+def whole(made: Sequence[Made], known: Sequence[Artefact], refused: Collection[tuple[str, bool]], folder: str) -> str:
+    """The page. `refused`: name and whether it is of the full size, of runs that can't be used; `folder`: where the pictures
+    are, as seen from it."""
     done = {(each.artefact.name, each.runs.is_full): each for each in made}
 
     def result(artefact: Artefact, is_full: bool) -> str:
         found = done.get((artefact.name, is_full))
-        return found.verdicts if found else NONE
+        return found.verdicts if found else REFUSED if (artefact.name, is_full) in refused else NONE
 
     lines = [
         HEAD + "\n\n".join(fill(paragraph, WIDTH) for paragraph in RULE),
         "",
-        FULL + NEVER * (not any(each.runs.is_full for each in made)),
+        FULL + NEVER * (not any(is_full for _, is_full in [*done, *refused])),
         "",
         "## All of them",
         "",
@@ -146,7 +151,7 @@ def table(runs: Runs) -> list[str]:
     for row in recipe.rows:
         cells = []
         for name, column in recipe.columns.items():
-            cells.append(_ours(of_mean(runs.of(row, name)), column.form))
+            cells.append(_ours(runs.of(row, name), column.form))
             if name in with_paper:
                 number = recipe.paper.get(row, {}).get(name)
                 cells.append("" if number is None else f"{number:{column.form}}")
@@ -157,9 +162,9 @@ def table(runs: Runs) -> list[str]:
 def _claim(claim: Claim, runs: Runs, is_ours: bool) -> str:
     numbers = runs.recipe.paper
     paper, ours, verdict = claim.paper(numbers), claim.ours(runs), claim.verdict(runs)
-    between = "" if isinf(ours.low) else f" ({ours.low:.4g} to {ours.high:.4g})"
-    figure = f"{ours.middle:.4g}{between}"
-    difference = "" if paper is None else f"{ours.middle - paper:+.3g}"
+    between = "" if isinf(ours.low) or isinf(ours.high) else f" ({ours.low:.4g} to {ours.high:.4g})"
+    figure = f"{ours.middle:.4g}{between}" if isfinite(ours.middle) else NOTHING
+    difference = "" if paper is None or not isfinite(ours.middle) else f"{ours.middle - paper:+.3g}"
     figures = [figure] if is_ours else ["words" if paper is None else f"{paper:.4g}", figure, difference]
     cells = [claim.says, *figures, f"**{verdict}**", "" if runs.is_full else claim.why.get(verdict, "")]
     return f"| {' | '.join(cells)} |"
@@ -170,7 +175,11 @@ def _duration(seconds: float) -> str:
     return f"{seconds:.0f} s" if seconds < 120 else f"{seconds / 60:.0f} minutes"
 
 
-def _ours(interval: Interval, form: str) -> str:
+def _ours(values: Sequence[float], form: str) -> str:
+    """Mean and interval; where some runs have no such figure, in how many."""
+    if without := sum(not isfinite(value) for value in values):
+        return f"not in {without} of {len(values)} runs"
+    interval = of_mean(values)
     if isinf(interval.low):
         return f"{interval.middle:{form}}"
     return f"{interval.middle:{form}} ± {interval.high - interval.middle:{form}}"

@@ -4,12 +4,13 @@ import atexit
 import json
 import re
 import shutil
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from itertools import product
+from math import nan
 from typing import Any
 
-from paceline.core.errors import Stopped, UsageError, error_of
+from paceline.core.errors import PacelineError, Stopped, UsageError, error_of
 from paceline.core.run.scoring import Score
 from paceline.core.settings.config import Config
 from paceline.load_settings import parse_sets
@@ -34,14 +35,19 @@ _LOADED: dict[tuple[object, ...], Mapping[str, Forker]] = {}
 def trained(around: Around, name: str, preset: str, settings: Mapping[str, Any], keeps: bool = False) -> Result:
     """The finished run of that name; trains it, or what is left of it. `settings`: by key, like data.strategy. `keeps`: its
     shards and models stay, which are up to 2 GB; its logs and scores always do. UsageError: the user's own settings are among
-    these; PacelineError: the run failed; KeyboardInterrupt or Stopped: it was ended."""
+    these; PacelineError: the run failed, or has no score; KeyboardInterrupt or Stopped: it was ended."""
     config = config_of(around, name, preset, settings)
     assert around.finish is not None
     folder, outcome = around.finish(config, around.folder)
     check_finished(folder, outcome)
+    if not (result := Result(folder.path)).metrics:
+        raise PacelineError(
+            f"Run '{folder.name}' ended without a score: {outcome.reason or 'no evaluator reported in time'}. Move "
+            f"{folder.path} away, and the same command makes this run again."
+        )
     for each in (*folder.path.glob("server-*"), *([] if keeps else [folder.shards, folder.models])):
         shutil.rmtree(each, ignore_errors=True)
-    return Result(folder.path)
+    return result
 
 
 def run_small(config: Config, place: RunFolder, show: Show = lambda status, rate, causes: None, **more: Any) -> Outcome:
@@ -63,15 +69,17 @@ def check_finished(folder: RunFolder, outcome: Outcome) -> None:
         raise error_of(outcome.exit_code)(f"Run '{folder.name}' ended: {outcome.reason}{logs}")
 
 
-def by_epoch(result: Result) -> list[Score]:
-    """Its scores after each epoch, the last one for each; not those of the first weights."""
-    return list({score.epoch: score for score in result.history if score.epoch}.values())
+def by_epoch(result: Result, figure: Callable[[Score], float]) -> list[float]:
+    """A figure of its score after each epoch; NaN where the evaluator was busy and skipped one."""
+    found = {score.epoch: figure(score) for score in result.history}
+    return [found.get(epoch, nan) for epoch in range(1, max(found, default=0) + 1)]
 
 
 def config_of(around: Around, name: str, preset: str, settings: Mapping[str, Any]) -> Config:
-    """The preset with the recipe's settings on top, and the user's own. UsageError where both say the same."""
+    """The preset with the recipe's settings on top, and the user's own; a run that diverges does not go on at a lower rate than
+    the paper's. UsageError where both say the same."""
     run = re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-")
-    own = {**settings, "data.path": around.data, "run": run}
+    own = {**settings, "data.path": around.data, "run": run, "divergence.rollbacks": 0}
     for pair, said in product(around.sets, own):
         key = pair.partition("=")[0]
         if f"{key}.".startswith(f"{said}.") or f"{said}.".startswith(f"{key}."):

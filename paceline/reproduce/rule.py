@@ -1,6 +1,7 @@
 """The rule by which a paper's number agrees with ours or does not. The page has it, too."""
 
 from enum import StrEnum
+from math import isinf
 
 from paceline.intervals import Interval
 
@@ -12,7 +13,7 @@ RULE = (
     "not** where the whole interval lies on the other side.",
     "A sentence that gives a value has a range: what rounds to the paper's number, or what the sentence says. It "
     "**agrees** where the whole interval lies in the range. It **does not** where the whole interval lies outside. A range "
-    "has no end on a side of which the sentence says nothing.",
+    "has no end on a side of which the sentence says nothing; its one end is then no part of it.",
     "In all other cases, and with fewer than three seeds, our runs **cannot tell**.",
 )
 """A paragraph each."""
@@ -35,7 +36,11 @@ def direction(ours: Interval, sign: float, zero: float = 0.0) -> Verdict:
 
 
 def value(ours: Interval, low: float, high: float) -> Verdict:
-    """Whether ours lies in the paper's range."""
+    """Whether ours lies in the paper's range. With one end only, a figure that is that end in every run can't tell."""
+    if isinf(high):
+        return direction(ours, 1, low)
+    if isinf(low):
+        return direction(ours, -1, high)
     if low <= ours.low and ours.high <= high:
         return Verdict.AGREES
     return Verdict.DOES_NOT if ours.high < low or ours.low > high else Verdict.CANNOT

@@ -30,5 +30,6 @@ def run_of(
 
 def curve_of(result: Result) -> Curve:
     """Its test accuracy after each epoch; the times are seconds."""
-    scores = by_epoch(result)
-    return Curve([each.seconds for each in scores], [each.metrics["test_accuracy"] for each in scores])
+    return Curve(
+        by_epoch(result, lambda score: score.seconds), by_epoch(result, lambda score: score.metrics["test_accuracy"])
+    )

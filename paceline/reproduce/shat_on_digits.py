@@ -15,9 +15,10 @@ from paceline.tasks.task import load_config
 MODELS = {"ResNet-50": "deep", "VGG-16": "wide"}
 """What stands for the paper's models."""
 TASK = Path(__file__).parent / "tasks" / "digits_deep_and_wide.py"
-EPOCHS, WARM_UP = 30, 3
+EPOCHS, WARM_UP, BATCH = 30, 3, 32
 RATE = 0.005
 """Of one worker: half of the paper's, since these networks have no batch normalisation and many diverge at .01 x 16."""
+AS_SMALL = f"The rate is {RATE:g} x n after {WARM_UP} epochs of warm-up and stays so; no momentum, and mini-batches of {BATCH}."
 METHODS: Mapping[str, Mapping[str, Any]] = {
     "ENSEMBLE": {"name": "ensemble"},
     "ASP": {"name": "asp"},
@@ -43,7 +44,7 @@ def config_of(
         overrides={
             "task": str(TASK),
             "model": model,
-            "batch_size": 32,
+            "batch_size": BATCH,
             "batch": "worker",
             "epochs": epochs,
             "optimizer": {"name": "sgd", "lr": lr, "momentum": momentum, "weight_decay": 1e-4},

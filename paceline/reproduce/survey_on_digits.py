@@ -57,18 +57,21 @@ def config_of(
 
 
 def measured(around: Around, config: Config, links: Links | None = None, spell: int = 1) -> Figures:
-    """What a run gave: accuracies, the time to REACHED (the whole run's where it never came), and the speed-up over one worker
-    that computes alone. Waiting is a share of all workers' time; the largest lead of a worker is in clocks."""
+    """What a run gave: accuracies, when it reached REACHED (infinity: never), the time until then or to its end, and the
+    speed-up over one worker that computes alone. Waiting is a share of all workers' time; the largest lead of a worker is in
+    clocks."""
     shards = f"shards-{Path(config.task).stem}-{config.workers}-{config.seed}"
     training, curve = training_of(config, problem_of(config, around.folder / shards), links, spell), Curve()
     trained = training.run(curve.watch)
     scores, times = curve.scores[: config.epochs], curve.times[: config.epochs]
+    reached = curve.time_to(REACHED)
     steps = training.gradients * config.epochs * training.examples / trained.examples
     return {
         "mean": mean(scores),
         "last": scores[-1],
         "highest": max(scores),
-        "time": min(curve.time_to(REACHED), times[-1]),
+        "reached": reached,
+        "time": min(reached, times[-1]),
         "speed-up": steps / times[-1],
         "waiting": training.waited / config.workers / trained.time,
         "ahead": training.most_ahead,

@@ -38,10 +38,10 @@ def test_without_a_name_all_are_listed_with_their_last_result() -> None:
 
     told = reproduce("sharding/fig-7", "--seeds", "8")
     assert "[Sharding] Fig. 7" in told
-    assert "agrees: some class has as few as 175 examples or fewer in a shard" in told
+    assert "does not: half of a shard's classes have 200 to 215 examples: upper quartile" in told
     assert "The page is reproduction." in told
     assert len(row(listed)) == 2  # its name, and minutes
-    assert sum(map(int, row(reproduce())[2:])) == 5  # sentences of the paper
+    assert sum(map(int, row(reproduce())[2:])) == 4  # sentences of the paper
 
 
 def test_a_narrow_terminal_shows_the_names_whole_since_they_are_typed(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -92,11 +92,30 @@ def test_mistakes_are_refused_before_anything_is_written(tmp_path: Path) -> None
     assert not list(tmp_path.iterdir())
 
 
+def test_variables_that_would_change_a_recipe_are_refused(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("PACELINE_EPOCHS", "3")
+    told = reproduce("sharding/fig-7", "--seeds", "1")
+
+    assert "PACELINE_EPOCHS is set, and would change what the recipes say. Unset it." in told
+    assert "exit code 64" in told
+    assert not list(tmp_path.iterdir())
+
+
+def test_fewer_seeds_than_are_kept_say_what_the_page_says() -> None:
+    more = reproduce("sharding/fig-7", "--seeds", "8").splitlines()
+    fewer = reproduce("sharding/fig-7", "--seeds", "1").splitlines()
+
+    assert [line for line in fewer if "agrees" in line or "cannot" in line] == [
+        line for line in more if "agrees" in line or "cannot" in line
+    ]
+
+
 def test_of_a_paper_what_has_a_full_size_is_made_at_it_and_the_rest_is_named() -> None:
     told = " ".join(reproduce("sharding", "--full").split())
 
     assert "sharding/fig-7 is left out: it has no --full size." in told
-    assert "sharding/fig-1 --full needs --data, CIFAR-10" in told
+    assert "CIFAR-10: sharding/fig-1, sharding/table-2, sharding/table-3; CIFAR-100: sharding/table-4" in told
+    assert "shat/fig-4 --full needs --data, CIFAR-10" in " ".join(reproduce("shat", "--full").split())
     assert "sharding/fig-7" not in reproduce("--full")
 
 

@@ -3,13 +3,16 @@
 import signal
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
+from math import nan
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
 
 from paceline.core.errors import ConfigError, PacelineError, UsageError
+from paceline.core.run.scoring import Score
 from paceline.core.settings.config import Config
 from paceline.data.cifar import PIXELS, TEST, TRAIN
 from paceline.local.forker import Forker
@@ -18,9 +21,11 @@ from paceline.local.outcome import Outcome
 from paceline.local.run_folder import RunFolder, open_run
 from paceline.local.run_forkers import forking
 from paceline.reproduce.artefacts import known, wanted
-from paceline.reproduce.making import Making, write_page
+from paceline.reproduce.making import Making, checksum, write_page
 from paceline.reproduce.rcv1_runs import rows_like_rcv1
-from paceline.reproduce.recipe import Around
+from paceline.reproduce.real_runs import by_epoch
+from paceline.reproduce.recipe import Around, Runs
+from paceline.reproduce.recipes.shat import fig_4
 from paceline.tasks.task import load_task
 from paceline.v1.run_service_pb2 import StatusReply
 from paceline.worker.training.model_and_gradient import Replica
@@ -241,6 +246,37 @@ def test_a_setting_that_the_recipe_varies_is_refused(
         list(making.train_full(data("shat/fig-4"), [pair], small(False)))
 
 
+def test_data_is_known_by_its_content_wherever_it_is(tmp_path: Path) -> None:
+    one, other = (images(tmp_path / name, ("train.bin", "test.bin"), 2) for name in ("one", "other"))
+    assert checksum(str(one)) == checksum(str(other)) != checksum(str(one / "test.bin"))
+
+    (other / "test.bin").write_bytes(b"another")
+    assert checksum(str(one)) != checksum(str(other))
+    assert checksum("s3://mine/images") == "s3://mine/images"
+
+
+def test_epochs_that_the_evaluator_skipped_have_no_score(tmp_path: Path) -> None:
+    scores = [{"epoch": epoch, "seconds": 1.0, "versions": [], "metrics": {"a": epoch / 10}} for epoch in (0, 1, 4)]
+    found = by_epoch(SimpleNamespace(history=[Score.of(each) for each in scores]), lambda score: score.metrics["a"])
+
+    assert found == pytest.approx([0.1, nan, nan, 0.4], nan_ok=True)
+    assert fig_4.told(found)["mean"] == pytest.approx(0.25)
+    recipe = fig_4.RECIPE
+    figures = {(row, seed): fig_4.told(found[: 3 + seed]) for row in recipe.rows for seed in range(2)}
+    assert recipe.draw(Runs(recipe, 2, figures, True)).axes, "also where the seeds have not the same epochs"
+
+
+def test_a_run_without_a_score_fails_and_says_what_to_do(tmp_path: Path, data: Callable[[str], str]) -> None:
+    def unscored(config: Config, runs: Path) -> tuple[RunFolder, Outcome]:
+        folder, _ = open_run(config, runs=runs)
+        folder.models.mkdir()
+        return folder, Outcome(0)
+
+    with pytest.raises(PacelineError, match=r"'resnet-50-shat-n2-seed0' ended without a score: .*Move .* away"):
+        full_of("shat/fig-4").run(Around(tmp_path, data("shat/fig-4"), (), unscored), "SHAT, n = 2", 0)
+    assert list(tmp_path.rglob("models")), "nothing is removed"
+
+
 def test_a_failed_run_says_why_and_the_others_results_stay(
     data: Callable[[str], str], small: Callable[[bool], Small], tmp_path: Path
 ) -> None:
@@ -262,6 +298,9 @@ def test_full_results_are_apart_from_small_ones_and_from_those_with_other_settin
     making.write()
 
     assert Making(artefact, out, 3).missing
+    assert not Making(artefact, out, 3, True, ["epochs=3"]).missing
+    with pytest.raises(ConfigError, match=r"data None; this command makes .*data ab12.*Move the file and .*runs away"):
+        Making(artefact, out, 3, True, ["epochs=3"], "ab12").kept.check()
     with pytest.raises(ConfigError, match=r"settings \['epochs=3'\]; this command makes .*settings \[\]"):
         Making(artefact, out, 3, True, []).kept.check()
     text = write_page(out).read_text()

@@ -2,6 +2,7 @@
 
 import json
 import re
+from math import inf
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -14,10 +15,11 @@ from paceline.reproduce import hogwild_races, page
 from paceline.reproduce.artefacts import PAPERS, Artefact, known, wanted
 from paceline.reproduce.claims import Above
 from paceline.reproduce.kept import Kept
-from paceline.reproduce.making import Making, makings, write_page
+from paceline.reproduce.making import Making, check_full, makings, write_page
 from paceline.reproduce.recipe import Around, Runs
 from paceline.reproduce.recipes.actors import fig_3
 from paceline.reproduce.recipes.sharding import fig_7, table_2
+from paceline.reproduce.rule import Verdict
 from paceline.reproduce.sharding_methods import config_of
 from paceline.reproduce.tasks import classes_in_classes
 from paceline.simulator.problem import problem_of
@@ -184,7 +186,8 @@ def test_results_of_another_version_are_refused(tmp_path: Path, before: str, aft
     with pytest.raises(ConfigError, match=re.escape(told)):
         list(found.train())
     assert len(found.missing) == len(found.keys)
-    assert "sharding/fig-7` | [Sharding] Fig. 7" in write_page(tmp_path).read_text(), "the others are listed"
+    (line,) = (line for line in write_page(tmp_path).read_text().splitlines() if line.startswith("| `sharding/fig-7`"))
+    assert "can't be used: see `paceline reproduce`" in line
 
 
 def test_a_second_command_that_makes_the_same_runs_is_refused(tmp_path: Path) -> None:
@@ -246,7 +249,19 @@ def test_a_paper_and_all_are_many() -> None:
 
 def test_the_full_size_without_its_data_is_refused(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match=r"sharding/fig-7 has no --full size: .* Leave out --full"):
-        Making(quick(), tmp_path, full=True).check_full(None)
+        check_full([quick()], None)
+    with pytest.raises(UsageError, match="None of these has a --full size"):
+        check_full([], None)
+
+
+def test_one_data_set_is_never_taken_for_another() -> None:
+    both = [wanted(name)[0] for name in ("sharding/table-2", "sharding/table-4", "sharding/table-5")]
+
+    with pytest.raises(
+        UsageError, match=r"CIFAR-10: sharding/table-2; CIFAR-100: sharding/table-4, sharding/table-5\."
+    ):
+        check_full(both, ".")
+    check_full(both[1:], ".")
 
 
 def test_table_picture_json_and_page_are_written(tmp_path: Path) -> None:
@@ -291,6 +306,29 @@ def test_every_verdict_of_the_guide_has_its_sentence_why() -> None:
         if not making.missing:
             for claim, verdict in zip(making.recipe.claims, making.verdicts(), strict=True):
                 assert claim.why.get(verdict), f"{making.artefact.name}: {claim.says}: {verdict}"
+
+
+def test_runs_without_a_figure_are_counted_and_break_nothing(tmp_path: Path) -> None:
+    making = Making(wanted("shat/fig-5")[0], tmp_path, 3)
+    for row, seed in making.keys:
+        time = inf if row.startswith("VGG") != row.endswith("HO") else 8.0  # one net equal, the other one slow
+        making.kept.add((row, seed), {"time": time, "last": 0.9, "times": [1.0], "scores": [0.9]}, 1.0)
+    making.write()
+
+    assert set(making.verdicts()) == {Verdict.CANNOT}
+    assert "not in 3 of 3 runs" in write_page(tmp_path).read_text()
+    told = json.loads((making.folder / "result.json").read_text(), parse_constant=pytest.fail)
+    assert None in told["rows"]["VGG-16, HE0"]["time"]["values"]
+
+
+def test_what_is_lost_of_a_result_is_written_again(tmp_path: Path) -> None:
+    making = Making(quick(), tmp_path, seeds=1)
+    list(making.train())
+    making.write()
+    for name in ("picture.png", "table.txt", "result.json"):
+        (making.folder / name).unlink()
+        write_page(tmp_path)
+        assert (making.folder / name).exists()
 
 
 def test_papers_are_in_the_order_of_the_sources_page() -> None:

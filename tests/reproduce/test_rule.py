@@ -1,6 +1,6 @@
 """The rule by which a paper's number agrees with ours, on cases worked out on paper."""
 
-from math import inf
+from math import inf, nan
 
 import pytest
 
@@ -143,6 +143,28 @@ def test_a_trend_is_the_slope_of_each_seed() -> None:
     assert trend(1).ours(rising).middle == pytest.approx(1.0, abs=0.05)
     assert trend(1).verdict(rising) is Verdict.AGREES
     assert trend(-1).verdict(rising) is Verdict.DOES_NOT
+
+
+@pytest.mark.parametrize("missing", [inf, nan])
+def test_runs_without_a_figure_tell_nothing(missing: float) -> None:
+    found = Given(row=[1.0, missing, 3.0], other=[0.0, 0.1, 0.2])
+
+    for claim in (
+        Above("", {}, "", "row", "other"),
+        Varies("", {}, "", "row", 0.1),
+        MoreSpread("", {}, "", "row", "other", 1.0),
+        Fits("", {}, lambda each: each.of("row", ""), 0.0, inf),
+        Trend("", {}, ["row", "other"], [0, 1], lambda found, row: found.of(row, ""), 1),
+    ):
+        assert claim.verdict(found) is Verdict.CANNOT
+
+
+def test_a_tie_is_on_neither_side() -> None:
+    tie = Given(row=[0.5, 0.5, 0.5])
+
+    for low, high in ((0.5, inf), (-inf, 0.5)):
+        assert Between("", {}, "", "row", low, high).verdict(tie) is Verdict.CANNOT
+    assert Between("", {}, "", "row", 0.5, 0.5).verdict(tie) is Verdict.AGREES
 
 
 def test_a_law_fits_where_its_measure_is_in_range() -> None:

@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Mapping
+from math import inf
 from pathlib import Path
 from typing import Any
 
@@ -10,8 +11,10 @@ import pytest
 from torch import nn
 
 from paceline.core.settings.config import Config
+from paceline.reproduce.claims import Found
 from paceline.reproduce.recipe import Around
 from paceline.reproduce.recipes.survey import ad_psgd, dssp
+from paceline.reproduce.rule import Verdict
 from paceline.reproduce.survey_on_digits import REACHED, config_of, measured
 from paceline.simulator.links import Links
 from paceline.simulator.pace import Chances
@@ -137,11 +140,33 @@ def test_a_run_gives_its_figures_and_gives_them_again(
     assert json.loads(json.dumps(first)) == json.loads(json.dumps(again))
 
 
-def test_a_time_that_never_came_is_the_whole_runs(folder: Path) -> None:
+def test_who_never_reached_it_took_the_whole_run_at_least(folder: Path) -> None:
     found = measured(Around(folder), config_of({"name": "asp"}, "convolutional", 0, 1))
 
     assert max(found["scores"]) < REACHED
+    assert found["reached"] == inf
     assert found["time"] == found["times"][-1]
+
+
+class Times(Found):
+    """Of three seeds each: when AD-PSGD and others reached it, and how long they took or were looked at."""
+
+    def __init__(self, **rows: tuple[float, float]) -> None:
+        self._rows = rows
+
+    def of(self, row: str, column: str) -> list[float]:
+        reached, time = next(times for name, times in self._rows.items() if row.endswith(name))
+        return [reached if column == "reached" else time] * 3
+
+
+def test_no_time_is_compared_with_that_of_an_algorithm_that_never_learned() -> None:
+    faster, *_, best = ad_psgd.by_time("VGG", ad_psgd.FAST)
+    never, some = (inf, 30.0), (20.0, 20.0)
+
+    assert faster.verdict(Times(AllReduce=(inf, 50.0), PSGD=some)) is Verdict.AGREES, "it took 50 at least"
+    assert faster.verdict(Times(AllReduce=(60.0, 60.0), PSGD=never)) is Verdict.CANNOT
+    assert ad_psgd.robust(ad_psgd.HE2).verdict(Times(PSGD=never)) is Verdict.CANNOT
+    assert best.verdict(Times(AllReduce=some, PSGD=some, ASGD=some)) is Verdict.CANNOT, "a tie"
 
 
 def test_the_accuracy_over_time_is_that_of_the_last_score_until_the_next(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,7 +2,7 @@
 squared error"."""
 
 from collections.abc import Callable
-from math import inf
+from math import inf, nan
 from statistics import mean, stdev
 
 import matplotlib as mpl
@@ -79,9 +79,9 @@ def r_squared(form: str, column: str, log: bool = False) -> Callable[[Found], li
 
 
 def straight(values: tuple[float, ...], log: bool) -> float:
-    """R squared of the straight line over TAUS."""
+    """R squared of the straight line over TAUS; NaN where the values don't change, or one is no number."""
     found = np.log(np.maximum(values, 1.0)) if log else np.array(values)
-    return float(np.corrcoef(TAUS, found)[0, 1] ** 2) if np.ptp(found) else 1.0
+    return float(np.corrcoef(TAUS, found)[0, 1] ** 2) if np.ptp(found) else nan
 
 
 RECIPE = Recipe(

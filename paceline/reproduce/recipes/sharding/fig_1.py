@@ -48,8 +48,13 @@ def run(around: Around, name: str, seed: int) -> Figures:
 
 
 def run_full(around: Around, name: str, seed: int) -> Figures:
-    scores = by_epoch(run_of(around, "cifar10", MODEL, name, {"name": name}, seed))
-    return told_of({told: [each.metrics[measure] for each in scores] for told, measure in LOSSES.items()})
+    result = run_of(around, "cifar10", MODEL, name, {"name": name}, seed)
+    return told_of(
+        {
+            told: by_epoch(result, lambda score, measure=measure: score.metrics[measure])  # type: ignore[misc]
+            for told, measure in LOSSES.items()
+        }
+    )
 
 
 def told_of(curves: Mapping[str, Sequence[float]]) -> Figures:

@@ -7,7 +7,7 @@ from statistics import mean
 import numpy as np
 from matplotlib.figure import Figure
 
-from paceline.reproduce.claims import Between, Fits, Found, Trend
+from paceline.reproduce.claims import Between, Fits, Found, Trend, slope
 from paceline.reproduce.pictures import spreads
 from paceline.reproduce.recipe import Column, Recipe, Runs
 from paceline.reproduce.recipes.sharding import table_2
@@ -44,7 +44,7 @@ def sparse(found: Found, name: str) -> list[float]:
 def slopes(found: Found) -> list[float]:
     """By seed: how the accuracy moves with the number of sparse neighbourhoods, over the rows."""
     counts, accuracies = (np.array([found.of(name, figure) for name in ROWS]) for figure in ("sparse", ACCURACY))
-    return [float(np.polyfit(*each, 1)[0]) for each in zip(counts.T, accuracies.T, strict=True)]
+    return [slope(*each) for each in zip(counts.T, accuracies.T, strict=True)]
 
 
 def draw(runs: Runs) -> Figure:

@@ -12,7 +12,7 @@ from paceline.reproduce.claims import Above, Found, Trend
 from paceline.reproduce.pictures import lines
 from paceline.reproduce.recipe import Around, Column, Figures, Full, Recipe, Runs
 from paceline.reproduce.rule import Verdict
-from paceline.reproduce.shat_on_digits import METHODS, MODELS, config_of, problem
+from paceline.reproduce.shat_on_digits import AS_SMALL, METHODS, MODELS, config_of, problem
 from paceline.simulator.training import train
 
 WORKERS = (2, 4, 8, 16)
@@ -100,7 +100,7 @@ def order(model: str, other: str, workers: int) -> Above:
 RECIPE = Recipe(
     number="Table 2",
     shows="accuracy by method, model and number of workers",
-    small="The digits, with a deep and a wide network instead of ResNet-50 and VGG-16, 30 epochs, in virtual time.",
+    small=f"The digits, with a deep and a wide network instead of ResNet-50 and VGG-16, 30 epochs, in virtual time. {AS_SMALL}",
     rows=list(ROWS),
     columns={model: Column(model) for model in MODELS},
     run=run,
