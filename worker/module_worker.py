@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
+from paceline.core.errors import Behind
 from paceline.core.peers.peer_policy import build_peer_policy
 from paceline.core.peers.peer_run import topology_of
 from paceline.core.settings.config import Config
@@ -146,6 +147,10 @@ class Worker(Member):
             shared=self._peer.model,
             view=seat.view,
         )
+
+    def _goes_back(self, error: Behind) -> None:
+        super()._goes_back(error)
+        self.replica.leave_gradients()
 
     def traffic(self) -> tuple[int, int]:
         return super().traffic() if self._peers is None else self._peers.traffic

@@ -43,7 +43,8 @@ def worker(chief: Any = None, client: Any = None) -> Any:
     made._stop = threading.Event()
     made.chief = chief
     made.client = client
-    made.replica = SimpleNamespace(local=np.zeros(3, np.float32))
+    made.renewed = []
+    made.replica = SimpleNamespace(local=np.zeros(3, np.float32), leave_gradients=lambda: made.renewed.append(True))
     return made
 
 
@@ -219,6 +220,7 @@ def test_a_worker_that_has_trained_to_the_end_goes_back_when_a_server_loses_its_
     one._take_seat(1, 0, [0], None)
 
     assert trained == client.started == [0, 93]
+    assert one.renewed == [True], "the abandoned exchange may still send the old gradient"
 
 
 def test_a_worker_started_after_its_last_clock_stays_until_no_server_can_lose_it() -> None:

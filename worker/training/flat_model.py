@@ -118,6 +118,12 @@ class FlatModel:
         self.gradient = self._spare.pop() if self._spare else self._new_gradient()
         self._spare.append(present)
 
+    def leave_gradients(self) -> None:
+        """Later gradients go to memory that no earlier one was in."""
+        self._spare.clear()
+        self.gradient = self._new_gradient()
+        self.attach()
+
     def _new_gradient(self) -> Flat:
         values, views = self._cut(torch.zeros(self.length, device=self._device))
         return Flat(values, views, on_host(values))

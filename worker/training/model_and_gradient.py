@@ -94,6 +94,10 @@ class Replica:
         """The last gradient must outlive the next step: that one goes to other memory."""
         self._flat.keep_gradient()
 
+    def leave_gradients(self) -> None:
+        """An exchange that was abandoned may still send earlier gradients: later ones go to memory that it does not read."""
+        self._flat.leave_gradients()
+
     def load(self, vector: Vector) -> None:
         """Copies the vector into the model's weights."""
         if vector.shape != (self.length,):

@@ -473,6 +473,23 @@ def test_a_gradient_that_is_kept_outlives_the_next_step_and_not_the_one_after():
     assert not np.array_equal(first, before)
 
 
+def test_gradients_that_an_abandoned_exchange_may_send_are_never_written_again():
+    replica, other = Replica(task_of(mlp)), Replica(task_of(mlp))
+    first = replica.gradient(FEATURES, LABELS, 0, None).gradient
+    replica.keep_gradient()
+    second = replica.gradient(FEATURES[:3], LABELS[:3], 0, None).gradient
+    before = first.copy(), second.copy()
+
+    replica.leave_gradients()
+    third = replica.gradient(FEATURES[:2], LABELS[:2], 0, None).gradient
+    replica.keep_gradient()
+    replica.gradient(FEATURES[:2], LABELS[:2], 0, None)
+
+    assert np.array_equal(first, before[0])
+    assert np.array_equal(second, before[1])
+    assert np.array_equal(third, other.gradient(FEATURES[:2], LABELS[:2], 0, None).gradient)
+
+
 # number formats
 @pytest.mark.parametrize(("precision", "off_by"), [("bf16", 0.02), ("fp16", 0.003)])
 @pytest.mark.parametrize("accumulate", [1, 3])
