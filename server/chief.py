@@ -300,12 +300,19 @@ class Chief:
 
     def _tick_on(self) -> None:
         while not self._stopping.wait(_TICK):
-            with self.changed:
-                for worker in self.run.tick(time.monotonic()):
-                    self._say("lease lapsed", worker=worker, lease=self.membership.lease)
-                self._maybe_switched()
-                self.settle()
-            self._look_after_snapshots()
+            try:
+                self._tick()
+            except Exception as error:
+                self._driver.failure = self._driver.failure or error
+                return
+
+    def _tick(self) -> None:
+        with self.changed:
+            for worker in self.run.tick(time.monotonic()):
+                self._say("lease lapsed", worker=worker, lease=self.membership.lease)
+            self._maybe_switched()
+            self.settle()
+        self._look_after_snapshots()
 
     def _save(self) -> None:
         self.run.phases.checkpoint(time.monotonic())

@@ -3,7 +3,7 @@
 import threading
 from collections.abc import Callable
 
-from paceline.core.errors import DataError, OtherProtocol, PacelineError
+from paceline.core.errors import BadPush, DataError, OtherProtocol, PacelineError, PermissionDenied
 from paceline.core.run.common_snapshots import GoBack
 from paceline.core.run.phases import RunPhase
 from paceline.core.slice.lost_slices import lost
@@ -82,7 +82,7 @@ class Follower:
             try:
                 self._take(call(self._stub.FollowView, ack, timeout=LONGEST_WAIT + 10))
                 pauses, is_away = backoff(), False
-            except (OtherProtocol, DataError) as error:  # waiting does not help
+            except (OtherProtocol, DataError, PermissionDenied, BadPush) as error:  # waiting does not help
                 self.refusal = error
                 return
             except PacelineError as error:
@@ -90,6 +90,9 @@ class Follower:
                     self._say("no word from the chief; the last view stays in force", why=str(error))
                 is_away = True
                 self._stopping.wait(next(pauses))
+            except Exception as error:
+                self._driver.failure = self._driver.failure or error
+                return
 
     def _take(self, message: pb.FollowViewReply) -> None:
         if message.phase != RunPhase.FINISHED and self._driver.has_lost(message.version):
@@ -98,8 +101,9 @@ class Follower:
             self.phase = RunPhase(message.phase)
             self._say("phase", phase=str(self.phase))
         if message.number != self._view.number:
-            self._view = view_value(message)
-            self._driver.view(self._view)
+            view = view_value(message)
+            self._driver.view(view)
+            self._view = view  # only now the chief hears that it is in force
         if message.back:
             self._versions.follow(GoBack(message.back, message.back_to))
         self._versions.heard(message.due, message.common)

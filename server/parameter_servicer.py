@@ -219,6 +219,7 @@ class ParameterServicer:
         """Takes the complete first weights, and saves them before any worker trains on them."""
         if self._driver.initialise(weights, digest):
             self._snapshots.write_now()
+            self._driver.is_written()
         return self._driver.term
 
     @property

@@ -3,12 +3,14 @@
 import gc
 import os
 import signal
+import threading
+import time
 from collections.abc import Callable
 
 from grpc_reflection.v1alpha import reflection
 from prometheus_client import CollectorRegistry
 
-from paceline.core.errors import ConfigError, PacelineError, Stopped, TryAgain
+from paceline.core.errors import ConfigError, Stopped, TryAgain
 from paceline.core.run.phases import RunPhase
 from paceline.core.run.run import Run
 from paceline.core.settings.config import Config
@@ -144,16 +146,23 @@ class Server:
         return self._follower.phase
 
     @property
-    def refusal(self) -> PacelineError | None:
-        """Why this server can't take part in the run."""
+    def refusal(self) -> Exception | None:
+        """Why this server can't take part in the run any more."""
         part = self.chief or self._follower
         assert part is not None
-        return part.refusal
+        return part.refusal or self.driver.failure
 
-    def drop_weights(self) -> None:
-        """After the run: saves the final state and frees the memory."""
-        self._snapshots.write_now()
+    def drop_weights(self) -> bool:
+        """After the run: saves the final state and frees the memory. Where the disk takes nothing it keeps it: False."""
+        if not self._snapshots.write_now():
+            return False
         self.driver.drop_weights()
+        return True
+
+    @property
+    def pause(self) -> float:
+        """Seconds from one try to write a snapshot to the next one."""
+        return self._snapshots.pause
 
     def close(self, grace: float) -> None:
         """Drains: refuses new calls, lets running ones end within `grace` seconds, saves the state."""
@@ -221,21 +230,37 @@ def serve(config: Config, told: ToldServer) -> int:
         inflict_own(config, name, seconds, say, told.folder)
     say("serving", port=server.port, term=server.folder.term, folder=os.fspath(told.folder))
     while not stop.wait(1.0) and server.phase is not RunPhase.FINISHED:
-        if server.refusal is not None:
-            server.close(grace=0.0)
-            raise server.refusal
+        _end_where_refused(server)
     if server.phase is RunPhase.FINISHED:
-        server.drop_weights()
-        say("finished; the weights are on disk, idling")
-        if server.chief is not None and (found := server.chief.run.scoring.result) is not None:
-            say(found)
-        while not stop.wait(1.0):
-            if server.phase is not RunPhase.FINISHED:  # the chief has been started with more epochs
-                server.close(grace=0.0)
-                raise TryAgain("The run, which was finished, goes on. This server starts again, with its weights.")
+        _end_where_refused(server)
+        _idle(server, stop, say)
     finished = server.phase is RunPhase.FINISHED
     say("stopping", finished=finished)
     server.close(grace=5.0)
     if finished:
         return 0
     return 130 if signal.SIGINT in signals else Stopped.exit_code
+
+
+def _end_where_refused(server: Server) -> None:
+    if (why := server.refusal) is not None:
+        server.close(grace=0.0)
+        raise why
+
+
+def _idle(server: Server, stop: threading.Event, say: Callable[..., None]) -> None:
+    """After the run, until the process has to stop. TryAgain where the run goes on."""
+    is_kept = server.drop_weights()
+    _end_where_refused(server)
+    say(f"finished; the weights are {'on disk, idling' if is_kept else 'in memory until the disk takes them'}")
+    if server.chief is not None and (found := server.chief.run.scoring.result) is not None:
+        say(found)
+    next_try = time.monotonic() + server.pause
+    while not stop.wait(1.0):
+        if server.phase is not RunPhase.FINISHED:  # the chief has been started with more epochs
+            server.close(grace=0.0)
+            raise TryAgain("The run, which was finished, goes on. This server starts again, with its weights.")
+        if not is_kept and time.monotonic() >= next_try:
+            next_try = time.monotonic() + server.pause
+            if is_kept := server.drop_weights():
+                say("the weights are on disk, idling")

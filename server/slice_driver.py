@@ -1,7 +1,9 @@
 """The single writer of a slice: serialises calls, wakes waiting ones, and hands them their replies."""
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
 from functools import partial
 
 from paceline.core.errors import ConfigError, NotYet, Overloaded
@@ -42,6 +44,11 @@ class SliceDriver(SliceSnapshots):
         self._pushes = WaitingPushes(self.changed)
         self._pulls = WaitingPulls(self.changed)
         self._view = View()
+        self.failure: Exception | None = None
+        """What left the slice half changed, or ended one of the server's threads: nothing may be written down any more, and the
+        process ends with it."""
+        self._is_unwritten = False
+        """Whether the first weights are being written down."""
 
     # the plan
     def adopt(self, shapes: Shapes, plan_hash: str, worker: str) -> None:
@@ -132,7 +139,7 @@ class SliceDriver(SliceSnapshots):
     # membership and start
     def view(self, view: View, open_from: int | None = None) -> None:
         """Takes the new view."""
-        with self.changed:
+        with self.changed, self._whole():
             self._view = view
             if self.slice is not None:
                 if open_from is not None:
@@ -158,17 +165,25 @@ class SliceDriver(SliceSnapshots):
         of them, which is taken soon."""
         with self.changed:
             standing = self.model_slice.resume(worker, incarnation)
+            if self._is_unwritten:
+                standing = replace(standing, phase=Phase.EMPTY)
         if self.keeps and standing.durable < standing.clock:
             self.hurry()
         return standing
 
     def initialise(self, weights: Vector, digest: bytes) -> bool:
-        """Takes the first weights; returns whether they were new."""
+        """Takes the first weights; returns whether they were new: then the slice is called empty until `is_written`."""
         with self.changed:
             before = self.model_slice.phase
             self.model_slice.initialise(weights, digest)
+            self._is_unwritten |= before is Phase.EMPTY
             self.changed.notify_all()
             return before is Phase.EMPTY
+
+    def is_written(self) -> None:
+        """The first weights are on disk, or can't be written: workers may train on them."""
+        with self.changed:
+            self._is_unwritten = False
 
     # pushes
     def take_buffer(self, worker: str, is_there: IsThere) -> tuple[Vector, float]:
@@ -307,7 +322,9 @@ class SliceDriver(SliceSnapshots):
         if self.model_slice.crowded:
             return None
         start, is_new = time.monotonic(), push.clock > self._clocks.entry(push.worker).clock
-        replies = self.model_slice.push(push)
+        before = self._clocks.entry(push.worker).clock
+        with self._whole(lambda: self._clocks.entry(push.worker).clock > before):
+            replies = self.model_slice.push(push)
         call.is_counted = True
         self.counted += 1
         self._pushes.expect(push.worker, call)
@@ -323,6 +340,16 @@ class SliceDriver(SliceSnapshots):
         self.after_push(self.model_slice)
         self._after(replies)
         return True
+
+    @contextmanager
+    def _whole(self, is_begun: Callable[[], bool] = lambda: True) -> Iterator[None]:
+        """Around a change of the slice. `is_begun`: whether an error has left a part of it."""
+        try:
+            yield
+        except Exception as error:
+            if is_begun():
+                self.failure = self.failure or error
+            raise
 
     def _after(self, replies: list[Reply]) -> None:
         """Delivers replies, recycles buffers, serves readers of a version to come."""

@@ -51,11 +51,12 @@ class Snapshots:
         """Starts to write in the background."""
         self._thread.start()
 
-    def write_now(self) -> None:
-        """Writes the present state unless it is already on disk; logs a failure. Waits for one that is being written."""
+    def write_now(self) -> bool:
+        """Writes the present state unless it is already on disk; logs a failure, and returns whether it is on disk. Waits for
+        one that is being written."""
         if self._driver.has_named:
             self._keep(is_named=True)
-        self._keep()
+        return self._keep()
 
     @contextmanager
     def none_written(self) -> Iterator[None]:
@@ -64,24 +65,31 @@ class Snapshots:
             yield
             self._last = None
 
-    def _keep(self, is_named: bool = False) -> None:
-        """Writes the present state, or that of the named version; logs a failure."""
+    def _keep(self, is_named: bool = False) -> bool:
+        """Writes the present state, or that of the named version; logs a failure, and returns whether it is on disk."""
         with self._writing:
-            start = time.monotonic()
+            if self._driver.failure is not None:
+                return False
+            start, is_kept = time.monotonic(), False
             try:
                 if not self._write(is_named):
-                    return
+                    return True
             except (DiskError, MemoryError) as error:
                 self._driver.kept(None)
                 self._metrics.checkpoint_failures.inc()
                 self.trouble.failed(error)
+            except Exception as error:  # of a policy's own state, say: waiting does not help
+                self._driver.failure = error
+                return False
             else:
+                is_kept = True
                 self.trouble.works()
                 self._metrics.checkpoint_seconds.observe(time.monotonic() - start)
                 self._metrics.checkpoint_time.set(time.time())
             self._took = time.monotonic() - start
             self.seconds += self._took
             self._metrics.checkpoint_interval.set(self.pause)
+            return is_kept
 
     def close(self) -> None:
         """Ends the background thread, once the snapshot that it writes is whole, and writes the last state."""

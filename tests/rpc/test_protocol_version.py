@@ -8,7 +8,7 @@ from typing import Any
 import grpc
 import pytest
 
-from paceline.core.errors import OtherProtocol
+from paceline.core.errors import BadPush, OtherProtocol, PermissionDenied
 from paceline.rpc.auth import OPEN
 from paceline.rpc.channel import call
 from paceline.rpc.protocol_version import PROTOCOL, check_protocol
@@ -88,6 +88,30 @@ def test_a_server_of_another_release_ends_instead_of_asking_again(
     one._thread.join(30)
     assert f"server 1 speaks protocol {PROTOCOL + 1}, the chief protocol {PROTOCOL}:" in str(one.refusal)
     assert cluster.servers[1].refusal is None
+
+
+@pytest.mark.parametrize(
+    "error", [PermissionDenied("of another run"), BadPush("There is no server 1"), ValueError("odd")]
+)
+def test_a_server_that_the_chief_refuses_or_that_cannot_take_a_view_ends(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch, error: Exception
+) -> None:
+    def fails(*_: object, **__: object) -> None:
+        raise error
+
+    served, known = cluster.servers[1], cluster.servers[1]._follower
+    assert known is not None
+    monkeypatch.setattr(follower, "call", fails)
+    said: list[str] = []
+    told = ServerStart(1), known._figures
+    one = follower.Follower(
+        served.driver, known._versions, cluster.addresses[0], OPEN, lambda event, **facts: said.append(event), *told
+    )
+    one.start()
+    one._thread.join(30)
+    assert (one.refusal or served.driver.failure) is error
+    assert not said
+    served.driver.failure = None
 
 
 def test_the_process_of_such_a_server_ends_with_the_same_words(

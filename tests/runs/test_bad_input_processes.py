@@ -250,7 +250,6 @@ POISON: list[tuple[str, Any, dict[str, Any], Status, str]] = [
     ("no incarnation", ONES, {"incarnation": 0}, Status.ABORTED, "Join again"),
     ("a clock to come", ONES, {"clock": 7}, Status.OUT_OF_RANGE, "clock 7, expected 2"),
     ("a version to come", ONES, {"base_version": 10**6}, Status.INVALID_ARGUMENT, "claims weights of"),
-    ("a term to come", ONES, {"base_term": 9}, Status.INVALID_ARGUMENT, "claims weights of"),
     ("a 9 MiB part", np.ones(9 << 18, np.float32), {"elements": LENGTH}, Status.RESOURCE_EXHAUSTED, "larger than max"),
 ]
 

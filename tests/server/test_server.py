@@ -5,12 +5,14 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from shutil import rmtree
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
 
 from paceline.core.errors import BadPush, ConfigError, Gap, PermissionDenied, PlanMismatch, Unauthenticated
+from paceline.core.run.phases import RunPhase
 from paceline.core.settings.config import Config, Options
 from paceline.core.slice.plan import make_plan
 from paceline.core.values import Manner
@@ -19,6 +21,7 @@ from paceline.rpc.channel import open_channel
 from paceline.rpc.grpc_plane import GrpcTransport
 from paceline.rpc.lane.client import LaneTransport
 from paceline.rpc.transport import Parts, Transport
+from paceline.server import server as process
 from paceline.server.command_line import ToldServer
 from paceline.server.quarantine import STRIKES
 from paceline.server.server import Server
@@ -77,6 +80,36 @@ class Nowhere:
 def whole(values: Any = None) -> list[tuple[int, memoryview]]:
     array = np.ones(LENGTH, np.float32) if values is None else np.asarray(values, np.float32)
     return [(0, memoryview(array.tobytes()))]
+
+
+class Ended:
+    """A finished run's server, whose disk takes the weights at the last of these tries."""
+
+    phase, refusal, chief, pause = RunPhase.FINISHED, None, None, 0.0
+
+    def __init__(self, tries: int) -> None:
+        self.tries = tries
+
+    def drop_weights(self) -> bool:
+        self.tries -= 1
+        return self.tries <= 0
+
+
+@pytest.mark.parametrize(
+    ("tries", "said"),
+    [
+        (1, ["finished; the weights are on disk, idling"]),
+        (3, ["finished; the weights are in memory until the disk takes them", "the weights are on disk, idling"]),
+    ],
+)
+def test_a_finished_server_says_that_weights_are_on_disk_only_when_they_are(tries: int, said: list[str]) -> None:
+    told: list[str] = []
+    looks = iter([False, False, False, True])
+    stop = SimpleNamespace(wait=lambda seconds: next(looks))
+
+    process._idle(Ended(tries), stop, told.append)
+
+    assert told == said
 
 
 @pytest.mark.parametrize("policy", ["asp", "ssp", "shat"])

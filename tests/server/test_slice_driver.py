@@ -11,9 +11,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from prometheus_client import CollectorRegistry
 
-from paceline.core.errors import ConfigError, Fenced, PlanMismatch, TryAgain, VersionGone
+from paceline.core.errors import BadPush, ConfigError, Fenced, PlanMismatch, TryAgain, VersionGone
 from paceline.core.settings.config import Config, Options
 from paceline.core.slice.plan import make_plan
+from paceline.core.slice.state import Phase
 from paceline.core.values import Base, Dense, Outcome, Push, Reply, Seat, Sparse, View
 from paceline.server import slice_driver, waiting_calls
 from paceline.server.metrics import ServerMetrics
@@ -122,6 +123,45 @@ def test_a_repeat_takes_the_place_of_the_call_that_waits_and_is_not_folded_twice
         for answered in (repeat, last):
             play.driver.release(reply_of(answered).weights)
         assert play.driver.model_slice.folding.versions.current.values.tolist() == [2.0 * turn] * 4
+
+
+def test_an_error_in_the_middle_of_a_push_makes_the_slice_unfit_to_be_written_down(
+    cast: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    play = cast("asp", 1)
+    reply_of(play.push("worker-0"))
+    with pytest.raises(BadPush):
+        play.driver.push(Push("worker-0", 1, 2, Dense(np.zeros(4, np.float32)), 1, Base(1, 9), 0, 0.0), None, always)
+    assert play.driver.failure is None, "it was refused before it was counted"
+
+    def fails(*_: object) -> None:
+        raise MemoryError("Unable to allocate 90 MiB")
+
+    monkeypatch.setattr(play.driver.model_slice.folding, "fold_one", fails)
+    with pytest.raises(MemoryError):
+        play.push("worker-0").result(timeout=10)
+    assert isinstance(play.driver.failure, MemoryError)
+
+
+def test_a_view_that_the_policy_fails_on_ends_the_server(cast: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
+    play = cast("asp", 1)
+
+    def fails(view: View) -> None:
+        raise ZeroDivisionError
+
+    monkeypatch.setattr(play.driver.model_slice, "view", fails)
+    with pytest.raises(ZeroDivisionError):
+        play.driver.view(View(2, {}))
+    assert isinstance(play.driver.failure, ZeroDivisionError)
+
+
+def test_a_slice_is_called_empty_until_its_first_weights_are_written(cast: Stage) -> None:
+    play = cast("asp", 1)
+    assert play.driver.resume("worker-0", 1).phase is Phase.EMPTY
+    assert not play.driver.initialise(np.zeros(4, np.float32), b"first"), "who sends them again changes nothing"
+
+    play.driver.is_written()
+    assert play.driver.resume("worker-0", 1).phase is Phase.SERVING
 
 
 def test_an_array_that_brought_a_repeat_is_free_again_at_once() -> None:

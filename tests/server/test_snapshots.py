@@ -117,6 +117,26 @@ def test_without_memory_for_a_snapshot_training_goes_on_and_the_next_one_is_trie
     assert server.said[0][1] == {"why": "Unable to allocate 90 MiB"}
 
 
+def test_a_state_that_cannot_be_written_at_all_ends_the_server_and_leaves_nothing_half_written(
+    server: OneServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    broken = TypeError("Object of type float32 is not JSON serializable")  # of a user's policy, say
+    with monkeypatch.context() as patch:
+        patch.setattr(server.store, "save_snapshot", raising(broken))
+        assert not server.snapshots.write_now()
+    assert server.driver.failure is broken
+    assert not server.snapshots.write_now()
+    server.snapshots.close()
+    assert server.kept == 0
+
+
+def test_who_asks_for_a_snapshot_learns_whether_it_is_on_disk(server: OneServer) -> None:
+    server.disk.error, server.disk.fails = errno.ENOSPC, ["append"]
+    assert not server.snapshots.write_now()
+    server.disk.fails = ()
+    assert [server.snapshots.write_now() for _ in range(2)] == [True, True]
+
+
 def raising(error: BaseException) -> Callable[..., None]:
     def fails(*arguments: object) -> None:
         raise error

@@ -45,7 +45,7 @@ class Admission:
                 "once all members have reached theirs."
             )
         base = push.base
-        if base.term > self._term or (base.term == self._term and base.version > clocks.version):
+        if base.term == self._term and base.version > clocks.version:
             raise BadPush(
                 f"{push.worker} claims weights of {tuple(base)}; the slice is at {(self._term, clocks.version)}."
             )

@@ -1,6 +1,5 @@
 """svm.average_from: servers keep the mean of their versions, a restart does not lose it, and the evaluator takes it home."""
 
-import time
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -219,8 +218,8 @@ def test_the_evaluator_takes_the_mean_home_and_workers_go_on_from_the_weights(tm
     cluster = Cluster(config, tmp_path)
     try:
         cluster.evaluator_ready()
-        manifest, end = shards.manifest, time.monotonic() + 60
-        around = Surroundings(config=config, name="worker-0", addresses=cluster.addresses, deadline=end)
+        manifest = shards.manifest
+        around = Surroundings(config=config, name="worker-0", addresses=cluster.addresses, patience=60)
         chief = ChiefClient(around)
         plan = make_plan(shapes_of(manifest), 2, config.plan)
         client = SparseClient(around, plan)
