@@ -1,7 +1,6 @@
 """What a worker or the evaluator is and has found, for all its parts."""
 
 import threading
-import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -31,12 +30,12 @@ class Surroundings:
     """What this machine is called in the run's status; empty: it is not said."""
     residuals: Path | None = None
     """Folder for what pushes have left out, so that it outlives the process (see docs/choose/codecs.md)."""
-    deadline: float = 0.0
-    """When calls that nobody answers are given up (time.monotonic seconds); 0: the config's `deadline` from now on."""
+    patience: float = 0.0
+    """How long a call that nobody answers is repeated (seconds); 0: the config's `deadline`."""
 
     def __post_init__(self) -> None:
-        if not self.deadline:
-            object.__setattr__(self, "deadline", time.monotonic() + self.config.deadline)
+        if not self.patience:
+            object.__setattr__(self, "patience", self.config.deadline)
 
 
 def rank_of(name: str) -> int:

@@ -96,7 +96,7 @@ class PacelineWorker:
             name=f"worker-{rank}",
             addresses=addresses,
             credentials=options.credentials,
-            deadline=time.monotonic() + FOREVER,
+            patience=FOREVER,
         )
         self._pusher = Pusher(around, shapes(job), rank, self.first_weights(job.elements))
 

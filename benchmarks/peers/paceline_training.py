@@ -89,8 +89,8 @@ def _port(report: Path) -> int:
 def observe(cluster: Cluster, config: Config, shards: Shards) -> list[Snapshot]:
     """Trains to the end; returns the weights at the end of each epoch, with the chief's time."""
     cluster.serve()
-    run, never = RemoteChief(cluster.addresses[0], OPEN), time.monotonic() + 1e6
-    around = Surroundings(config=config, name="evaluator", addresses=cluster.addresses, deadline=never)
+    run = RemoteChief(cluster.addresses[0], OPEN)
+    around = Surroundings(config=config, name="evaluator", addresses=cluster.addresses, patience=1e6)
     client = ChiefClient(around)
     threading.Thread(target=client.evaluate, args=(None,), daemon=True).start()  # the run starts without its scores
     replica = Replica(load_task(config.task, config.model), "cpu", config.seed)

@@ -42,7 +42,7 @@ class TooNew(DataError):
 
 
 class ServersGone(PacelineError):
-    """A server or the chief did not answer until the deadline."""
+    """A server or the chief gave no answer for `deadline` seconds."""
 
     status = "UNAVAILABLE"
     exit_code = 69

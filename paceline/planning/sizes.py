@@ -88,7 +88,7 @@ def plan_report(config: Config, shapes: Shapes, bandwidth: float = 10e9, measure
         "servers": servers,
         "traffic": _traffic(config, plan, bandwidth),
         "worker": _worker(config, plan.total, measured),
-        "retained": _retained(config) if config.servers else 0,
+        "retained": retained_bytes(config.checkpoint.retain, config.codec.has_feedback) if config.servers else 0,
     }
 
 
@@ -99,17 +99,10 @@ def _worker(config: Config, total: int, measured: int | None) -> int | None:
     return max((each for each in (known, seen) if each is not None), default=None)
 
 
-def _retained(config: Config) -> int | None:
-    """Most bytes of pushes that a worker keeps until servers have them on disk; None: without a limit."""
-    return None if config.codec.has_feedback else retained_bytes(config.checkpoint.retain)
-
-
 def _kept(report: Mapping[str, Any]) -> str:
     """What each worker keeps of its pushes, in words."""
     push = f"{size(report['traffic']['push_bytes'])} each"
     why = "pushes that no server has on disk yet"
-    if report["retained"] is None:
-        return f"each worker also keeps the {why} ({push}), without a limit, since error feedback needs all of them"
     if not report["retained"]:
         return f"a worker keeps no {why} (checkpoint.retain=0), and computes them again where a server dies"
     most = size(report["retained"])

@@ -155,9 +155,7 @@ def _work(pipe: "Connection[Any, Any]", host: str, load: Load, rank: int, addres
     """A worker; says when it has made those before and those it must; at the end when each was answered, and its CPU seconds
     since those before."""
     tune_malloc()
-    around = Surroundings(
-        config=load.config, name=worker_node(rank), addresses=addresses, deadline=time.monotonic() + FOREVER
-    )
+    around = Surroundings(config=load.config, name=worker_node(rank), addresses=addresses, patience=FOREVER)
     total = make_plan(load.shapes, load.config.servers, load.config.plan).total
     gradient = np.random.default_rng(load.seed).standard_normal(total, dtype=np.float32)
     pusher, draw = Pusher(around, load.shapes, rank, np.zeros(total, np.float32)), Random(f"{load.seed} {rank}")

@@ -17,9 +17,11 @@ def memory_limit() -> int:
     return limit
 
 
-def retained_bytes(asked: int | None) -> int:
-    """Bytes of pushes that a worker keeps for servers that come back without them. `asked`: checkpoint.retain."""
-    return min(1 << 30, memory_limit() // 10) if asked is None else asked
+def retained_bytes(asked: int | None, has_feedback: bool) -> int:
+    """Most bytes of pushes that a worker keeps for servers that come back without them. `asked`: checkpoint.retain;
+    `has_feedback`: what is computed again lacks what earlier pushes left out, so they are kept anyway."""
+    usual = min(1 << 30, memory_limit() // 10)
+    return usual if asked is None else max(asked, usual) if has_feedback else asked
 
 
 def kernel_kills() -> int | None:

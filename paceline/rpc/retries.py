@@ -15,15 +15,15 @@ STORE_PATIENCE = 60.0
 
 def retried(
     attempt: Callable[[], T],
-    deadline: float,
+    patience: float,
     what: str,
     stop: threading.Event,
     say: Callable[..., None],
     again: type[PacelineError] = TryAgain,
 ) -> T:
-    """Repeats an attempt that raises `again` (but not a full pool) until the deadline (time.monotonic seconds), with
-    jittered backoff; says every 10 s what it waits for. ServersGone when the time is up, Stopped when told to stop."""
-    said = time.monotonic()
+    """Repeats an attempt that raises `again` (but not a full pool) for `patience` seconds, with jittered backoff; says
+    every 10 s what it waits for. ServersGone when the time is up, Stopped when told to stop."""
+    began = said = time.monotonic()
     for pause in backoff():
         try:
             return attempt()
@@ -31,7 +31,7 @@ def retried(
             raise
         except again as error:
             now = time.monotonic()
-            if now + pause > deadline:
+            if now + pause - began > patience:
                 raise ServersGone(f"{what} did not answer in time: {error}") from error
             if now - said >= 10:
                 said = now
@@ -50,8 +50,7 @@ class Patient:
         self._say = say
 
     def __call__(self, attempt: Callable[[], T]) -> T:
-        deadline = time.monotonic() + STORE_PATIENCE
-        return retried(attempt, deadline, "the object store", self._stop, self._say, StoreGone)
+        return retried(attempt, STORE_PATIENCE, "the object store", self._stop, self._say, StoreGone)
 
 
 def backoff() -> Iterator[float]:

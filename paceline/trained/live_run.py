@@ -1,7 +1,6 @@
 """Reads versions of a run's weights: the newest from its servers while it trains, others from their snapshots."""
 
 import json
-import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -86,7 +85,7 @@ class LiveRun:
             raise NotYet(f"Run '{self._source.name}' has not begun to train{lacking}. Try again in a moment.")
         policy = json.loads(status.policy) if status.policy else self._source.config.policy.model_dump()
         is_in_rounds = bool(build_policy(Options(**policy)).rounds)
-        self._client.give_up_at(time.monotonic() + PATIENCE)
+        self._client.give_up_after(PATIENCE)
         flat = self._weights.flat if into is None else into
         found = pull_newest(self._client, flat, is_in_rounds, self._source.config.mean_from is not None)
         lengths = self._weights.plan.lengths

@@ -3,7 +3,6 @@
 import random
 import resource
 import threading
-import time
 import tracemalloc
 from collections.abc import Callable, Iterator
 from functools import partial
@@ -559,10 +558,10 @@ def test_a_client_of_a_server_that_turns_it_away_may_try_again(lane: Lane, monke
         transport.resume(pb.ResumeRequest(clock=3), SOON)
     monkeypatch.setattr(server, "CONNECTIONS", 8)
     # again while the client has not seen the first connection's end
-    until, quiet = time.monotonic() + 20, threading.Event()
+    quiet = threading.Event()
     found = retried(
         lambda: transport.resume(pb.ResumeRequest(clock=3), SOON),
-        until,
+        20,
         "the server",
         quiet,
         lambda event, **facts: None,

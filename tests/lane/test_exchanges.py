@@ -212,7 +212,7 @@ def test_an_exchange_that_finds_no_thread_is_put_off(serve: Serve) -> None:
         assert [served.calls.get(timeout=SOON)[1] for _ in range(3)] == ["OK", "OK", "UNAVAILABLE"]
         gate.opened.set()
         held.result()
-    retried(lambda: push(second), time.monotonic() + SOON, "the server", threading.Event(), lambda *said: None)
+    retried(lambda: push(second), SOON, "the server", threading.Event(), lambda *said: None)
 
 
 def test_a_server_that_drains_waits_for_no_idle_stream(serve: Serve) -> None:

@@ -2,7 +2,6 @@
 
 import socket
 import threading
-import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -48,8 +47,8 @@ def head_of(values: Vector) -> pb.PushHead:
 
 def eventually(transport: Transport, values: Vector) -> Vector:
     """The exchange, repeated as a worker does after a failure."""
-    deadline, stop = time.monotonic() + SOON, threading.Event()
-    return retried(lambda: exchange(transport, values), deadline, "the server", stop, lambda *said: None)
+    stop = threading.Event()
+    return retried(lambda: exchange(transport, values), SOON, "the server", stop, lambda *said: None)
 
 
 # what comes across

@@ -303,7 +303,7 @@ def test_a_run_on_the_lane_has_the_metrics_on_servers_and_workers(tmp_path: Path
     cluster.evaluator_ready()
     pusher = Pusher(cluster)
     plan = make_plan(SHAPES, 1, cluster.config.plan)
-    around = dataclasses.replace(pusher.around, deadline=time.monotonic() + SOON)
+    around = dataclasses.replace(pusher.around, patience=SOON)
     pusher.client = ParameterClient(around, plan, registry=registry)
     pusher.join().sit().push(1.0)
 

@@ -98,11 +98,11 @@ def test_the_plan_has_no_memory_of_a_worker_with_sparse_updates(shapes: Path) ->
     [
         ({}, 1 << 30, "each worker also keeps up to 1.0 GiB (checkpoint.retain) of pushes"),
         ({"checkpoint": {"retain": 0}}, 0, "a worker keeps no pushes that no server has on disk yet"),
-        ({"checkpoint": {"retain": 9}, "codec": {"push": "topk"}}, None, "without a limit, since error feedback"),
+        ({"checkpoint": {"retain": 9}, "codec": {"push": "topk"}}, 1 << 30, "also keeps up to 1.0 GiB"),
     ],
 )
 def test_the_plan_says_what_a_worker_keeps_of_its_pushes(
-    settings: dict[str, Any], retained: int | None, said: str, shapes: Path, monkeypatch: pytest.MonkeyPatch
+    settings: dict[str, Any], retained: int, said: str, shapes: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(memory, "memory_limit", lambda: 64 << 30)
     screen, text = console()

@@ -4,7 +4,6 @@ import errno
 import os
 import shutil
 import threading
-import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -98,7 +97,7 @@ class Served:
         self.address = f"localhost:{self.server.port}"
 
     def reader(self, name: str = "reader", token: str = "", patience: float = 60.0) -> RemoteShards:
-        client = ShardClient(self.address, Credentials(token), time.monotonic() + patience, self.stop, self.said)
+        client = ShardClient(self.address, Credentials(token), patience, self.stop, self.said)
         return RemoteShards(self.folder / name, client, self.said)
 
     def copies(self, name: str = "reader") -> list[str]:

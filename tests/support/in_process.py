@@ -114,7 +114,7 @@ class Cluster:
 class Pusher:
     """A worker that has joined; `train` pushes that many gradients, each `value` in every element."""
 
-    def __init__(self, cluster: Cluster, number: int = 0, deadline: float = 60.0) -> None:
+    def __init__(self, cluster: Cluster, number: int = 0, patience: float = 60.0) -> None:
         config = cluster.config
         self.name = f"worker-{number}"
         self.stop = threading.Event()
@@ -126,7 +126,7 @@ class Pusher:
             credentials=cluster.credentials,
             stop=self.stop,
             say=self.said,
-            deadline=time.monotonic() + deadline,
+            patience=patience,
         )
         self.chief = ChiefClient(self.around)
         self.client = ParameterClient(self.around, make_plan(SHAPES, config.servers, config.plan))

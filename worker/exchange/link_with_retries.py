@@ -62,8 +62,8 @@ class Link:
         self._plan = plan
         self._transport = transport
         self._worker = around.name
-        self.deadline = around.deadline
-        """When calls that nobody answers are given up (time.monotonic seconds)."""
+        self.patience = around.patience
+        """How long a call that nobody answers is repeated (seconds)."""
         self._stop = around.stop
         self._say = around.say
         self._on_retry = on_retry
@@ -86,8 +86,7 @@ class Link:
         """Newest clock of this worker's way that this server has answered."""
         self.counted = 0
         """Newest clock that the slice has, as far as this link knows."""
-        self.retained = Retained(None if config.codec.has_feedback else retain)
-        """With error feedback there is no cap: what is left out of a push depends on all pushes before."""
+        self.retained = Retained(retain)
         self.replayed = 0
         """Pushes sent again to a server that had come back without them."""
         self.term = 0
@@ -126,7 +125,7 @@ class Link:
             with self._keeping:
                 self.retained.clear()
         self.incarnation = incarnation
-        reply = retried(self.resume, self.deadline, f"server {self.index}", self._stop, self._say)
+        reply = retried(self.resume, self.patience, f"server {self.index}", self._stop, self._say)
         if self.owed is not None:
             self._go_on_owing(self.owed, reply.clock)
         return reply
@@ -200,7 +199,7 @@ class Link:
                     self.resume()  # the server may not know the plan yet
                 raise
 
-        retried(send, self.deadline, f"server {self.index}", self._stop, self._say)
+        retried(send, self.patience, f"server {self.index}", self._stop, self._say)
 
     def pull(self, version: int | None, target: Vector, is_patient: bool = True, mean: bool = False) -> int:
         """Weights of `version` (None, or where it is not kept any more: the newest) into the flat model; returns which.
@@ -209,7 +208,7 @@ class Link:
         request = pb.PullRequest(
             reader=self._worker, plan_hash=self._plan.hash, codec=self._pull_codec.name, version=version, mean=mean
         )
-        turn = self._turn
+        turn, began = self._turn, time.monotonic()
         for pause in backoff():
             opened = _Opened(self, turn, lambda head: target)
             try:
@@ -221,7 +220,7 @@ class Link:
             except VersionGone:
                 request.ClearField("version")
             except TryAgain as error:
-                self._failed(error)
+                self._failed(error, began)
             self._pause(pause)
         raise AssertionError("backoff never ends")
 
@@ -239,8 +238,8 @@ class Link:
         """Sends this clock's update (None: an empty one) until it is answered, byte for byte the same, and receives the
         weights where `choose` says where to. `base`: the weights that the update was computed on;
         `manner`: how the server is to step with it; `round`: as in `Push`.
-        Raises Fenced, BadPush and the like; ServersGone at the deadline; Behind where the server has come back without
-        earlier pushes, and they are not retained."""
+        Raises Fenced, BadPush and the like; ServersGone where it gives no answer; Behind where the server has come back
+        without earlier pushes, and they are not retained."""
         owed, turn = self.owed, self._turn
         is_known = owed is not None and clock <= owed.clock
         head = self._head(clock, view, examples, base)
@@ -322,7 +321,7 @@ class Link:
     def _answered(self, head: pb.PushHead, send: Callable[[], T], head_of: Callable[[T], pb.PullHead], turn: int) -> T:
         """Sends until the push is answered, whatever the server has to be sent before; sets head.ask if the server already
         has it."""
-        clock = head.clock
+        clock, began = head.clock, time.monotonic()
         pauses = backoff()
         while True:
             try:
@@ -337,7 +336,7 @@ class Link:
                 head.ask = True
             except (Gap, TryAgain) as error:
                 if isinstance(error, TryAgain):
-                    self._failed(error)
+                    self._failed(error, began)
                 self._pause(next(pauses))
                 head.ask = self._bring_to(clock - 1, turn) >= clock
 
@@ -360,7 +359,7 @@ class Link:
         """Sends again what the slice lacks up to this clock, and up to where the worker has gone on since; returns the slice's
         own. Behind where that is not retained."""
         with self._catching_up:
-            pauses = backoff()
+            pauses, began = backoff(), time.monotonic()
             while True:
                 self._check_turn(turn)
                 try:
@@ -382,7 +381,7 @@ class Link:
                 except Gap:
                     pass
                 except TryAgain as error:
-                    self._failed(error)
+                    self._failed(error, began)
                 self._pause(next(pauses))
 
     def _send_again(self, push: RetainedPush, turn: int) -> None:
@@ -403,12 +402,14 @@ class Link:
         if self._stop.wait(seconds):
             raise Stopped("The process got a signal to stop.")
 
-    def _failed(self, error: TryAgain) -> None:
-        """Counts a temporary failure; ServersGone if no time is left for another attempt."""
+    def _failed(self, error: TryAgain, began: float) -> None:
+        """Counts a temporary failure of what `began` then; ServersGone if no time is left for another attempt."""
         self.retries += 1
         self._on_retry(error.status)
-        if time.monotonic() > self.deadline:
-            raise ServersGone(f"Server {self.index} did not answer until the run's deadline: {error}") from error
+        if time.monotonic() - began > self.patience:
+            raise ServersGone(
+                f"Server {self.index} has given no answer for {self.patience:g} s (deadline): {error}"
+            ) from error
 
     def _took(self, head: pb.PullHead, opened: "_Opened | None" = None) -> int:
         """Notes which weights have come; TryAgain where the stream ended before all had."""

@@ -45,7 +45,7 @@ class ParameterClient:
     ) -> None:
         """`registry`: receives the lane's metrics, in runs that use it."""
         config, traffic = around.config, Traffic()
-        retain = retained_bytes(config.checkpoint.retain)
+        retain = retained_bytes(config.checkpoint.retain, config.codec.has_feedback)
         if registry is not None and config.transport == "lane":
             registry.register(traffic)
         transports = [
@@ -105,10 +105,10 @@ class ParameterClient:
         """Receives the model into `target`; returns the version of each slice. `mean`: as in `Link.pull`."""
         return self._everywhere(lambda link: link.pull(version, target, is_patient, mean))
 
-    def give_up_at(self, deadline: float) -> None:
-        """Calls that nobody answers end with ServersGone from then on (time.monotonic seconds)."""
+    def give_up_after(self, patience: float) -> None:
+        """Calls that nobody answers for so long (seconds) end with ServersGone."""
         for link in self.links:
-            link.deadline = deadline
+            link.patience = patience
 
     def push_pull(
         self,

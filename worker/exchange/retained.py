@@ -99,8 +99,8 @@ class Retained:
     """A queue by clock, without gaps. Beyond its cap it forgets the oldest push first, which must then be computed again.
     Not thread-safe, but for `room` and `sending`, which a pushing thread may call at any time."""
 
-    def __init__(self, cap: int | None) -> None:
-        """`cap`: bytes; None: there is none."""
+    def __init__(self, cap: int) -> None:
+        """`cap`: bytes."""
         self._cap = cap
         self._pushes: deque[RetainedPush] = deque()
         self._bytes = 0
@@ -181,14 +181,12 @@ class Retained:
 
     def _makes_place(self, size: int) -> bool:
         """Whether a push of this size can be kept; the oldest ones go for it."""
-        if self._cap is None:
-            return True
         while self._pushes and self._bytes + size > self._cap:
             self._drop()
         return self._fits(size)
 
     def _fits(self, size: int) -> bool:
-        return self._cap is None or size <= self._cap
+        return size <= self._cap
 
     def _drop(self) -> None:
         push = self._pushes.popleft()

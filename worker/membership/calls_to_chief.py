@@ -39,7 +39,7 @@ class ChiefClient:
         self._worker = around.name
         self._peer = peer
         self._host = around.host
-        self._deadline = around.deadline
+        self._patience = around.patience
         self._stop = around.stop
         self._say = around.say
 
@@ -115,10 +115,10 @@ class ChiefClient:
     def leave(self, incarnation: int, finished: bool) -> None:
         """Announces that this worker leaves; an unreachable chief learns it from the lapsed lease."""
         request = pb.LeaveRequest(worker=self._worker, incarnation=incarnation, finished=finished, told=self.is_told)
-        deadline = min(self._deadline, time.monotonic() + 5)
+        patience = min(self._patience, 5.0)
         chief = f"the chief at {self._address}"
         try:
-            retried(lambda: call(self._stub.Leave, request, 5.0), deadline, chief, self._stop, self._say)
+            retried(lambda: call(self._stub.Leave, request, 5.0), patience, chief, self._stop, self._say)
         except PacelineError as error:
             self._say("could not say goodbye; the lease will end", why=str(error))
 
@@ -148,11 +148,10 @@ class ChiefClient:
     def await_finish(self, incarnation: int, state: Callable[[], State], patience: float) -> None:
         """Beats on after this worker has left, until the run is finished or the chief has not answered for `patience`
         seconds."""
-        chief = f"the chief at {self._address}"
+        chief, patience = f"the chief at {self._address}", min(self._patience, patience)
         try:
             while True:
-                deadline = min(self._deadline, time.monotonic() + patience)
-                reply = retried(lambda: self.beat(incarnation, *state()), deadline, chief, self._stop, self._say)
+                reply = retried(lambda: self.beat(incarnation, *state()), patience, chief, self._stop, self._say)
                 if reply.phase == "finished":
                     return
                 self._pause(_FINISH_EVERY)
@@ -160,7 +159,7 @@ class ChiefClient:
             self._say("can't learn whether the run is finished", why=str(error))
 
     def _retried(self, attempt: Callable[[], T]) -> T:
-        return retried(attempt, self._deadline, f"the chief at {self._address}", self._stop, self._say)
+        return retried(attempt, self._patience, f"the chief at {self._address}", self._stop, self._say)
 
     def _pause(self, seconds: float) -> None:
         if self._stop.wait(seconds):

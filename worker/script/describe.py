@@ -2,7 +2,6 @@
 
 import json
 import threading
-import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -36,6 +35,6 @@ def describe(
                 raise TryAgain("The server still makes its slice of the model. Ask again.")
 
         try:
-            retried(ask, time.monotonic() + patience, f"the server at {address}", stop, say)
+            retried(ask, patience, f"the server at {address}", stop, say)
         finally:
             channel.close()

@@ -41,12 +41,12 @@ class ShardClient:
     """The shard server of one run; calls are repeated until they are answered. Not thread-safe."""
 
     def __init__(
-        self, address: str, credentials: Credentials, deadline: float, stop: threading.Event, say: Callable[..., None]
+        self, address: str, credentials: Credentials, patience: float, stop: threading.Event, say: Callable[..., None]
     ) -> None:
-        """`deadline`: of all waiting (time.monotonic seconds)."""
+        """`patience`: how long a call that nobody answers is repeated (seconds)."""
         self.address = address
         self._stub = ShardServiceStub(open_channel(address, credentials))
-        self._deadline = deadline
+        self._patience = patience
         self._stop = stop
         self._say = say
         self._fingerprint = ""
@@ -132,7 +132,7 @@ class ShardClient:
             raise translated(error) from None
 
     def _retried(self, attempt: Callable[[], T]) -> T:
-        return retried(attempt, self._deadline, f"the shard server at {self.address}", self._stop, self._say)
+        return retried(attempt, self._patience, f"the shard server at {self.address}", self._stop, self._say)
 
 
 class ShardSource(Protocol):

@@ -23,7 +23,7 @@ def find_shards(start: Start[Any], stop: threading.Event, say: Callable[..., Non
             "data.source=server and give --shard-server HOST:PORT, or neither."
         )
     if server:
-        client = ShardClient(server, start.credentials, time.monotonic() + config.deadline, stop, say)
+        client = ShardClient(server, start.credentials, config.deadline, stop, say)
         shards: Shards = RemoteShards(told.shards, client, say)
     elif config.data.shards_at is not None and not is_there(told.shards):
         shards = RemoteShards(told.shards, StoredShards(config.data.shards_at, stop, say), say)

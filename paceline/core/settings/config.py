@@ -265,7 +265,9 @@ class Config(Section):
     heartbeat: Seconds = Field(2.0, gt=0, description="Time between heartbeats of a worker (seconds).")
     lease: Seconds = Field(15.0, gt=0, description="A worker silent for this long is expelled (seconds).")
     stall_timeout: Seconds = Field(600.0, gt=0, description="A worker that beats but makes no step leaves (seconds).")
-    deadline: Seconds = Field(86400.0, gt=0, description="The whole run; calls are retried until then (seconds).")
+    deadline: Seconds = Field(
+        86400.0, gt=0, description="How long a process repeats a call that no server answers (seconds)."
+    )
     score_timeout: Seconds = Field(300.0, gt=0, description="The final scoring; then the run ends unscored (seconds).")
     transport: Literal["lane", "grpc"] = Field("lane", description="What carries pushes and pulls.")
     ports: str = Field(

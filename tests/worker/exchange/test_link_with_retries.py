@@ -127,7 +127,7 @@ class Line:
             addresses=[],
             stop=self.stop,
             say=lambda event, **facts: self.said.append((event, facts)),
-            deadline=time.monotonic() + patience,
+            patience=patience,
         )
         self.link = Link(0, self.server, around, self.plan, self.failures.append, retain)
         self.model = np.zeros(14, np.float32)
@@ -334,13 +334,6 @@ def test_what_exceeds_the_cap_has_to_be_computed_again(retain: int) -> None:
         line.push(4)
 
 
-def test_with_error_feedback_all_is_kept_whatever_the_cap() -> None:
-    line = Line({"name": "topk", "share": 0.5}, retain=0)
-    pushed(line, 3)
-
-    assert [push.clock for push in line.link.retained] == [1, 2, 3]
-
-
 def test_clocks_that_the_slice_has_are_asked_for_when_the_worker_goes_back() -> None:
     line = Line(retain=1000)
     pushed(line, 3)
@@ -414,6 +407,15 @@ def test_nothing_is_given_up_before_the_deadline() -> None:
     line.server.standings.extend([standing(clock=0)] * 300)
     assert line.push().version == 1
     assert line.link.retries == 300
+
+
+def test_a_process_that_is_older_than_the_deadline_is_as_patient_as_before(monkeypatch: pytest.MonkeyPatch) -> None:
+    line = Line(patience=60.0)
+    days_later = time.monotonic() + 1e6
+    monkeypatch.setattr("paceline.worker.exchange.link_with_retries.time.monotonic", lambda: days_later)
+    line.server.pushes.extend([TryAgain("restarting"), answer()])
+    line.server.standings.append(standing(clock=0))
+    assert line.push().version == 1
 
 
 def test_after_the_deadline_the_server_is_given_up() -> None:

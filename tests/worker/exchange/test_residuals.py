@@ -3,7 +3,6 @@
 import errno
 import os
 import shutil
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -125,7 +124,7 @@ class Line:
             addresses=[],
             say=lambda event, **facts: self.said.append((event, facts)),
             residuals=folder,
-            deadline=time.monotonic() + 3600,
+            patience=3600,
         )
         self.link = Link(0, self.server, around, make_plan(SHAPES, 2, LAYERWISE))
 

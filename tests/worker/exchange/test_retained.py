@@ -35,7 +35,7 @@ def pushed(retained: Retained, clock: int, size: int = SIZE) -> Room:
 
 @pytest.mark.parametrize("attempts", [0, 1, 3])
 def test_the_callers_memory_is_its_own_again_when_a_push_has_ended(attempts: int) -> None:
-    retained, memory = Retained(None), np.arange(SIZE, dtype=np.uint8)
+    retained, memory = Retained(1 << 20), np.arange(SIZE, dtype=np.uint8)
     before = bytes(memory)
     sending = retained.sending(parts_of(memory, 5, 7), None)
     for _ in range(attempts):
@@ -53,7 +53,7 @@ def test_where_no_thread_can_copy_a_push_is_sent_and_kept_all_the_same(monkeypat
         raise RuntimeError("can't start new thread")
 
     monkeypatch.setattr(ThreadPoolExecutor, "submit", refused)
-    retained, memory = Retained(None), np.ones(SIZE, np.uint8)
+    retained, memory = Retained(1 << 20), np.ones(SIZE, np.uint8)
     sending = retained.sending(parts_of(memory, SIZE), None)
     assert [bytes(data) for _, data in sending] == [bytes([1] * SIZE)]
     end(retained, 1, sending)
@@ -62,13 +62,13 @@ def test_where_no_thread_can_copy_a_push_is_sent_and_kept_all_the_same(monkeypat
 
 
 def test_an_encoded_push_is_kept_where_it_lies() -> None:
-    retained = Retained(None)
+    retained = Retained(1 << 20)
     room = pushed(retained, 1)
     assert np.shares_memory(next(iter(retained)).parts[0][1], room)
 
 
 def test_a_room_is_used_again_when_its_push_is_durable_and_not_before() -> None:
-    retained = Retained(None)
+    retained = Retained(1 << 20)
     first, second = pushed(retained, 1), pushed(retained, 2)
     assert not np.shares_memory(first, second)
     retained.forget(1)
@@ -101,7 +101,7 @@ def test_what_the_cap_does_not_bear_is_not_copied() -> None:
 
 
 def test_a_push_that_leaves_most_of_its_room_empty_takes_what_it_needs() -> None:
-    retained = Retained(None)
+    retained = Retained(1 << 20)
     room = retained.room(10 * SIZE)
     room[:] = 1
     sending = retained.sending(parts_of(room, SIZE), room)
@@ -116,7 +116,7 @@ def test_a_push_that_leaves_most_of_its_room_empty_takes_what_it_needs() -> None
 
 
 def test_rooms_of_another_size_are_given_up() -> None:
-    retained = Retained(None)
+    retained = Retained(1 << 20)
     pushed(retained, 1)
     room = retained.room(2 * SIZE)
     retained.forget(1)
@@ -124,7 +124,7 @@ def test_rooms_of_another_size_are_given_up() -> None:
 
 
 def test_rooms_of_pushes_that_an_abandoned_exchange_may_still_send_are_not_used_again() -> None:
-    retained = Retained(None)
+    retained = Retained(1 << 20)
     old = pushed(retained, 1)
     retained.clear()
     assert not np.shares_memory(pushed(retained, 5), old)

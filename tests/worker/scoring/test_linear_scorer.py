@@ -3,7 +3,6 @@
 import re
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -65,9 +64,7 @@ def cluster(tmp_path: Path) -> Iterator[Cluster]:
     shards, cluster = written(tmp_path / "shards"), Cluster(config(), tmp_path)
     cluster.evaluator_ready()
     manifest = shards.manifest
-    around = Surroundings(
-        config=cluster.config, name="worker-0", addresses=cluster.addresses, deadline=time.monotonic() + 60
-    )
+    around = Surroundings(config=cluster.config, name="worker-0", addresses=cluster.addresses, patience=60)
     chief = ChiefClient(around)
     plan = make_plan(shapes_of(manifest), 2, cluster.config.plan)
     client = SparseClient(around, plan)

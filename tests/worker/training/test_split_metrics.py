@@ -1,6 +1,5 @@
 """Metrics of a task: of all outputs of a split together, and accuracy only where labels are classes."""
 
-import time
 from collections import namedtuple
 from collections.abc import Callable
 from pathlib import Path
@@ -305,9 +304,7 @@ def test_a_regression_is_scored_kept_and_told_by_what_it_goes_by(
 def stopped_with_zeros(cluster: Cluster, manifest: Any) -> None:
     """A run that is over but for its score: a worker has given weights of zero."""
     cluster.evaluator_ready()
-    around = Surroundings(
-        config=cluster.config, name="worker-0", addresses=cluster.addresses, deadline=time.monotonic() + 60
-    )
+    around = Surroundings(config=cluster.config, name="worker-0", addresses=cluster.addresses, patience=60)
     chief = ChiefClient(around)
     plan = make_plan((("weight", (1, 4)), ("bias", (1,))), 1, cluster.config.plan)
     client = ParameterClient(around, plan)
