@@ -35,6 +35,10 @@ WITH_GRADIENTS: tuple[Limit, ...] = (
     ),
     (lambda config: config.precision != "float32", "lower precision (precision)"),
     (lambda config: config.accumulate > 1, "accumulated gradients (accumulate)"),
+    (lambda config: config.data.access == "all", "workers that all read all the data (data.access: all)"),
+    (lambda config: (config.data.shards or 0) > config.workers, "several shards for a worker (data.shards)"),
+    (lambda config: bool(config.optimizer.model_dump().get("groups")), "groups of parameters (optimizer.groups)"),
+    (lambda config: bool(config.optimizer.model_dump().get("maximize")), "climbing (optimizer.maximize)"),
 )
 WITHOUT_GRADIENTS: tuple[Limit, ...] = (
     (_sends_what_has_grown, "messages that depend on the gradients (policy), unless it computes these"),

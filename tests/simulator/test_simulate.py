@@ -118,6 +118,22 @@ def test_what_can_not_be_simulated_is_refused_before_anything_starts(words: str,
     assert why in text
 
 
+@pytest.mark.parametrize(
+    ("words", "why"),
+    [
+        ("--set data.access=all", "workers that all read all the data"),
+        ("--set data.shards=8", "several shards for a worker"),
+        ("--set optimizer.maximize=true", "climbing"),
+        ("--set optimizer.groups=[{parameters:x,lr:0.1}]", "groups of parameters"),
+    ],
+)
+def test_what_no_simulated_worker_computes_is_refused_with_gradients(words: str, why: str) -> None:
+    code, text = refused("digits", *words.replace(":x", ": x").replace(":0", ": 0").split(" ", 1), "--gradients")
+
+    assert code == 78
+    assert why in text
+
+
 def test_a_linear_model_over_sparse_rows_is_refused() -> None:
     code, text = refused("svm", *SIZED)
 

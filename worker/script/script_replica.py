@@ -48,15 +48,14 @@ class ScriptReplica(Replica):
         left_out: Collection[str] = (),
         buffers: Buffers = "mean",
         groups: Sequence[Collection[str]] = (),
+        rate: float = 1.0,
     ) -> None:
         """`name`: of the script, for errors; `optimizer`: takes own steps where the policy has any; `left_out`: parameters that
-        it does not step; `buffers`: whose running statistics count; `groups`: names of parameters that are stepped alike."""
+        it does not step; `buffers`: whose running statistics count; `groups`: names of parameters that are stepped alike;
+        `rate`: the one that the run's settings have."""
         self._optimizer = optimizer
         self._buffers = buffers
-        self.rate = float(optimizer.param_groups[0].get("lr", 1.0)) or 1.0
-        """The one that is described."""
-        self.steps_itself = False
-        """Whether the script's optimizer steps the model, and not the servers."""
+        self._rate = rate
         self.statistics_weight = 1.0
         """How much this worker's statistics count relative to the others'."""
         device = str(_device(name, model))
@@ -75,10 +74,14 @@ class ScriptReplica(Replica):
 
     def own_steps(self, asked: OwnSteps | None) -> OwnSteps | None:
         self.steps_itself = asked is not None
-        return None if asked is None else TorchSteps(self._optimizer, self.rate, self._flat.follow)
+        return None if asked is None else TorchSteps(self._optimizer, self._rate, self._flat.follow)
 
     def forget_steps(self) -> None:
         self._optimizer.state.clear()
+
+    def clipped(self) -> None:
+        if self.steps_itself:
+            self._flat.spread()
 
     def gradient(self, features: Array, labels: Array, seed: int, rng: np.random.Generator | None) -> Step:
         """Waits for the script's; `seed` fixes what the script draws from torch until then."""

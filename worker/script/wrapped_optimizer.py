@@ -99,7 +99,7 @@ def wrap(run: ScriptRun, optimizer: Optimizer, model: nn.Module, accumulate: int
     within = inner(model)
     section = _section(run, optimizer, within)
     groups = [group["parameters"] for group in section.get("groups", ())]
-    replica = ScriptReplica(run.script, within, optimizer, left_out(optimizer, within), buffers, groups)
+    replica = ScriptReplica(run.script, within, optimizer, left_out(optimizer, within), buffers, groups, section["lr"])
     if averaged := [name for name, _ in replica.shared_buffers()]:
         section["averaged"] = averaged
     run.train(replica, section, accumulate)
@@ -116,7 +116,8 @@ def _section(run: ScriptRun, optimizer: Optimizer, model: nn.Module) -> dict[str
         return described(optimizer, model)
     except ConfigError:
         policy = build_policy(run.settings.policy)
-        rate = float(optimizer.param_groups[0].get("lr", 1.0)) or 1.0
+        first = optimizer.param_groups[0]
+        rate = float(first.get("initial_lr", first.get("lr", 1.0))) or 1.0
         plain = {"name": "sgd", "lr": rate, "momentum": 0.0, "weight_decay": 0.0}
         if policy.pushes == "gradients" or policy.worker_optimizer(build_optimizer(Options(**plain))) is None:
             raise

@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from paceline.core import kernels
 from paceline.core.steps.clip import l2_norm
 from paceline.core.values import Base
 from paceline.data.sampler import Batch
@@ -36,6 +37,8 @@ def work(training: Training, clock: int) -> Work:
             training.own.step(training.stepper, step.gradient)
             training.replica.refresh()
         done = together(done, step)
+    if training.stepper is not None and done is not None and not kernels.all_finite(training.replica.local):
+        done = replace(done, finite=False)  # own steps have exploded after the last gradient that had not
     return Work(done, training.bases)
 
 
@@ -66,13 +69,14 @@ def compute(training: Training, position: int) -> Step | None:
     training.slowness.delay(position, share)
     training.progress.computed(len(batch), time.monotonic() - began)
     training.own.manner = step.manner
-    if step.finite:
+    if step.finite and not training.replica.steps_itself:  # torch's optimizers do that themselves
         training.asker.ascend(step.gradient)
     if clip.limits and step.finite:
         weights = step.gradient[: training.replica.weights_end]
         factor = clip.factor(l2_norm(weights))
         if factor < 1:
             np.multiply(weights, np.float32(factor), out=weights)
+            training.replica.clipped()
     if training.momentum is not None and step.finite:
         training.momentum.look_ahead(step.gradient, training.own.local, training.own.touched)
     return step

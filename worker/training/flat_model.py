@@ -106,6 +106,14 @@ class FlatModel:
         found: Vector = self.gradient.host.numpy()
         return found
 
+    def spread(self) -> None:
+        """The gradient was changed in main memory: the parameters' own follow."""
+        if self.gradient.host is not self.gradient.values:
+            self.gradient.values.copy_(self.gradient.host)
+        for parameter, view in zip(self._parameters, self.gradient.views, strict=False):
+            if parameter.grad is not None and parameter.grad is not view:
+                parameter.grad.copy_(view)
+
     def size(self) -> float:
         """The gradient's largest element without its sign; NaN or infinite where any element is. One pass without a
         temporary."""

@@ -58,6 +58,8 @@ class Replica:
         self.loaded = 0.0
         """Time that the last gradient's examples took to be loaded and prepared, inside of `gradient` (seconds)."""
         torch.manual_seed(seed)
+        self.steps_itself = False
+        """Whether an optimizer of torch's steps the model, and not the servers or the run's own."""
         self.model = (task.model() if model is None else model).to(self.device)
         named = _trainable(task.name, self.model, left_out, mixed)
         place = {name: number for number, group in enumerate(groups, 1) for name in group}
@@ -89,6 +91,9 @@ class Replica:
 
     def forget_steps(self) -> None:
         """What took earlier own steps must not remember them; here `Training.begin` has the memory."""
+
+    def clipped(self) -> None:
+        """The last gradient was changed in main memory: an optimizer of torch's that steps by itself follows."""
 
     def keep_gradient(self) -> None:
         """The last gradient must outlive the next step: that one goes to other memory."""

@@ -18,6 +18,8 @@ class CommonStopping:
         """Each worker's newest loss since the last mean, and the number of examples behind it."""
         self._epochs: dict[str, int] = {}
         """Each worker's newest epoch with a loss."""
+        self._judged_from = 0
+        """How many means there were when the run last got more epochs."""
 
     def looks_at(self, epoch: int) -> bool:
         """Whether a loss at the end of this epoch of a worker (from 0) counts."""
@@ -40,16 +42,26 @@ class CommonStopping:
         self.losses.append(sum(loss * count for loss, count in told) / max(1, examples))
         self._told = {}
         rule = stopping.build(build_optimizer(self._config.optimizer).lr)
-        if not any(rule.add(each) for each in self.losses):
+        if not any(rule.add(each) for each in self.losses[self._judged_from :]):
             return ""
         return f"the validation loss has settled at {self.losses[-1]:.6g}"
 
+    def judge_anew(self) -> None:
+        """Only what comes from now on counts."""
+        self._judged_from = len(self.losses)
+
     def state(self) -> dict[str, Any]:
         """The state as plain JSON values."""
-        return {"losses": self.losses, "told": self._told, "validated": self._epochs}
+        return {
+            "losses": self.losses,
+            "told": self._told,
+            "validated": self._epochs,
+            "means_judged_from": self._judged_from,
+        }
 
     def restore(self, state: dict[str, Any]) -> None:
         """Continues from `state`."""
         self.losses = list(state["losses"])
         self._told = {worker: (loss, examples) for worker, (loss, examples) in state["told"].items()}
         self._epochs = dict(state["validated"])
+        self._judged_from = int(state.get("means_judged_from", 0))

@@ -237,6 +237,7 @@ class Run:
             return False
         self.budget.take_goal()
         self.scoring.judge_anew()
+        self.common_stopping.judge_anew()
         if self.phase is RunPhase.TRAINING and (last := self.budget.last_clock(self.policy)) is not None:
             self.membership.rename_ends(last)
         if self.phase not in (RunPhase.SCORING, RunPhase.FINISHED):

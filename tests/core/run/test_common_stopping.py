@@ -39,6 +39,23 @@ def test_the_run_stops_where_the_mean_has_settled():
     assert said == ["", "", "the validation loss has settled at 2"]
 
 
+def test_a_run_that_got_more_epochs_is_judged_by_its_new_losses():
+    common = stopping()
+    for epoch, loss in enumerate((3.0, 1.0, 2.0)):
+        common.add("a", epoch, loss, 10)
+        common.judge(["a"])
+
+    common.judge_anew()
+    again = stopping()
+    again.restore(json.loads(json.dumps(common.state())))
+
+    for each in (common, again):
+        each.add("a", 3, 1.5, 10)
+        assert each.judge(["a"]) == ""
+        each.add("a", 4, 1.6, 10)
+        assert "has settled at 1.6" in each.judge(["a"])
+
+
 def test_a_repeat_and_an_older_epoch_change_nothing():
     common = stopping()
 

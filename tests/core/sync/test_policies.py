@@ -843,6 +843,15 @@ def test_downpours_server_has_the_runs_momentum():
     assert one.weights == pytest.approx([-0.67])
 
 
+def test_downpour_pushes_gradients_whole_that_are_too_small_to_move_a_weight():
+    one = OneSlice("downpour", weights=(1.0,), optimizer=Sgd(lr=1e-6, momentum=0.0, weight_decay=0.0))
+    worker = OneWorker(one, "a")
+    before = worker.local[0]
+
+    assert worker.policy.outgoing(np.array([1e-3], np.float32), worker.own).tolist() == pytest.approx([1e-3])
+    assert before == worker.local[0]
+
+
 def test_downpour_pulls_with_every_kth_push_only():
     policy = build_policy(Options(name="downpour", pull_every=3))
 

@@ -147,7 +147,7 @@ def test_a_model_on_several_devices_is_refused() -> None:
 def test_own_steps_are_those_of_the_scripts_optimizer_at_what_the_run_makes_of_its_rate() -> None:
     own, plain = normed(), normed()
     optimizer, other = torch.optim.NAdam(own.parameters(), lr=0.01), torch.optim.NAdam(plain.parameters(), lr=0.005)
-    replica = scripts.ScriptReplica("train.py", own, optimizer)
+    replica = scripts.ScriptReplica("train.py", own, optimizer, rate=0.01)
     stepper = replica.own_steps(build_optimizer(Options(name="sgd", lr=0.01)))
     assert stepper is not None
     assert replica.own_steps(None) is None
@@ -165,11 +165,50 @@ def test_own_steps_are_those_of_the_scripts_optimizer_at_what_the_run_makes_of_i
     assert optimizer.param_groups[0]["lr"] == 0.01
 
 
+def test_a_warm_up_that_was_made_before_the_wrap_counts_once() -> None:
+    from paceline.worker.script.wrapped_optimizer import wrap
+
+    model, said = normed(), []
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.5)
+    torch.optim.lr_scheduler.LinearLR(optimizer, start_factor=0.1)
+    run = SimpleNamespace(
+        script="train.py",
+        settings=SimpleNamespace(policy=Options(name="local_sgd")),
+        train=lambda replica, section, accumulate: said.append((replica, section)),
+        kept=None,
+        epoch_of=None,
+    )
+    wrap(run, optimizer, model, 1, "own")
+    ((replica, section),) = said
+    stepper = replica.own_steps(build_optimizer(Options(name="sgd", lr=0.5)))
+
+    before = model[1].weight.detach().clone()
+    backward(model, 1)
+    step, gradient = replica.gathered(None, 16), model[1].weight.grad.clone()
+    stepper.step(replica.local, replica.local, step.gradient, 1.0, section["lr"], [], 1)
+    assert torch.allclose(before - model[1].weight, 0.05 * gradient, atol=1e-6)
+
+
+@pytest.mark.parametrize("kind", [torch.float32, torch.bfloat16])
+def test_what_is_clipped_is_clipped_for_the_scripts_own_steps_too(kind: torch.dtype) -> None:
+    model = nn.Linear(3, 2).to(kind)
+    replica = replica_of(model, buffers="own")
+    replica.own_steps(build_optimizer(Options(name="sgd", lr=0.1)))
+    model(torch.ones(4, 3, dtype=kind)).sum().backward()
+    step, before = replica.gathered(None, 4), model.weight.grad.clone()
+
+    np.multiply(step.gradient, np.float32(0.5), out=step.gradient)
+    replica.clipped()
+
+    assert torch.allclose(model.weight.grad.float(), 0.5 * before.float())
+
+
 def test_own_steps_begin_again_without_what_they_remember() -> None:
     moved = []
     for earlier, forgets in ((False, False), (True, True), (True, False)):
         model = normed()
-        replica = scripts.ScriptReplica("train.py", model, torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9))
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
+        replica = scripts.ScriptReplica("train.py", model, optimizer, rate=0.1)
         stepper = replica.own_steps(build_optimizer(Options(name="sgd", lr=0.1)))
         for is_last in (False, True) if earlier else (True,):
             model.load_state_dict(normed().state_dict())

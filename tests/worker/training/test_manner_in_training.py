@@ -129,6 +129,13 @@ def test_a_gradient_to_climb_by_is_turned_round_before_anything_else() -> None:
     assert client.pushed[0].tolist() == [-3.0] * 2 + [3.0] * 3 + [-3.0] * 2
 
 
+def test_downpour_pushes_what_earlier_mini_batches_have_moved_and_the_last_one_leaves_alone() -> None:
+    client = Noting(1)
+    replica = Telling([2.0], AS_SET, Manner((1.0, 1.0), (2,)))
+    loop.train(training(policy("downpour", push_every=2), client, replica, optimizer=PLAIN), 0)
+    np.testing.assert_allclose(client.pushed[0], [4.0] * 5 + [2.0] * 2, rtol=1e-5)
+
+
 def test_several_mini_batches_leave_alone_what_all_of_them_do() -> None:
     client = Noting(1)
     replica = Telling([1.0], Manner((1.0, 1.0), (1, 2)), Manner((0.5, 1.0), (2,)))

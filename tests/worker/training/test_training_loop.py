@@ -49,6 +49,7 @@ class Replica:
         self.forgotten = 0
         self.fails_at = -1
         self.loaded = 0.0
+        self.steps_itself = False
         self._memory = [np.zeros(7, np.float32), np.zeros(7, np.float32)]
 
     def gradient(self, features: Any, labels: Any, seed: int, rng: np.random.Generator) -> Any:
@@ -73,6 +74,9 @@ class Replica:
 
     def keep_gradient(self) -> None:
         self._memory.reverse()
+
+    def clipped(self) -> None:
+        return
 
 
 class Client:
@@ -144,6 +148,7 @@ class Progress:
     def __init__(self, speed: float = 1.0) -> None:
         self.speed = speed
         self.steps: list[tuple[int, int, float]] = []
+        self.finite: list[bool] = []
         self.phases: list[str] = []
         self.rates: list[int] = []
 
@@ -161,6 +166,7 @@ class Progress:
 
     def stepped(self, clock: int, epoch: int, step: Any, heads: Any, alpha: float, pulled: float | None) -> None:
         self.steps.append((clock, epoch, alpha))
+        self.finite.append(step is not None and step.finite)
 
 
 class Slowness:
@@ -279,6 +285,20 @@ def test_a_gradient_that_is_not_finite_is_pushed_as_an_empty_update_and_not_step
     loop.train(training(policy("shat", alpha=0.0), client, replica), 0)
     assert [(type(update), examples) for _, update, examples in client.pushes] == [(Empty, 0), (Dense, 2)]
     assert replica.local.tolist() == [-1.0, 0.0, 1.0, 2.0, 3.0, 4.0, 5.0]
+
+
+@pytest.mark.parametrize(
+    ("name", "options"), [("local_sgd", {}), ("ensemble", {"local_step": "optimizer"}), ("easgd", {"tau": 8})]
+)
+def test_own_steps_that_have_exploded_are_pushed_as_an_empty_update_and_count_as_bad(
+    name: str, options: dict[str, Any]
+) -> None:
+    replica, client = Replica([3e38]), Client(3)
+    play = training(policy(name, **options), client, replica, optimizer=Sgd(lr=10.0, momentum=0.0, weight_decay=0.0))
+    loop.train(play, 0)
+
+    *_, (_, update, examples) = client.pushes
+    assert (type(update), examples, play.progress.finite[-1]) == (Empty, 0, False)
 
 
 def test_after_its_passes_a_worker_computes_nothing_more() -> None:

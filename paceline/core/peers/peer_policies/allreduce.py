@@ -9,6 +9,7 @@ from pydantic import Field, PrivateAttr
 
 from paceline.core.coding.codec import Codec
 from paceline.core.errors import BadPush
+from paceline.core.extension import SettingsRule
 from paceline.core.peers.buffers import Buffers
 from paceline.core.peers.peer_policy import Group, Kind, Meeting, Message, PeerPolicy, Welcome
 from paceline.core.values import Vector
@@ -38,6 +39,13 @@ class Allreduce(PeerPolicy):
     kinds: ClassVar[frozenset[Kind]] = frozenset({"part", "mean", "meet"})
     averages: ClassVar[bool] = False  # gradients are
     same_steps: ClassVar[bool] = True
+    rules: ClassVar[tuple[SettingsRule, ...]] = (
+        SettingsRule(
+            lambda policy, config: config.batch == "speed",
+            "batch: speed does not go with policy {policy.name}, whose mean counts each gradient alike: a slow worker's "
+            "examples would count more. Set batch=global, or take policy=bsp with servers.",
+        ),
+    )
     _place: int = PrivateAttr()
     _size: int = PrivateAttr()
     _buffers: Buffers = PrivateAttr(default_factory=Buffers)

@@ -1,6 +1,7 @@
 """Downpour: ASP that pushes, or pulls, only every k steps."""
 
 from collections import Counter
+from dataclasses import replace
 from typing import ClassVar
 
 import numpy as np
@@ -36,15 +37,15 @@ class Downpour(Policy):
         return clock % self.pull_every == 0
 
     def outgoing(self, gradient: Vector | None, own: Own) -> Vector | None:
-        """The steps were plain ones, so their change is the rate times the sum of their gradients; at rate 0 it is
-        zero."""
+        """The steps were plain ones, so their change is the rate times the sum of their gradients; at rate 0 it is zero. That
+        of one step is known exactly, also where it is too small to change a weight."""
         assert own.start is not None
-        if gradient is None:
-            return None
+        if gradient is None or (self.push_every == 1 and own.lr):
+            return gradient
         moved = own.start - own.local
         plain = plainly(own.optimizer)
-        if own.grouping is not None:
-            plain = own.grouping.in_manner(plain, own.manner, Counter())
+        if own.grouping is not None:  # the last step may have left alone what earlier ones have moved
+            plain = own.grouping.in_manner(plain, replace(own.manner, untouched=()), Counter())
         if isinstance(plain, Grouped):
             return plain.undone(moved, own.lr)
         return np.float32(1 / own.lr if own.lr else 0.0) * moved

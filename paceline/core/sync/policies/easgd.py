@@ -7,6 +7,7 @@ from typing import ClassVar
 import numpy as np
 from pydantic import Field
 
+from paceline.core import kernels
 from paceline.core.settings.codec import Pushes
 from paceline.core.steps.optimizer import Optimizer
 from paceline.core.steps.optimizers.sgd import plain_sgd
@@ -52,8 +53,6 @@ class Easgd(Policy):
         slots: Sequence[Vector],
         steps: int,
     ) -> None:
-        from paceline.core import kernels
-
         if out is not weights:
             np.copyto(out, weights)
         kernels.mix(out, gathered.total, self._force(gathered.members))
@@ -70,8 +69,9 @@ class Easgd(Policy):
         return self.tau
 
     def outgoing(self, gradient: Vector | None, own: Own) -> Vector | None:
-        """Pushes the model, even without a usable gradient: the move of the centre pulls the worker back."""
-        return own.local.copy()
+        """Pushes the model, even without a usable gradient: the move of the centre pulls the worker back. Not one that has
+        exploded."""
+        return own.local.copy() if kernels.all_finite(own.local) else None
 
     def alpha(self, others: int | None, members: int) -> float:
         return 0.0 if members <= 1 else self._force(members) / (1 - self._force(members))
