@@ -17,6 +17,8 @@ from paceline.data.progress import Progress
 from paceline.data.shard_store import ShardStore
 from paceline.data.shard_writer import Dealt, already_there, checked_recipe, write_shards
 from paceline.data.splits import Split
+from paceline.own_extensions import OWN
+from paceline.own_files import is_own
 from paceline.sharder.arriving import stored
 from paceline.sharder.clustering import Clustering, Neighbourhoods
 from paceline.sharder.engine import Engine, Source
@@ -90,6 +92,11 @@ def provide(
 def described(options: Options, strategy: ShardingStrategy) -> Options:
     """The strategy as a recipe holds it: its name, and the options that are not the defaults."""
     return Options(name=options.name, **strategy.model_dump(mode="json", exclude_defaults=True))
+
+
+def file_of(options: Options) -> str | None:
+    """SHA-256 of the strategy's file, where it is the user's own."""
+    return OWN.digest(options.name) if is_own(options.name) else None
 
 
 def other_task(strategy: ShardingStrategy) -> str | None:

@@ -17,7 +17,16 @@ from paceline.data.sampler import locate, starts_of
 from paceline.data.shard_store import ShardStore
 from paceline.data.shards import Shards, open_shards, take
 from paceline.data.splits import Split
-from paceline.sharder.dealing import Material, described, digest_of, labels_by, made_before, other_task, provide
+from paceline.sharder.dealing import (
+    Material,
+    described,
+    digest_of,
+    file_of,
+    labels_by,
+    made_before,
+    other_task,
+    provide,
+)
 from paceline.sharder.engine import Source, build_engine
 from paceline.sharder.engines.local import Local
 from paceline.sharder.strategy import build_strategy
@@ -57,6 +66,7 @@ def reshard(
     recipe = shards.manifest.recipe.model_copy(
         update={
             "strategy": described(config.data.strategy, strategy),
+            "strategy_file": file_of(config.data.strategy),
             "shards": config.data.shards or config.workers,
             "weights": config.data.weights,
             "by": None,

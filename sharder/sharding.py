@@ -21,7 +21,7 @@ from paceline.data.splits import split
 from paceline.exits import exits
 from paceline.load_settings import load, parse_sets
 from paceline.rpc.listening import LOOPBACK, is_loopback
-from paceline.sharder.dealing import Material, described, digest_of, labels_by, made_before, provide
+from paceline.sharder.dealing import Material, described, digest_of, file_of, labels_by, made_before, provide
 from paceline.sharder.engine import Source, build_engine
 from paceline.sharder.placing import placed
 from paceline.sharder.progress_bars import progress_of
@@ -98,6 +98,7 @@ def make_shards(
     recipe = Recipe(
         task=task.name,
         strategy=described(config.data.strategy, strategy),
+        strategy_file=file_of(config.data.strategy),
         shards=config.data.shards or config.workers,
         weights=config.data.weights,
         validation=config.data.validation,

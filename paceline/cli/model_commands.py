@@ -198,6 +198,8 @@ def serve(
             from paceline.serving.serve import Serving
             from paceline.serving.serve import serve as go
 
+        if best and servers is not None:
+            raise UsageError("--best is for a run whose folder is on this machine: the model lies in it.")
         source = _source(run, servers, config, token_file, tls, shards)
         asked = Serving(
             host,

@@ -82,7 +82,7 @@ class Feature:
             test(kind) for test in (pa.types.is_boolean, pa.types.is_integer, pa.types.is_floating, pa.types.is_decimal)
         )
         if is_number and not self.is_text:
-            return self._of_numbers(column.cast(pa.float64()).to_numpy(), piece)
+            return self._of_numbers(column.cast(pa.float64(), safe=False).to_numpy(), piece)
         if not (is_number or pa.types.is_string(kind) or pa.types.is_large_string(kind)):
             raise self._error(piece, 0, f"{column[0]!s:.40}, of Arrow's type {kind},", _WHOLE)
         return self._of_texts(column.cast(pa.string()), piece)

@@ -8,6 +8,8 @@ from paceline.core.errors import DataError
 from paceline.data.dataset import Array, Rows
 
 _MOST = 2.0**63
+NOT = "not {}"
+"""The name of all other classes together, where one is trained against them."""
 
 
 def number_classes(columns: Sequence[Array], what: str) -> tuple[tuple[str, ...], list[Rows]]:

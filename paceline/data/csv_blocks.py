@@ -20,6 +20,7 @@ MISSING = ("?",)
 SAMPLE = 1 << 18
 """So much of a file is looked at to guess its form (bytes)."""
 LINES = 100
+_LINE_END = re.compile(r"\r\n|\r|\n")  # str.splitlines() also cuts at byte 0x85, a part of many letters in UTF-8
 _COMMA = re.compile(r"\s*[+-]?\d+,\d+([eE][+-]?\d+)?\s*")
 _POINT = re.compile(r"\s*[+-]?\d*\.\d+([eE][+-]?\d+)?\s*")
 _SEVERAL = re.compile(r"[\d.eE+-]+([;\t|][\d.,eE+-]*)+|[\d.eE+-]+(,[\d.eE+-]*){2,}")
@@ -97,7 +98,7 @@ def form_of(file: Path, needs_names: bool = True) -> Form:
         if is_utf16
         else head.removeprefix(codecs.BOM_UTF8).decode("latin-1")
     )
-    lines = [line for line in text.splitlines() if line.strip()]
+    lines = [line for line in _LINE_END.split(text) if line.strip()]
     if len(head) == SAMPLE and len(lines) > 1:
         lines.pop()  # it is cut
     lines = lines[:LINES]

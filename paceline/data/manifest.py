@@ -92,6 +92,11 @@ class Recipe(Section):
 
     task: str = Field(description="Built-in task, or the name of the task's file.")
     strategy: Named = Field(description="How examples were dealt out: name, and options that are not the defaults.")
+    strategy_file: str | None = Field(
+        None,
+        exclude_if=lambda digest: digest is None,
+        description="SHA-256 of the strategy's file, where it is the user's own.",
+    )
     shards: int = Field(ge=1, description="Number of shards.")
     weights: Weights = Field((), description="Sizes of the shards in proportion; empty: all equal.")
     validation: float = Field(description="Share of the training rows that was to be kept for validation (ratio).")

@@ -13,7 +13,7 @@ import numpy as np
 
 from paceline.core.errors import DataError
 from paceline.data import images, table
-from paceline.data.classes import name_of
+from paceline.data.classes import NOT, name_of
 from paceline.data.dataset import Array, Dataset, Labelled, is_sparse
 from paceline.data.files import at, ending, reading
 from paceline.data.inputs import Inputs
@@ -191,7 +191,10 @@ def fitted(features: Any, inputs: Inputs, file: Path | str) -> Any:
     if inputs.sparse:
         from scipy.sparse import csr_array
 
-        return csr_array(found).astype(np.float32)
+        with np.errstate(all="ignore"):
+            rows = csr_array(found).astype(np.float32)
+        Labelled(rows, np.zeros(rows.shape[0], np.int64))  # refuses NaN and infinity
+        return rows
     found, kind = found.reshape(len(found), *inputs.shape), np.dtype(inputs.dtype)
     Labelled(found, np.zeros(len(found), np.int64))  # refuses what is no number, NaN and infinity
     with np.errstate(all="ignore"):
@@ -222,6 +225,8 @@ def _numbered(labels: Array, inputs: Inputs) -> Array:
         return numbers
     names = [name_of(label) for label in labels.tolist()]
     places = {name: place for place, name in enumerate(inputs.classes or ())}
+    if inputs.classes and len(places) == 2 and inputs.classes[0] == NOT.format(inputs.classes[1]):
+        places = dict.fromkeys(names, 0) | places  # all other classes were one
     if not inputs.classes:
         if not all(name.isdecimal() for name in names):
             raise ValueError(f"the labels are {_some(names)}; expected numbers of classes, from 0")

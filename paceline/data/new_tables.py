@@ -42,7 +42,8 @@ def read_in_order(path: Path, size: int, are_classes: bool) -> NewTable:
     names = next((piece.table.column_names for piece in pieces_of(files_of(path), needs_names=False)), None)
     if names is None:
         raise DataError(f"{path} has only column names, but no examples.")
-    label = next((name for name in names if name.lower() in LABELS), "")
+    every = [name for name in names if is_feature(name, "")]
+    label = "" if len(every) == size else next((name for name in names if name.lower() in LABELS), "")
     chosen = [name for name in names if is_feature(name, label)]
     if len(chosen) != size:
         beside = f" besides the label {label!r}" if label else f", none of them called {', '.join(LABELS)}"

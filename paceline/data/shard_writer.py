@@ -13,7 +13,7 @@ from paceline.core.errors import DataError, DiskError
 from paceline.core.settings.config import Options
 from paceline.data.columns import Columns
 from paceline.data.dataset import Array, PartName, Rows, Selection, is_class_label, is_sparse
-from paceline.data.manifest import MANIFEST, Manifest, Recipe, Rule, ShardEntry, render
+from paceline.data.manifest import MANIFEST, MAX_BYTES, Manifest, Recipe, Rule, ShardEntry, render
 from paceline.data.progress import SILENT, Progress
 from paceline.data.sampler import lens_of_epoch
 from paceline.data.shard_arrays import Files, sync, write_arrays
@@ -112,7 +112,14 @@ def write_shards(
         if dealt.neighbourhoods:
             np.savez(draft / NEIGHBOURHOODS, **dealt.neighbourhoods)  # type: ignore[arg-type]  # they are no options
             sync(draft / NEIGHBOURHOODS)
-        (draft / MANIFEST).write_bytes(render(manifest))
+        content = render(manifest)
+        if len(content) > MAX_BYTES:
+            raise DataError(
+                f"The manifest of these {len(shards):,} shards would have {len(content):,} bytes, and nobody reads more than "
+                f"{MAX_BYTES:,}: it has the count of each class in each shard, and the {len(twice):,} examples that are in "
+                "several. Make fewer shards."
+            )
+        (draft / MANIFEST).write_bytes(content)
         sync(draft / MANIFEST)
         sync(draft)
     for name, part in everything.items():

@@ -70,10 +70,16 @@ class Kept:
         return measure_of(names or {"test_accuracy": 0.0}, str(self.facts.get("measure") or ""))
 
     @property
+    def whose(self) -> str:
+        """What the names of the kept model's scores begin with: 'mean_' where it is the mean of the workers' models."""
+        return "mean_" if any(name.startswith("mean_") for score in self.scores for name in score.metrics) else ""
+
+    @property
     def best(self) -> Score | None:
         """The best one on validation data; None where none was kept for that."""
-        scored = [score for score in self.scores if scores_of(score.metrics, "validation")]
-        return max(scored, key=lambda score: self.measure.rank(scores_of(score.metrics, "validation")), default=None)
+        part = f"{self.whose}validation"
+        scored = [score for score in self.scores if scores_of(score.metrics, part)]
+        return max(scored, key=lambda score: self.measure.rank(scores_of(score.metrics, part)), default=None)
 
     @property
     def warnings(self) -> list[RunWarning]:

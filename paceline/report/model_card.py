@@ -120,17 +120,17 @@ def _batch(config: Config) -> str:
 def _scores(kept: Kept) -> list[Html]:
     if not kept.scores:
         return [text("Nothing was scored.", "faint")]
-    best, final = kept.best, kept.scores[-1]
+    best, final, whose = kept.best, kept.scores[-1], kept.whose
     chosen = [("final version", final)]
     if best is not None and best.metrics != final.metrics:
         chosen.append(("best version", best))
-    names = list(dict.fromkeys(name for split in SPLITS for name in scores_of(final.metrics, split)))
+    names = list(dict.fromkeys(name for split in SPLITS for name in scores_of(final.metrics, whose + split)))
     rows = [
         [f"{label}, epoch {score.epoch}", split, f"{score.examples[split]:,}" if split in score.examples else "-"]
-        + [_shown(score.metrics.get(f"{split}_{name}")) for name in names]
+        + [_shown(score.metrics.get(f"{whose}{split}_{name}")) for name in names]
         for label, score in chosen
         for split in reversed(SPLITS)
-        if scores_of(score.metrics, split)
+        if scores_of(score.metrics, whose + split)
     ]
     how = f"The best version is the one with the best validation {kept.measure.name.replace('_', ' ')}"
     said = [
@@ -138,6 +138,8 @@ def _scores(kept: Kept) -> list[Html]:
         if best
         else "There is no validation part, so that no version could be chosen as the best one by it."
     ]
+    if whose:
+        said.append("These are the scores of the mean of the workers' models, which is what is kept.")
     heads = ["version", "part", "examples", *(name.replace("_", " ") for name in names)]
     return [table(Table(heads, rows)), *(text(each, "faint") for each in said)]
 
@@ -149,7 +151,7 @@ def _shown(value: float | None) -> str:
 def _limits(kept: Kept) -> list[str]:
     """What the scores do not say."""
     test = kept.scores[-1].examples.get("test", 0) if kept.scores else 0
-    accuracy = kept.metrics.get("test_accuracy")
+    accuracy = kept.metrics.get(f"{kept.whose}test_accuracy")
     found = [
         "The scores are those of data split off from the same source. Data of another source, or of a later time, may score "
         "worse; try the model on some of it first."

@@ -67,21 +67,24 @@ def scores(kept: Kept) -> list[Html]:
 
 
 _SPLITS = ("train", "validation", "test")
+_PARTS = tuple(f"{whose}{split}" for whose in ("", "mean_", "vote_") for split in _SPLITS)
+"""Of the servers' model, of the mean of the workers' models, and of their vote."""
 
 
 def _best(kept: Kept) -> list[Html]:
     best, measure = kept.best, kept.measure.name.replace("_", " ")
     if best is None:
         return [text(f"There is no validation part, so no version was chosen by its {measure}.", "faint")]
-    value = number(best.metrics[f"validation_{kept.measure.name}"])
-    return [text(f"The best validation {measure} is {value}, after epoch {best.epoch} ({best.seconds:.1f} s).")]
+    value = number(best.metrics[f"{kept.whose}validation_{kept.measure.name}"])
+    whose = " of the mean of the workers' models" if kept.whose else ""
+    return [text(f"The best validation {measure}{whose} is {value}, after epoch {best.epoch} ({best.seconds:.1f} s).")]
 
 
 def _score_table(kept: Kept, names: Sequence[str]) -> Html:
     columns = [
         f"{part}_{name}"
         for name in names
-        for part in _SPLITS
+        for part in _PARTS
         if any(f"{part}_{name}" in each.metrics for each in kept.scores)
     ]
     heads = ["epoch", "time (s)", *(column.replace("_", " ") for column in columns)]

@@ -73,6 +73,10 @@ def predict(model: str, file: str, wanted: Wanted = LABELS, best: bool = False, 
         raise UsageError("--margins and --proba: give only one of them.")
     which = "best" if best else "last"
     path, run = find_model(model, which)
+    if run is not None and Path(model).is_file():
+        if best:
+            raise UsageError(f"--best: {model} is one model already. Give the run, or leave out --best.")
+        which = path.stem
     if run is None or run.is_linear:
         from paceline.trained.linear_predictions import apply_linear
 

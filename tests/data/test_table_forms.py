@@ -204,6 +204,20 @@ def test_many_columns_with_gaps_are_not_all_named(tmp_path: Path):
     )
 
 
+@pytest.mark.parametrize("names", ["\u00c5lder;K\u00f6n;y", "miesi\u0105c;kategoria;y"])
+def test_letters_whose_bytes_look_like_line_ends_do_not_hide_the_separator(tmp_path: Path, names: str):
+    read = read_table(written(tmp_path, f"{names}\n1;x;a\n2;z;b\n"), "y")
+
+    assert read.columns is not None
+    assert [column.name for column in read.columns.features] == names.split(";")[:2]
+
+
+def test_numbers_beyond_what_a_fraction_holds_are_rounded(tmp_path: Path):
+    read = read_table(written(tmp_path, "id,y\n1234567890123456789,a\n1,b\n"), "y")
+
+    assert read.train.features[:, 0].tolist() == [np.float32(1234567890123456789), 1.0]
+
+
 def test_the_label_must_be_named(tmp_path: Path):
     with pytest.raises(DataError, match=r"read_table needs label=\.\.\., .*a\.csv has length, species, width\."):
         read_table(written(tmp_path, TEXT))

@@ -162,6 +162,21 @@ def test_the_best_version_is_the_one_with_the_best_validation_score_whatever_the
     assert read(best).split()[:2] == ["2", "8.0"]
 
 
+def test_where_the_mean_of_the_workers_models_is_kept_its_scores_are_the_runs(words: Words, run: RunFolder) -> None:
+    scores = [score(1, 0.9, 0.8), score(2, 0.2, 0.3, final=True)]
+    for each, (validation, test) in zip(scores, ((0.5, 0.55), (0.75, 0.7)), strict=True):
+        each["metrics"] |= {"mean_validation_accuracy": validation, "mean_test_accuracy": test}
+    write_lines(run, line(8.0, scores=scores))
+
+    said = words(run)
+
+    assert "The best validation accuracy of the mean of the workers' models is 0.7500, after epoch 2" in said
+    assert "final version, epoch 2 validation 270 0.7500" in said
+    assert "These are the scores of the mean of the workers' models, which is what is kept." in said
+    assert "mean test accuracy" in said
+    assert "would mostly give 0.6" in said, "around .7, and not .3"
+
+
 def test_figures_that_an_old_run_lacks_are_said_to_lack_and_no_zeros(words: Words, run: RunFolder) -> None:
     old = {name: FIGURES[name] for name in ("wait_seconds", "staleness", "staleness_mean", "alpha", "step_seconds")}
     write_lines(run, line(1.0, old), line(12.0, old))

@@ -37,6 +37,18 @@ from tools.authority import Authority
 torch = pytest.importorskip("torch")
 pytest.importorskip("starlette")
 pytest.importorskip("uvicorn")
+
+
+def test_the_best_version_is_in_a_folder_and_not_at_servers(tmp_path: Path) -> None:
+    (tmp_path / "run.yaml").write_text("task: digits\n")
+    asked = ["serve", "--servers", "localhost:1", "--config", str(tmp_path / "run.yaml"), "--best"]
+
+    found = CliRunner().invoke(app, asked)
+
+    assert found.exit_code == 64
+    assert "--best is for a run whose folder is on this machine" in found.output
+
+
 TASK = """
 import numpy as np
 

@@ -157,6 +157,21 @@ def test_examples_that_are_looked_up_come_without_their_shards(
     assert served.copies() == [".ids"]
 
 
+def test_neighbouring_rows_are_asked_for_as_one(serving: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    reader, asked = serving(dense()).reader(), []
+    fetch = reader._client.fetch
+    monkeypatch.setattr(
+        reader._client,
+        "fetch",
+        lambda name, file, spans, take: (asked.append(len(spans)), fetch(name, file, spans, take)),
+    )
+
+    _, labels = reader.rows(np.array([0, 1, 2, 4, 5]))
+
+    assert len(labels) == 5
+    assert asked == [2, 2]
+
+
 def test_a_reader_fetches_its_own_shard_once_and_no_other(serving: Any, calls: Calls) -> None:
     served = serving()
     reader = served.reader()

@@ -1,5 +1,6 @@
 """The sharder cuts a task's examples into shards once, the same every time, and says what is wrong."""
 
+import hashlib
 import os
 import subprocess
 import sys
@@ -45,6 +46,15 @@ def data(path):
     return Dataset(Labelled(features, np.arange(44) % 2))
 def model():
     raise NotImplementedError
+"""
+
+
+HALVES = """
+import numpy as np
+from paceline.sharder.strategy import Assignment, ShardingStrategy
+class Halves(ShardingStrategy):
+    def assign(self, train, turns, rng, cluster):
+        return Assignment(np.array_split(np.arange(len(train)), turns.shards))
 """
 
 
@@ -228,6 +238,24 @@ def test_a_strategy_with_options_is_part_of_the_recipe(task, tmp_path):
         make_shards(config(task, data={"strategy": "stratified"}), tmp_path / "out")
 
     assert written(tmp_path / "out") == before
+
+
+def test_an_own_strategy_is_known_by_what_its_file_says(task, tmp_path):
+    (tmp_path / "halves.py").write_text(HALVES)
+    asked = {"task": str(task), "data": {"strategy": {"name": str(tmp_path / "halves.py")}}, "workers": 2}
+
+    manifest = make_shards(load(overrides=asked), tmp_path / "out")
+
+    assert manifest.recipe.strategy_file == hashlib.sha256(HALVES.encode()).hexdigest()
+    assert "strategy_file" not in make_shards(config(task), tmp_path / "other").recipe.model_dump()
+
+
+def test_a_manifest_that_nobody_would_read_is_refused_and_nothing_stays(task, tmp_path, monkeypatch):
+    monkeypatch.setattr("paceline.data.shard_writer.MAX_BYTES", 100)
+
+    with pytest.raises(DataError, match=r"nobody reads more than 100: .* Make fewer shards"):
+        make_shards(config(task), tmp_path / "out")
+    assert not [found for found in tmp_path.iterdir() if "out" in found.name]
 
 
 def test_the_manifest_tells_how_every_shard_is_made_up(task, tmp_path):

@@ -9,6 +9,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 from pyarrow import parquet
+from safetensors import safe_open
 from typer.testing import CliRunner
 
 from paceline.cli.__main__ import app
@@ -18,6 +19,7 @@ from paceline.trained.predict import Report, Wanted, predict
 from tests.support.trained_run import trained_run
 
 torch = pytest.importorskip("torch")
+save_file = pytest.importorskip("safetensors.torch").save_file
 HEAD = "from paceline.data.dataset import Dataset, Labelled\nimport numpy as np\n\n\n"
 FLOWERS = """
 from paceline.data.table import read_table
@@ -81,6 +83,30 @@ def test_columns_are_found_by_name_with_the_label_or_without_it(flowers: str) ->
     assert report.counts == {"rose": 1, "tulip": 1}
     assert "accuracy 0.5000" in report.told()[-1]
     assert predict("one", "b.tsv").told()[-1] == "not scored: the file has no labels"
+
+
+def test_a_file_of_a_run_is_the_model_that_predicts(flowers: str) -> None:
+    Path("a.csv").write_text("width,length\n5,1\n")
+    best, last = (Path(flowers) / "models" / f"{which}.safetensors" for which in ("best", "last"))
+    with safe_open(best, "pt") as file:
+        facts = file.metadata()
+    save_file({name: -value for name, value in WEIGHTS.items()}, best, metadata=facts)
+
+    assert lines_of(str(best), "a.csv") == list(predict(flowers, "a.csv", best=True, device="cpu").lines) == ["aster"]
+    assert lines_of(str(last), "a.csv") == ["rose"]
+    with pytest.raises(UsageError, match=r"last\.safetensors is one model already"):
+        predict(str(last), "a.csv", best=True)
+
+
+def test_a_table_of_just_the_features_has_no_label_whatever_they_are_called() -> None:
+    own = arrays("rng.normal(size=(40, 2)).astype(np.float32)", "np.arange(40) % 2", "torch.nn.Linear(2, 2)")
+    weights = {"weight": torch.tensor([[1.0, 0.0], [0.0, 1.0]]), "bias": torch.zeros(2)}
+    run = str(trained_run(Path("runs"), own, weights).path)
+    Path("a.csv").write_text("x,y\n5,1\n1,5\n")
+    Path("b.csv").write_text("x,z,y\n5,1,0\n1,5,0\n")
+
+    assert lines_of(run, "a.csv") == lines_of(run, "b.csv") == ["0", "1"]
+    assert predict(run, "b.csv", device="cpu").score["accuracy"] == 0.5
 
 
 def test_probabilities_are_a_csv_with_the_names_of_the_classes(flowers: str) -> None:

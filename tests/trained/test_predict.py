@@ -2,6 +2,7 @@
 
 import json
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -14,6 +15,7 @@ from paceline.cli.__main__ import app
 from paceline.core.errors import DataError, DiskError, UsageError
 from paceline.data.inputs import Inputs
 from paceline.data.linear_model import LOSS, Labels, Parts, save_liblinear, save_safetensors
+from paceline.data.new_examples import _numbered, fitted
 from paceline.trained.linear_predictions import file_labels
 from paceline.trained.predict import Report, Wanted, find_model, predict, write
 
@@ -114,6 +116,20 @@ def test_a_model_of_one_class_against_all_others_scores_a_file_of_many() -> None
     assert lines == ["1", "-1", "-1", "-1"]
     assert list(report.score.values()) == pytest.approx([0.75, 1.0, 0.5, 2 / 3, 0.5])
     assert report.told()[-1].endswith("(of label 1 against all others)")
+
+
+@pytest.mark.parametrize("wrong", [np.nan, np.inf, 1e300])
+def test_what_is_no_finite_number_is_refused(wrong: float) -> None:
+    inputs = SimpleNamespace(sparse=True, shape=(3,), size=3)
+
+    with pytest.raises(DataError, match="example 1 hold NaN or infinity"):
+        fitted(np.array([[1.0, 2.0, 3.0], [1.0, wrong, 3.0]]), inputs, "a.npy")
+
+
+def test_names_of_all_other_classes_are_scored_as_the_one_that_they_were() -> None:
+    inputs = SimpleNamespace(has_classes=True, classes=("not DENIED", "DENIED"), label_dtype="int64")
+
+    assert _numbered(np.array(["CERTIFIED", "DENIED", "WITHDRAWN"]), inputs).tolist() == [0, 1, 0]
 
 
 def test_an_index_beyond_the_models_features_names_the_line_and_the_model() -> None:

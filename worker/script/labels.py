@@ -22,13 +22,19 @@ Say = Callable[..., None]
 
 def labels_at_hand(dataset: Any) -> Array | None:
     """The labels (N, ...) where the data set has them in one place; None where its rows would have to be read."""
+    found = _at_hand(dataset)
+    return found if found is None or found.dtype.kind in "biuf" else _numbered(found)
+
+
+def _at_hand(dataset: Any) -> Array | None:
+    """The same, but texts as they are: the same one has the same number in all parts of a data set."""
     if isinstance(dataset, Subset):
-        found = labels_at_hand(dataset.dataset)
+        found = _at_hand(dataset.dataset)
         return None if found is None else found[np.asarray(dataset.indices, np.int64)]
     if isinstance(dataset, ConcatDataset):
-        return _together([labels_at_hand(part) for part in dataset.datasets])
+        return _together([_at_hand(part) for part in dataset.datasets])
     for candidate in _candidates(dataset):
-        labels = as_labels(candidate)
+        labels = _raw(candidate)
         if labels is not None and len(labels) == len(dataset):
             return labels
     return None
@@ -36,6 +42,12 @@ def labels_at_hand(dataset: Any) -> Array | None:
 
 def as_labels(found: Any) -> Array | None:
     """Labels as an array (N, ...), text as the number of the class; None where they are none."""
+    labels = _raw(found)
+    return labels if labels is None or labels.dtype.kind in "biuf" else _numbered(labels)
+
+
+def _raw(found: Any) -> Array | None:
+    """Numbers (N, ...) or texts (N,); None where they are neither."""
     if isinstance(found, torch.Tensor):
         found = found.detach().cpu().numpy()
     try:
@@ -45,7 +57,11 @@ def as_labels(found: Any) -> Array | None:
     if labels.ndim and labels.dtype.kind in "biuf":
         return labels
     is_text = labels.dtype.kind == "U" or (labels.dtype.kind == "O" and all(isinstance(one, str) for one in labels))
-    return np.unique(labels, return_inverse=True)[1].astype(np.int64) if labels.ndim == 1 and is_text else None
+    return labels.astype(object) if labels.ndim == 1 and is_text else None
+
+
+def _numbered(texts: Array) -> Array:
+    return np.unique(texts, return_inverse=True)[1].astype(np.int64)
 
 
 def given_labels(labels: Any, count: int) -> Array:
@@ -133,7 +149,7 @@ def _candidates(dataset: Any) -> Iterator[Any]:
 
 def _together(parts: list[Array | None]) -> Array | None:
     found = [part for part in parts if part is not None]
-    alike = {part.shape[1:] for part in found}
+    alike = {(part.shape[1:], part.dtype.kind == "O") for part in found}
     return np.concatenate(found) if len(found) == len(parts) and len(alike) == 1 else None
 
 

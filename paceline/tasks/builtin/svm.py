@@ -6,7 +6,7 @@ import numpy as np
 
 from paceline.core.errors import DataError
 from paceline.core.settings.table import TableConfig
-from paceline.data.classes import name_of
+from paceline.data.classes import NOT, name_of
 from paceline.data.dataset import Array, Dataset, Labelled
 from paceline.data.files import at, ending
 from paceline.data.hashed_table import read_hashed
@@ -91,7 +91,7 @@ def _told_apart(found: Dataset, positive: str, path: str) -> Dataset:
         Labelled(part.features, (part.labels == number).astype(np.int64), part.weights) for _, part in found.sets()
     ]
     others = [name for name in names if name != wanted]
-    called = (others[0] if len(others) == 1 else f"not {wanted}", wanted)
+    called = (others[0] if len(others) == 1 else NOT.format(wanted), wanted)
     return Dataset(*parts, classes=called, columns=found.columns, as_read=found.as_read)
 
 

@@ -88,6 +88,14 @@ def test_labels_are_found_where_people_keep_them(dataset: Any) -> None:
     assert labels_at_hand(dataset).tolist() == CLASSES
 
 
+def test_a_text_is_the_same_class_in_all_parts() -> None:
+    both = data.ConcatDataset([Rows(2, targets=["cat", "dog"]), Rows(3, targets=["dog", "emu", "dog"])])
+
+    assert labels_at_hand(both).tolist() == [0, 1, 1, 2, 1]
+    assert labels_at_hand(data.Subset(both, [1, 4])).tolist() == [0, 0]
+    assert labels_at_hand(data.ConcatDataset([Rows(1, targets=["cat"]), Rows(1, targets=[0])])) is None
+
+
 @pytest.mark.parametrize(
     "dataset",
     [
