@@ -17,6 +17,12 @@ if TYPE_CHECKING:
     from paceline.local.run_folder import RunFolder
 
 
+Ending = Annotated[
+    str | None,
+    typer.Argument(metavar="[RUN]", help="Name of the run; not with --chief.", autocompletion=completions.runs),
+]
+
+
 def status(
     name: Run = None,
     address: ChiefAddress = None,
@@ -73,7 +79,7 @@ def report(
         say("\n".join(write_report(find_run(name), out).lines))
 
 
-def stop(name: Run = None, address: ChiefAddress = None, token_file: TokenFile = None, tls: Tls = None) -> None:
+def stop(name: Ending = None, address: ChiefAddress = None, token_file: TokenFile = None, tls: Tls = None) -> None:
     """End a run early but properly: scores the model as it is, and keeps it."""
     with exits():
         from paceline.local.run_status import stop_run

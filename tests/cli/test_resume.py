@@ -87,6 +87,18 @@ def test_a_folder_with_another_name_goes_on_under_that(run: RunFolder) -> None:
     assert not run.path.exists()
 
 
+def test_a_folder_whose_servers_have_files_keeps_its_name(run: RunFolder) -> None:
+    run.write_facts(finished=False)
+    run.server(0).mkdir()
+    (run.server(0) / "term.json").write_text("{}")
+    run.path.rename("runs/two")
+    before = Path("runs/two/config.yaml").read_text()
+
+    with pytest.raises(ConfigError, match=r"runs/two was run 'one', .* call the folder one again"):
+        resume(Path("runs/two/config.yaml"))
+    assert Path("runs/two/config.yaml").read_text() == before
+
+
 def test_a_run_that_is_going_on_is_not_touched(run: RunFolder) -> None:
     run.path.rename("runs/two")
 

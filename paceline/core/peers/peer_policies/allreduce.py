@@ -26,7 +26,7 @@ class Allreduce(PeerPolicy):
     The ring is all members by rank, in every topology; when they change, the round starts again among those that have not
     finished it. A member that has finished gives its mean to those that ask: so all that stay have taken the same steps.
     `by: torch`: the members of a view meet in rounds 1, 17, 33, ..., and from then on a collective adds up. A round still has
-    one sum: a member that can't get it from the collective falls back to the ring for good and makes its successor do so (its
+    one sum: a member that can't get it from the collective falls back to the ring until then and makes its successor do so (its
     part says that). The ring is complete only where all have fallen back; a member that has had the sum sends it on as a
     mean."""
 
