@@ -141,8 +141,11 @@ def summary(config: Config, folder: RunFolder, outcome: Outcome) -> list[str]:
     )
     return [
         f"run {folder.name}: {outcome.seconds:.1f} s of training{told}; {outcome.reason or 'finished'}",
-        f"The model is {_model(folder)}{_best(config)}. {_use(config)}",
-        *_loading(config, folder),
+        *(
+            [f"The model is {_model(folder)}{_best(config)}. {_use(config)}", *_loading(config, folder)]
+            if outcome.metrics or _model(folder).exists()
+            else ["No model was kept, because the run was not scored. The servers' snapshots have its weights."]
+        ),
         f"Curves: tensorboard --logdir {folder.path}",
         *([f"Recovered: {outcome.recovery}"] if str(outcome.recovery) else []),
         *_faults(outcome),
@@ -190,5 +193,5 @@ def _loading(config: Config, folder: RunFolder) -> list[str]:
     return [*lines, f"Apply it to a file of examples, with labels or without: paceline predict {folder.name} FILE"]
 
 
-def _model(folder: RunFolder) -> object:
+def _model(folder: RunFolder) -> Path:
     return folder.models / "last.safetensors"

@@ -1,10 +1,10 @@
 """The ports that the launcher has processes of this machine listen on."""
 
-import socket
 from collections.abc import Iterator
 
 from paceline.core.errors import ConfigError
 from paceline.core.settings.ports import port_range
+from paceline.rpc.listening import EVERYWHERE, listening_socket
 
 
 class FreePorts:
@@ -30,7 +30,7 @@ class FreePorts:
 def is_free(port: int) -> bool:
     """Whether nobody listens there."""
     try:
-        with socket.create_server(("", port), family=socket.AF_INET6, dualstack_ipv6=True):
+        with listening_socket(EVERYWHERE, port, backlog=1):
             return True
     except OSError:
         return False

@@ -39,7 +39,9 @@ class AskedForHealth(Asked):
         from grpc import insecure_channel
         from grpc_health.v1.health_pb2_grpc import HealthStub
 
-        self._channel = insecure_channel(f"127.0.0.1:{port}", [("grpc.use_local_subchannel_pool", 1)])
+        self._channel = insecure_channel(
+            f"127.0.0.1:{port}", [("grpc.use_local_subchannel_pool", 1), ("grpc.enable_http_proxy", 0)]
+        )
         self._health = HealthStub(self._channel)
         self._reply: Any = None
 

@@ -162,8 +162,16 @@ class RunFolder:
         kept = (
             "goes on from its last snapshot" if has_snapshot else "has no snapshot yet, and starts from the beginning,"
         )
+        return f"It {kept} with: {self._again}"
+
+    @property
+    def _again(self) -> str:
+        """What resumes it."""
+        settings = read_yaml(self.config) if self.config.is_file() else {}
+        if (settings.get("data") or {}).get("source") == "script" and not is_own(str(settings.get("task"))):
+            return f"paceline.train(..., folder={str(self.path)!r}), and the other arguments as before"
         options = f" {options}" if (options := self.facts().get("options")) else ""
-        return f"It {kept} with: paceline run {self.config}{options}"
+        return f"paceline run {self.config}{options}"
 
     def ports(self, name: str) -> Path:
         """Where a server, worker or the evaluator says on which ports it listens, that of its metrics too."""
@@ -265,7 +273,7 @@ class RunFolder:
                 f"{said} It is starting or busy, since process {facts.get('launcher', '?')} drives the run; ask again. Logs: "
                 f"{self.path}/logs"
             )
-        return ServersGone(f"{said} If `paceline run` has ended, resume the run with: paceline run {self.config}")
+        return ServersGone(f"{said} If `paceline run` has ended, resume the run with: {self._again}")
 
     def locked(self) -> AbstractContextManager[None]:
         """Only one launcher drives a run; ConfigError for the second one."""
@@ -306,7 +314,7 @@ def open_run(
     """The folder that the config's `run` names, new or to be resumed, and the config with its name in it. ConfigError
     where the folder holds another run; `fresh` empties it first. Before that, what the task says of a new run's missing data.
     `given`: of a script's run all that was said, since its config holds defaults, too, until the script has described it."""
-    name = config.run or new_name(config, runs)
+    is_named, name = config.run is not None, config.run or new_name(config, runs)
     config = config.model_copy(update={"run": name})
     folder = RunFolder(runs / name)
     try:
@@ -326,6 +334,8 @@ def open_run(
             _check_same(folder, config, given, has_more)
             if has_more:
                 _extend(folder, config)
+        if not is_named:
+            folder, config = _claimed(config, runs)
         _fill(folder, config, given)
     except OSError as error:
         raise DiskError(
@@ -333,6 +343,16 @@ def open_run(
             "write there?"
         ) from error
     return folder, config
+
+
+def _claimed(config: Config, runs: Path) -> tuple[RunFolder, Config]:
+    """A new folder, which no other run that begins in the same second gets, and the config with its name."""
+    make_private(runs)
+    while True:
+        folder = RunFolder(runs / new_name(config, runs))
+        with suppress(FileExistsError):
+            folder.path.mkdir(mode=0o700)
+            return folder, config.model_copy(update={"run": folder.name})
 
 
 def new_name(config: Config, runs: Path = RUNS) -> str:
@@ -399,7 +419,10 @@ def _check_code_is_elsewhere(folder: RunFolder, config: Config) -> None:
 
 
 def _check_is_run(folder: RunFolder) -> None:
-    strange = not folder.path.is_dir() or any(not file.name.startswith(".") for file in folder.path.iterdir())
+    begun = (folder.given.name,)  # the disk was full when it was made
+    strange = not folder.path.is_dir() or any(
+        not file.name.startswith(".") and file.name not in begun for file in folder.path.iterdir()
+    )
     if strange and not folder.config.exists():
         raise ConfigError(f"{folder.path} exists, but is not the folder of a run; move it, or give --run another name.")
 
@@ -432,7 +455,9 @@ def _extend(folder: RunFolder, config: Config) -> None:
 def _fill(folder: RunFolder, config: Config, given: Mapping[str, Any] | None) -> None:
     make_private(folder.path)
     if given is not None and not folder.given.exists():
-        folder.given.write_text(yaml.safe_dump({**given, "run": folder.name}, sort_keys=False))
+        temporary = folder.path / ".given.yaml"
+        temporary.write_text(yaml.safe_dump({**given, "run": folder.name}, sort_keys=False))
+        temporary.replace(folder.given)
     if not folder.config.exists():
         _keep(folder, config)
     if not folder.token.exists():
@@ -448,8 +473,12 @@ def _keep(folder: RunFolder, config: Config) -> None:
 def write_secret_word(path: Path) -> None:
     """A new long random word, which this user alone can read. OSError."""
     descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-    with os.fdopen(descriptor, "w") as file:
-        file.write(secrets.token_urlsafe(32) + "\n")
+    try:
+        with os.fdopen(descriptor, "w") as file:
+            file.write(secrets.token_urlsafe(32) + "\n")
+    except OSError:
+        path.unlink(missing_ok=True)
+        raise
 
 
 def _holds(file: Path, content: bytes) -> bool:

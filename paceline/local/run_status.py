@@ -76,9 +76,19 @@ def watch(
     """Looks again and again until the run has ended."""
     speed, lines = Speed(), PlainLines(partial(show, console))
     news, recoveries, found = News(), Recoveries(), causes_of(folder)
-    chief = find_chief(folder, connect)
-    status = chief.status() if chief else None
-    while chief and status is not None and status.phase != "finished":
+    chief, is_away = find_chief(folder, connect), False
+    while True:
+        status = chief.status() if chief else None
+        if status is None and folder.facts().get("exit_code") is None and folder.is_driven:
+            if not is_away and not as_json:
+                show(console, "The chief does not answer; it is starting, or busy. Looking again until the run ends.")
+            is_away = True
+            time.sleep(every)
+            chief = chief or find_chief(folder, connect)
+            continue
+        if chief is None or status is None or status.phase == "finished":
+            break
+        is_away = False
         causes = found.now(status) if found else []
         if as_json:
             _print(console, {"run": folder.name, **plain(status)})
@@ -91,7 +101,6 @@ def watch(
             for line in [*happened, *(found.news(causes, status.run) if found else [])]:
                 lines.say(line)
         time.sleep(every)
-        status = chief.status()
     if chief:
         chief.close()
     _last_look(folder, console, as_json, status)

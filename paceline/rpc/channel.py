@@ -37,6 +37,8 @@ _OPTIONS = [
     ("grpc.max_reconnect_backoff_ms", 2000),
     # Retries are the client's own, with the clock as key: gRPC's skip big calls in silence.
     ("grpc.enable_retries", 0),
+    # No proxy knows this machine's own processes, and none is meant for training (http_proxy, https_proxy).
+    ("grpc.enable_http_proxy", 0),
 ]
 
 

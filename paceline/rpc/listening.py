@@ -46,6 +46,8 @@ def check_bind(host: str, has_keys: bool, may_be_plain: bool, option: str = "--b
 
 def listening_socket(host: str, port: int, backlog: int) -> socket.socket:
     """A TCP socket that listens there; that of `EVERYWHERE` takes IPv4 as well. OSError."""
+    if host == EVERYWHERE and not socket.has_dualstack_ipv6():
+        return socket.create_server(("", port), backlog=backlog)
     if host == EVERYWHERE:
         return socket.create_server(("", port), family=socket.AF_INET6, dualstack_ipv6=True, backlog=backlog)
     family = socket.AF_INET6 if ":" in host else socket.AF_INET

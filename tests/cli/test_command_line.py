@@ -15,6 +15,7 @@ from paceline.cli.run import run, summary
 from paceline.core.errors import ConfigError, ServersGone, UsageError
 from paceline.core.settings.config import Config
 from paceline.load_settings import differences, read_yaml
+from paceline.local import run_folder
 from paceline.local import run_status as status
 from paceline.local.outcome import Outcome
 from paceline.local.read_config import read_config
@@ -277,6 +278,30 @@ def test_names_of_runs_are_safe_and_never_taken_twice(tmp_path: Path) -> None:
     assert new_name(config, tmp_path) not in (first, second)
 
 
+def test_two_runs_that_begin_in_the_same_second_get_two_folders(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    names = iter(["one", "one", "one", "one", "two"])
+    monkeypatch.setattr(run_folder, "new_name", lambda config, runs: next(names))
+
+    assert [open_run(Config(), runs=tmp_path)[0].name for _ in range(2)] == ["one", "two"]
+
+
+def test_a_disk_that_was_full_while_a_folder_was_made_does_not_block_its_name(tmp_path: Path) -> None:
+    (tmp_path / "one").mkdir()
+    (tmp_path / "one/given.yaml").write_text("{}")
+
+    assert open_run(Config(run="one"), runs=tmp_path)[0].config.exists()
+
+
+def test_objects_that_were_trained_go_on_by_paceline_train(tmp_path: Path) -> None:
+    given = {"task": "Net", "data": {"source": "script"}}
+    folder, _ = open_run(Config.model_validate({"run": "one", **given}), runs=tmp_path, given=given)
+
+    for said in (folder.how_to_go_on(1), str(folder.gone())):
+        assert f"paceline.train(..., folder='{folder.path}'), and the other arguments as before" in said
+
+
 def test_differences_name_inner_keys() -> None:
     assert differences({"a": {"b": 1, "c": 2}}, {"a": {"b": 1, "c": 3}}) == ["a.c: 2 before, 3 now"]
 
@@ -415,6 +440,15 @@ def test_the_summary_ends_with_the_accuracy_and_says_how_to_load_the_model(tmp_p
     assert f'    path = "{folder.models}/last.safetensors"' in lines
     assert any("load_state_dict(load_file(path))" in line for line in lines)
     assert "50 a second" in lines[0]
+
+
+def test_the_summary_names_no_model_that_is_not_there(tmp_path: Path) -> None:
+    folder, config = open_run(Config(), runs=tmp_path)
+
+    lines = summary(config, folder, Outcome(0, None, 2.0, reason="unscored: no evaluator reported in time"))
+
+    assert not any("last.safetensors" in line for line in lines)
+    assert any(line.startswith("No model was kept, because the run was not scored.") for line in lines)
 
 
 def test_the_summary_of_a_regression_ends_with_its_loss_and_says_of_how_many_examples_scores_are(
@@ -559,6 +593,21 @@ def test_watching_ends_with_the_run(folder: RunFolder) -> None:
 
     assert "version 1," in text.getvalue()
     assert "finished, elapsed 0.0 s" in text.getvalue()
+    assert "version 3," in text.getvalue()
+
+
+def test_watching_goes_on_while_the_chief_is_away(folder: RunFolder) -> None:
+    screen, text = console()
+    answers = [training(1), None, None, training(2), StatusReply(phase="finished", version=3)]
+
+    class Series(OneAnswer):
+        def status(self) -> StatusReply | None:
+            return answers.pop(0)
+
+    with folder.locked():  # by a launcher
+        status.watch(folder, screen, as_json=False, connect=lambda *_: Series(None), every=0.0)
+
+    assert text.getvalue().count("The chief does not answer; it is starting, or busy.") == 1
     assert "version 3," in text.getvalue()
 
 

@@ -14,9 +14,10 @@ import pytest
 from prometheus_client import CollectorRegistry, Counter
 
 from paceline.core.errors import ConfigError, UsageError
+from paceline.local.free_ports import is_free
 from paceline.rpc.auth import Credentials, bearer, held
 from paceline.rpc.kept_authority import FOLDER, make_folders
-from paceline.rpc.listening import EVERYWHERE, LOOPBACK, check_bind
+from paceline.rpc.listening import EVERYWHERE, LOOPBACK, check_bind, listening_socket
 from paceline.rpc.process import start_metrics
 from paceline.rpc.tls import AUTHORITY
 from paceline.rpc.tokens import Claims, sign
@@ -24,7 +25,30 @@ from paceline.server.command_line import ToldServer
 from paceline.server.server import Server
 from paceline.watch.chief_status import RemoteChief, exposed
 from paceline.worker.command_line import ToldWorker
-from tests.support.in_process import config_of
+from tests.support.in_process import Cluster, config_of
+
+
+def test_a_kernel_without_ipv6_listens_by_ipv4(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(socket, "has_dualstack_ipv6", lambda: False)
+
+    with listening_socket(EVERYWHERE, 0, 1) as found:
+        assert found.family == socket.AF_INET
+        assert not is_free(found.getsockname()[1])
+
+
+def test_a_proxy_of_the_environment_stands_in_nobodys_way(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("http_proxy", "https_proxy", "grpc_proxy"):
+        monkeypatch.setenv(name, "http://127.0.0.1:9")
+    for name in ("no_proxy", "no_grpc_proxy", "NO_PROXY"):
+        monkeypatch.delenv(name, raising=False)
+    cluster = Cluster(config_of("asp"), tmp_path)
+    try:
+        status = RemoteChief(cluster.addresses[0], Credentials("")).status()
+    finally:
+        cluster.close()
+
+    assert status is not None
+
 
 SECRET = "the-secret-of-this-run"
 OTHER = "127.0.0.2"

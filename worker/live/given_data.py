@@ -3,12 +3,21 @@
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import torch
 from torch import Tensor
-from torch.utils.data import BatchSampler, DataLoader, IterableDataset, RandomSampler, SequentialSampler, TensorDataset
+from torch.utils.data import (
+    BatchSampler,
+    DataLoader,
+    IterableDataset,
+    RandomSampler,
+    SequentialSampler,
+    Subset,
+    SubsetRandomSampler,
+    TensorDataset,
+)
 
 from paceline.core.errors import ConfigError
 
@@ -43,19 +52,29 @@ def read(name: str, found: Any) -> GivenData:
 
 def _of_loader(name: str, loader: "DataLoader[Any]") -> GivenData:
     """The run replaces its sampling: each worker has a part, shuffled again in every epoch."""
-    batches = loader.batch_sampler
-    own = loader.sampler if loader.batch_size is not None else batches
-    iterable = isinstance(loader.dataset, IterableDataset)
-    standard = type(batches) is BatchSampler and type(own) in (RandomSampler, SequentialSampler)
-    if name == "train" and not iterable and not standard:
-        raise ConfigError(
-            f"train's DataLoader has its own sampler ({type(own).__name__}), but the run deals the examples to "
-            "its workers itself. Give the data set: train=loader.dataset."
-        )
+    rows = loader.dataset if isinstance(loader.dataset, IterableDataset) else _drawn(name, loader)
     options = {key: getattr(loader, key) for key in _OF_LOADER if hasattr(loader, key)}
     if not options.get("num_workers"):
         options = {key: options[key] for key in ("collate_fn", "pin_memory", "drop_last") if options.get(key)}
-    return GivenData(_rows(name, loader.dataset), loader.batch_size, options)
+    return GivenData(_rows(name, rows), loader.batch_size, options)
+
+
+def _drawn(name: str, loader: "DataLoader[Any]") -> Any:
+    """The examples that it draws from. ConfigError where it does not draw each of them once."""
+    batches, dataset = loader.batch_sampler, loader.dataset
+    own = loader.sampler if loader.batch_size is not None else batches
+    if type(batches) is BatchSampler and type(own) is SubsetRandomSampler:
+        return Subset(dataset, list(own.indices))
+    is_whole = type(own) is SequentialSampler or (
+        type(own) is RandomSampler and not own.replacement and own.num_samples == len(cast(Any, dataset))
+    )
+    if type(batches) is BatchSampler and is_whole:
+        return dataset
+    why = "deals the examples to its workers itself" if name == "train" else "scores each example once"
+    raise ConfigError(
+        f"{name}'s DataLoader has its own sampler ({type(own).__name__}), but the run {why}. Give a data set with just these "
+        f"examples: {name}=torch.utils.data.Subset(dataset, indices)."
+    )
 
 
 def _rows(name: str, found: Any) -> Any:

@@ -7,7 +7,7 @@ from typing import Any
 from torch.utils.data import BatchSampler, RandomSampler, Sampler, SequentialSampler
 
 from paceline.core.errors import ConfigError
-from paceline.worker.script.course import Course, Part, Run
+from paceline.worker.script.course import Course, Run
 from paceline.worker.script.loaders import PartBatches, checked_batch_size
 from paceline.worker.script.training_data import Asked, Brought, Deal, check_dataset, is_stream, length_of, shape_of
 
@@ -100,12 +100,13 @@ class RowSampler(Sampler[int]):
         return max(shape_of(config, self._course.brought.dealt(config).manifest)[0])
 
     def __iter__(self) -> Iterator[int]:
-        self.asked()
-        return (int(row) for part in self._parts() for row in part.rows)
-
-    def _parts(self) -> Iterator[Part]:
         """One pass, for a BatchSampler would fill its last mini-batch from the next one."""
-        return self._course.parts(one_pass=True) if self._course.begin() else self._course.look()
+        self.asked()
+        is_training = self._course.begin()
+        parts = self._course.parts(one_pass=True) if is_training else self._course.look()
+        yield from (int(row) for part in parts for row in part.rows)
+        if is_training:
+            self._run.drew_all()
 
 
 def _cutters(sampler: Any) -> list[BatchSampler]:

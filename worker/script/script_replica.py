@@ -63,6 +63,11 @@ class ScriptReplica(Replica):
         self._flat.detach()
         self.thread = LoopThread()
 
+    def begins(self) -> None:
+        """The model is what it is now: the script may have loaded weights since `paceline.wrap`."""
+        self._flat.follow()
+        self._flat.refresh()
+
     def shared_buffers(self) -> list[tuple[str, Tensor]]:
         return [] if self._buffers == "own" else statistics(self.model)
 

@@ -30,6 +30,7 @@ class WrappedOptimizer(Optimizer):
     ) -> None:
         """`section`: the optimizer as the servers know it."""
         super().__init__(optimizer.param_groups, optimizer.defaults)
+        self._own = optimizer
         self.param_groups = optimizer.param_groups
         self.state = optimizer.state
         self._run = run
@@ -57,6 +58,11 @@ class WrappedOptimizer(Optimizer):
             self._run.schedulers.note(self._run.position)
         self._run.step(None if loss is None else float(loss), finite, self._rates())
         return loss
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """As torch's. The script's own optimizer takes it, which steps where workers do, and which schedulers may hold."""
+        self._own.load_state_dict(state_dict)
+        self.param_groups, self.state = self._own.param_groups, self._own.state
 
     def _check_gradients(self) -> None:
         """ConfigError where nothing would ever be learned: before the first step no parameter has a gradient."""

@@ -268,7 +268,7 @@ class Config(Section):
     deadline: Seconds = Field(
         86400.0, gt=0, description="How long a process repeats a call that no server answers (seconds)."
     )
-    score_timeout: Seconds = Field(300.0, gt=0, description="The final scoring; then the run ends unscored (seconds).")
+    score_timeout: Seconds = Field(1800.0, gt=0, description="The final scoring; then the run ends unscored (seconds).")
     transport: Literal["lane", "grpc"] = Field("lane", description="What carries pushes and pulls.")
     ports: str = Field(
         "",

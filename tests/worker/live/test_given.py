@@ -13,7 +13,14 @@ from paceline.core.settings.config import Config
 
 torch = pytest.importorskip("torch")
 from torch.nn import functional  # noqa: E402
-from torch.utils.data import DataLoader, IterableDataset, TensorDataset, WeightedRandomSampler  # noqa: E402
+from torch.utils.data import (  # noqa: E402
+    DataLoader,
+    IterableDataset,
+    RandomSampler,
+    SubsetRandomSampler,
+    TensorDataset,
+    WeightedRandomSampler,
+)
 
 from paceline.train_live import packed  # noqa: E402
 from paceline.worker.live.computing import cross_entropy, models_own, squared_error  # noqa: E402
@@ -82,6 +89,30 @@ class Stream(IterableDataset):
 def test_what_is_no_data_set_is_refused_by_name(train: Any, said: str) -> None:
     with pytest.raises(ConfigError, match=said):
         live(train=train)
+
+
+@pytest.mark.parametrize("name", ["train", "test", "validation"])
+def test_a_loader_of_some_rows_gives_these_alone(name: str) -> None:
+    found = live(**{name: DataLoader(ROWS, sampler=SubsetRandomSampler([3, 5, 8]))})
+
+    rows = found.train if name == "train" else found.kept[name].rows
+    assert [rows[number][0].tolist() for number in range(len(rows))] == [ROWS[n][0].tolist() for n in (3, 5, 8)]
+
+
+@pytest.mark.parametrize("name", ["train", "test"])
+@pytest.mark.parametrize(
+    "sampler",
+    [
+        WeightedRandomSampler([1.0] * 96, 96),
+        RandomSampler(ROWS, replacement=True),
+        RandomSampler(ROWS, num_samples=5),
+    ],
+)
+def test_a_loader_that_does_not_draw_each_row_once_is_refused(name: str, sampler: Any) -> None:
+    with pytest.raises(
+        ConfigError, match=rf"{name}'s DataLoader has its own sampler .* {name}=torch.utils.data.Subset"
+    ):
+        live(**{name: DataLoader(ROWS, sampler=sampler)})
 
 
 def test_a_loader_brings_its_batch_size_its_collate_function_and_its_processes() -> None:

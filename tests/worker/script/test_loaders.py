@@ -491,6 +491,17 @@ def test_a_sampler_in_the_wrong_place_is_told(held: str) -> None:
         run.train(wrong)
 
 
+def test_a_sampler_says_when_all_of_an_epoch_is_drawn_so_that_skipped_steps_are_left_out() -> None:
+    run, dataset, drawn = FakeRun(), Numbers(40), []
+    run.drew_all = lambda: drawn.append(run.position)
+    mine = data.DataLoader(dataset, batch_size=8, sampler=run.sampler(dataset))
+
+    next(iter(mine))
+    assert not drawn, "its loop was left"
+    list(mine)
+    assert drawn == [0]
+
+
 def test_samplers_say_what_they_can_not_draw() -> None:
     with pytest.raises(ConfigError, match=r"is a stream.*Use paceline\.loader"):
         FakeRun().sampler(Known(9))

@@ -203,6 +203,17 @@ def test_what_is_clipped_is_clipped_for_the_scripts_own_steps_too(kind: torch.dt
     assert torch.allclose(model.weight.grad.float(), 0.5 * before.float())
 
 
+def test_weights_that_are_loaded_after_the_wrap_are_those_that_the_run_begins_with() -> None:
+    model = nn.Linear(3, 2).to(torch.bfloat16)  # not a view of the flat model, like one on a GPU
+    replica = replica_of(model, buffers="own")
+    model.load_state_dict({"weight": torch.full((2, 3), 0.5), "bias": torch.full((2,), 0.25)})
+
+    replica.begins()
+
+    assert replica.local.tolist() == [0.5] * 6 + [0.25] * 2
+    assert model.weight.tolist() == [[0.5] * 3] * 2
+
+
 def test_own_steps_begin_again_without_what_they_remember() -> None:
     moved = []
     for earlier, forgets in ((False, False), (True, True), (True, False)):

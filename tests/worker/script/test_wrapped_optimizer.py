@@ -47,6 +47,24 @@ def test_a_grad_scaler_steps_with_gradients_of_the_right_size_and_says_which_are
     assert scaler.get_scale() == 512.0
 
 
+def test_a_state_that_is_loaded_reaches_the_optimizer_that_steps() -> None:
+    parameter = torch.nn.Parameter(torch.ones(()))
+    own = torch.optim.SGD([parameter], lr=0.5, momentum=0.9)
+    scheduler = torch.optim.lr_scheduler.StepLR(own, 1, 0.1)  # made before the wrap, so it watches this one
+    optimizer = WrappedOptimizer(own, Run(parameter), Replica(), {})  # type: ignore[arg-type]
+    other = torch.optim.SGD([parameter], lr=0.2, momentum=0.9)
+    parameter.grad = torch.ones(())
+    other.step()
+
+    optimizer.load_state_dict(other.state_dict())
+
+    assert own.param_groups is optimizer.param_groups
+    assert (own.param_groups[0]["lr"], len(own.state)) == (0.2, 1)
+    own.step()
+    scheduler.step()
+    assert optimizer.param_groups[0]["lr"] == pytest.approx(0.02)
+
+
 def test_a_step_before_any_gradient_is_refused() -> None:
     parameter = torch.nn.Parameter(torch.ones(()))
     run: Any = Run(parameter)
