@@ -218,8 +218,10 @@ class ParameterServicer:
     def keep_first(self, weights: Vector, digest: bytes) -> int:
         """Takes the complete first weights, and saves them before any worker trains on them."""
         if self._driver.initialise(weights, digest):
-            self._snapshots.write_now()
-            self._driver.is_written()
+            try:
+                self._snapshots.write_now()
+            finally:
+                self._driver.first_are_written()
         return self._driver.term
 
     @property

@@ -260,6 +260,7 @@ def _idle(server: Server, stop: threading.Event, say: Callable[..., None]) -> No
         if server.phase is not RunPhase.FINISHED:  # the chief has been started with more epochs
             server.close(grace=0.0)
             raise TryAgain("The run, which was finished, goes on. This server starts again, with its weights.")
+        _end_where_refused(server)
         if not is_kept and time.monotonic() >= next_try:
             next_try = time.monotonic() + server.pause
             if is_kept := server.drop_weights():

@@ -6,7 +6,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
 
-from paceline.core.errors import ConfigError, NotYet, Overloaded
+from paceline.core.errors import ConfigError, NotYet, Overloaded, PacelineError
 from paceline.core.settings.config import Config
 from paceline.core.slice.dense_folding import DenseFolding
 from paceline.core.slice.folding import NewFolding
@@ -112,7 +112,7 @@ class SliceDriver(SliceSnapshots):
 
     def hold(self, number: int, state: SliceState | None) -> None:
         """Takes the snapshot that the change with this number goes back to; None: there is none that can be used."""
-        with self.changed:
+        with self.changed, self._whole():
             if self.slice is not None:
                 self._after(self.slice.hold(number, state))
                 if state is not None:
@@ -150,13 +150,13 @@ class SliceDriver(SliceSnapshots):
 
     def keep_rounds_open(self, first: int) -> None:
         """Keeps rounds from `first` on open until `let_rounds_close`."""
-        with self.changed:
+        with self.changed, self._whole():
             if self.slice is not None:
                 self._after(self.slice.keep_rounds_open(first))
 
     def let_rounds_close(self) -> None:
         """Lets rounds close again, since every server has the view."""
-        with self.changed:
+        with self.changed, self._whole():
             if self.slice is not None and self.slice.open_from is not None:
                 self._after(self.slice.keep_rounds_open(None))
 
@@ -172,18 +172,23 @@ class SliceDriver(SliceSnapshots):
         return standing
 
     def initialise(self, weights: Vector, digest: bytes) -> bool:
-        """Takes the first weights; returns whether they were new: then the slice is called empty until `is_written`."""
+        """Takes the first weights; returns whether they were new: then the slice is called empty until `first_are_written`,
+        and who brings them again waits for that. NotYet: it takes longer than LONGEST_WAIT."""
+        until = time.monotonic() + LONGEST_WAIT
         with self.changed:
-            before = self.model_slice.phase
+            is_new = self.model_slice.phase is Phase.EMPTY
             self.model_slice.initialise(weights, digest)
-            self._is_unwritten |= before is Phase.EMPTY
+            self._is_unwritten |= is_new
             self.changed.notify_all()
-            return before is Phase.EMPTY
+            if is_new or wait_until(self.changed, lambda: not self._is_unwritten or None, until, lambda: True):
+                return is_new
+            raise NotYet("The first weights are still being written down.")
 
-    def is_written(self) -> None:
+    def first_are_written(self) -> None:
         """The first weights are on disk, or can't be written: workers may train on them."""
         with self.changed:
             self._is_unwritten = False
+            self.changed.notify_all()
 
     # pushes
     def take_buffer(self, worker: str, is_there: IsThere) -> tuple[Vector, float]:
@@ -235,7 +240,8 @@ class SliceDriver(SliceSnapshots):
         with self.changed:
 
             def asked() -> bool:
-                replies = self.model_slice.ask(worker, incarnation, clock, time.monotonic())
+                with self._whole(lambda error: not isinstance(error, PacelineError)):
+                    replies = self.model_slice.ask(worker, incarnation, clock, time.monotonic())
                 self._pushes.expect(worker, call)
                 self._after(replies)
                 return True
@@ -321,9 +327,9 @@ class SliceDriver(SliceSnapshots):
         """Hands the push to the slice, once no reader is so slow that its fold would need more memory."""
         if self.model_slice.crowded:
             return None
-        start, is_new = time.monotonic(), push.clock > self._clocks.entry(push.worker).clock
-        before = self._clocks.entry(push.worker).clock
-        with self._whole(lambda: self._clocks.entry(push.worker).clock > before):
+        start, before = time.monotonic(), self._clocks.entry(push.worker).clock
+        is_new = push.clock > before
+        with self._whole(lambda error: self._clocks.entry(push.worker).clock > before):
             replies = self.model_slice.push(push)
         call.is_counted = True
         self.counted += 1
@@ -342,12 +348,12 @@ class SliceDriver(SliceSnapshots):
         return True
 
     @contextmanager
-    def _whole(self, is_begun: Callable[[], bool] = lambda: True) -> Iterator[None]:
+    def _whole(self, is_begun: Callable[[Exception], bool] = lambda error: True) -> Iterator[None]:
         """Around a change of the slice. `is_begun`: whether an error has left a part of it."""
         try:
             yield
         except Exception as error:
-            if is_begun():
+            if is_begun(error):
                 self.failure = self.failure or error
             raise
 

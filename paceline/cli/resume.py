@@ -4,7 +4,7 @@ import os
 from collections.abc import Callable
 from pathlib import Path
 
-from paceline.core.errors import ConfigError, UsageError
+from paceline.core.errors import UsageError
 from paceline.load_settings import read_yaml
 from paceline.local.read_config import MISSING
 from paceline.local.run_folder import RUNS, RunFolder
@@ -66,12 +66,11 @@ def _settle(folder: RunFolder, home: Path) -> None:
     """The settings follow where the folder was given another name, or lost its task's file, of which it has a copy. ConfigError
     where the servers' files have the old name."""
     settings = read_yaml(folder.config)
-    before = str(settings.get("run") or folder.name)
-    if before != folder.name and not folder.facts().get("finished") and any(folder.path.glob("server-*/term.json")):
-        raise ConfigError(
-            f"{folder.path} was run '{before}', and the files of its servers say so. To resume it, call the folder {before} "
-            "again; it may lie anywhere."
-        )
+    facts, before = folder.facts(), str(settings.get("run") or folder.name)
+    if not facts.get("finished"):
+        folder.check_name(before)
+    elif before != folder.name:
+        folder.write_facts(called=facts.get("called", before))
     task = str(settings.get("task", ""))
     now = settings | {"run": folder.name}
     if is_own(task) and not (home / task).is_file() and folder.kept_task(task).is_file():

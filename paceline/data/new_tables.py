@@ -43,7 +43,9 @@ def read_in_order(path: Path, size: int, are_classes: bool) -> NewTable:
     if names is None:
         raise DataError(f"{path} has only column names, but no examples.")
     every = [name for name in names if is_feature(name, "")]
-    label = "" if len(every) == size else next((name for name in names if name.lower() in LABELS), "")
+    label = next((name for name in names if name.lower() in LABELS), "")
+    if label.lower() == "y" and len(every) == size:  # a coordinate, like x
+        label = ""
     chosen = [name for name in names if is_feature(name, label)]
     if len(chosen) != size:
         beside = f" besides the label {label!r}" if label else f", none of them called {', '.join(LABELS)}"

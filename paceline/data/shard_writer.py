@@ -50,6 +50,8 @@ def already_there(folder: Path, recipe: Recipe, but: Collection[str] = ()) -> Ma
 def checked_recipe(manifest: Manifest, place: object, recipe: Recipe, but: Collection[str] = ()) -> Manifest:
     """The manifest of the shards in this place. DataError where another recipe made them, and what differs."""
     then, now = dict(manifest.recipe), dict(recipe)
+    if then["strategy_file"] is None:  # an earlier release did not note it
+        but = (*but, "strategy_file")
     other = [key for key in now if key not in but and then[key] != now[key]]
     changed = [f"{key} was {_brief(then[key])} and is now {_brief(now[key])}" for key in other]
     if changed:

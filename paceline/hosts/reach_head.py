@@ -21,6 +21,7 @@ _OPTIONS = [
     ("grpc.max_reconnect_backoff_ms", 2000),
     ("grpc.initial_reconnect_backoff_ms", 200),
     ("grpc.min_reconnect_backoff_ms", 1000),
+    ("grpc.enable_http_proxy", 0),
 ]
 
 

@@ -167,7 +167,9 @@ class RunFolder:
     @property
     def _again(self) -> str:
         """What resumes it."""
-        settings = read_yaml(self.config) if self.config.is_file() else {}
+        settings: dict[str, Any] = {}
+        with suppress(ConfigError):  # what is described may be that they can't be read
+            settings = read_yaml(self.config)
         if (settings.get("data") or {}).get("source") == "script" and not is_own(str(settings.get("task"))):
             return f"paceline.train(..., folder={str(self.path)!r}), and the other arguments as before"
         options = f" {options}" if (options := self.facts().get("options")) else ""
@@ -279,6 +281,14 @@ class RunFolder:
         """Only one launcher drives a run; ConfigError for the second one."""
         return held(self.path, self._busy)
 
+    def check_name(self, before: str) -> None:
+        """ConfigError where the run was called otherwise `before`, and its servers have files, which have that name."""
+        if before != self.name and any(self.path.glob("server-*/term.json")):
+            raise ConfigError(
+                f"{self.path} was run '{before}', and the files of its servers say so. To resume it, call the folder {before} "
+                "again; it may lie anywhere."
+            )
+
     @property
     def is_driven(self) -> bool:
         """Whether a launcher is at it just now; not where this user can't write there, or nobody can."""
@@ -318,17 +328,17 @@ def open_run(
     config = config.model_copy(update={"run": name})
     folder = RunFolder(runs / name)
     try:
-        if folder.path.exists():
+        if is_named and folder.path.exists():
             _check_is_run(folder)
         if fresh or not folder.config.exists():
             refuse_missing_data(config)
             if config.is_script and given is None:
                 given = _given_before(folder, config)
-        if fresh and folder.config.exists():
+        if is_named and fresh and folder.config.exists():
             _check_code_is_elsewhere(folder, config)
             with folder.locked():
                 shutil.rmtree(folder.path)
-        if folder.config.exists():
+        if is_named and folder.config.exists():
             kept = folder.checked()
             has_more = given is None and has_more_epochs(kept.settings(), config)
             _check_same(folder, config, given, has_more)
@@ -435,7 +445,10 @@ def _check_same(folder: RunFolder, config: Config, given: Mapping[str, Any] | No
             del before["epochs"], now["epochs"]
     else:
         before, now = read_yaml(folder.given) if folder.given.exists() else {}, {**given, "run": folder.name}
-    without = {"loggers": ()}  # who listens does not change the run
+    without = {
+        "loggers": (),
+        "score_timeout": 0.0,
+    }  # who listens, and how long scores may take, does not change the run
     found = differences({**before, **without}, {**now, **without})
     if found:
         listed = "".join(f"\n    {line}" for line in found)
@@ -447,6 +460,7 @@ def _check_same(folder: RunFolder, config: Config, given: Mapping[str, Any] | No
 
 def _extend(folder: RunFolder, config: Config) -> None:
     """The run keeps its settings with more epochs, and is not finished any more."""
+    folder.check_name(str(folder.facts().get("called", folder.name)))
     with folder.locked():
         _keep(folder, config)
         folder.write_facts(finished=False)

@@ -72,7 +72,7 @@ class Kept:
     @property
     def whose(self) -> str:
         """What the names of the kept model's scores begin with: 'mean_' where it is the mean of the workers' models."""
-        return "mean_" if any(name.startswith("mean_") for score in self.scores for name in score.metrics) else ""
+        return "mean_" if any(name.startswith("mean_") for score in self.scores[-1:] for name in score.metrics) else ""
 
     @property
     def best(self) -> Score | None:

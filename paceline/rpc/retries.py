@@ -21,9 +21,10 @@ def retried(
     say: Callable[..., None],
     again: type[PacelineError] = TryAgain,
 ) -> T:
-    """Repeats an attempt that raises `again` (but not a full pool) for `patience` seconds, with jittered backoff; says
-    every 10 s what it waits for. ServersGone when the time is up, Stopped when told to stop."""
-    began = said = time.monotonic()
+    """Repeats an attempt that raises `again` (but not a full pool) for `patience` seconds from the first failure on, with
+    jittered backoff; says every 10 s what it waits for. ServersGone when the time is up, Stopped when told to stop."""
+    said = time.monotonic()
+    failed: float | None = None
     for pause in backoff():
         try:
             return attempt()
@@ -31,7 +32,8 @@ def retried(
             raise
         except again as error:
             now = time.monotonic()
-            if now + pause - began > patience:
+            failed = failed or now
+            if now + pause - failed > patience:
                 raise ServersGone(f"{what} did not answer in time: {error}") from error
             if now - said >= 10:
                 said = now

@@ -158,9 +158,11 @@ def test_a_view_that_the_policy_fails_on_ends_the_server(cast: Stage, monkeypatc
 def test_a_slice_is_called_empty_until_its_first_weights_are_written(cast: Stage) -> None:
     play = cast("asp", 1)
     assert play.driver.resume("worker-0", 1).phase is Phase.EMPTY
-    assert not play.driver.initialise(np.zeros(4, np.float32), b"first"), "who sends them again changes nothing"
+    again = play.threads.submit(play.driver.initialise, np.zeros(4, np.float32), b"first")
+    assert not again.done()
 
-    play.driver.is_written()
+    play.driver.first_are_written()
+    assert not again.result(timeout=10), "who sends them again changes nothing, and has waited"
     assert play.driver.resume("worker-0", 1).phase is Phase.SERVING
 
 

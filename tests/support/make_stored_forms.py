@@ -35,6 +35,7 @@ CONFIG = Config(
     optimizer=Options(name="sgd", lr=0.5, momentum=0.5, weight_decay=0.0),
     schedule={"lr_scale": "none"},
     checkpoint={"every": 5.0},  # was the default; a run's folder has all settings
+    score_timeout=300.0,  # so was this
 )
 """Of the run that is kept."""
 FEATURES = np.arange(12, dtype=np.float32).reshape(6, 2)

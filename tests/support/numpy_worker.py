@@ -37,6 +37,7 @@ class Softmax:
 
     shapes: tuple[tuple[str, tuple[int, ...]], ...] = (("weight", (64, 10)), ("bias", (10,)))
     loaded = 0.0
+    steps_itself = False
 
     def __init__(self, task: Any, device: str = "cpu", seed: int = 0, **computing: Any) -> None:
         self.length = sum(int(np.prod(shape)) for _, shape in self.shapes)
@@ -56,6 +57,11 @@ class Softmax:
 
     def keep_gradient(self) -> None:
         """Every gradient has its own memory, or never changes."""
+
+    leave_gradients = keep_gradient
+
+    def clipped(self) -> None:
+        """Nobody else has the gradient."""
 
     def gradient(self, features: Array, labels: Array, seed: int, rng: np.random.Generator | None) -> Step:
         inputs = features.astype(np.float32) / 16

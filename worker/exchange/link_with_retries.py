@@ -215,6 +215,7 @@ class Link:
                 head = self._transport.pull(request, opened, self._timeout)
                 if head.outcome != pb.WAIT:
                     return self._took(head, opened)
+                began = time.monotonic()
                 if not is_patient:
                     request.ClearField("version")
             except VersionGone:
@@ -333,7 +334,7 @@ class Link:
                     with self._keeping:
                         self.retained.forget(head_of(answer).durable)
                     return answer
-                head.ask = True
+                head.ask, began = True, time.monotonic()
             except (Gap, TryAgain) as error:
                 if isinstance(error, TryAgain):
                     self._failed(error, began)
@@ -363,7 +364,7 @@ class Link:
             while True:
                 self._check_turn(turn)
                 try:
-                    found = int(self.resume().clock)
+                    found, began = int(self.resume().clock), time.monotonic()
                     clock = max(clock, self.answered)  # see `start_after`, which sets this before it looks at `counted`
                     with self._keeping:
                         missing = self.retained.since(found, clock)
@@ -403,7 +404,8 @@ class Link:
             raise Stopped("The process got a signal to stop.")
 
     def _failed(self, error: TryAgain, began: float) -> None:
-        """Counts a temporary failure of what `began` then; ServersGone if no time is left for another attempt."""
+        """Counts a temporary failure of what `began` then, or was answered last; ServersGone if no time is left for another
+        attempt."""
         self.retries += 1
         self._on_retry(error.status)
         if time.monotonic() - began > self.patience:

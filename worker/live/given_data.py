@@ -62,13 +62,14 @@ def _of_loader(name: str, loader: "DataLoader[Any]") -> GivenData:
 def _drawn(name: str, loader: "DataLoader[Any]") -> Any:
     """The examples that it draws from. ConfigError where it does not draw each of them once."""
     batches, dataset = loader.batch_sampler, loader.dataset
-    own = loader.sampler if loader.batch_size is not None else batches
-    if type(batches) is BatchSampler and type(own) is SubsetRandomSampler:
+    own: Any = batches.sampler if type(batches) is BatchSampler else batches
+    if batches is None and name != "train":  # it draws one by one
+        own = loader.sampler
+    if type(own) is SubsetRandomSampler:
         return Subset(dataset, list(own.indices))
-    is_whole = type(own) is SequentialSampler or (
-        type(own) is RandomSampler and not own.replacement and own.num_samples == len(cast(Any, dataset))
-    )
-    if type(batches) is BatchSampler and is_whole:
+    if type(own) is SequentialSampler:
+        return dataset
+    if type(own) is RandomSampler and not own.replacement and own.num_samples == len(cast(Any, dataset)):
         return dataset
     why = "deals the examples to its workers itself" if name == "train" else "scores each example once"
     raise ConfigError(

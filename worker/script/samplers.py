@@ -63,7 +63,10 @@ class BatchesSampler(PartBatches):
                 f"{_HOW}."
             )
         self._is_checked = True
-        return super().__iter__()
+        is_training = self._course.begin()
+        yield from super().__iter__()
+        if is_training:
+            self._course.run.drew_all()
 
 
 class RowSampler(Sampler[int]):

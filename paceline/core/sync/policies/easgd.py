@@ -7,7 +7,6 @@ from typing import ClassVar
 import numpy as np
 from pydantic import Field
 
-from paceline.core import kernels
 from paceline.core.settings.codec import Pushes
 from paceline.core.steps.optimizer import Optimizer
 from paceline.core.steps.optimizers.sgd import plain_sgd
@@ -53,6 +52,8 @@ class Easgd(Policy):
         slots: Sequence[Vector],
         steps: int,
     ) -> None:
+        from paceline.core import kernels
+
         if out is not weights:
             np.copyto(out, weights)
         kernels.mix(out, gathered.total, self._force(gathered.members))
@@ -71,6 +72,8 @@ class Easgd(Policy):
     def outgoing(self, gradient: Vector | None, own: Own) -> Vector | None:
         """Pushes the model, even without a usable gradient: the move of the centre pulls the worker back. Not one that has
         exploded."""
+        from paceline.core import kernels
+
         return own.local.copy() if kernels.all_finite(own.local) else None
 
     def alpha(self, others: int | None, members: int) -> float:
