@@ -69,12 +69,12 @@ def _settle(folder: RunFolder, home: Path) -> None:
     facts, before = folder.facts(), str(settings.get("run") or folder.name)
     if not facts.get("finished"):
         folder.check_name(before)
-    elif before != folder.name:
-        folder.write_facts(called=facts.get("called", before))
     task = str(settings.get("task", ""))
     now = settings | {"run": folder.name}
     if is_own(task) and not (home / task).is_file() and folder.kept_task(task).is_file():
         now["task"] = str(folder.kept_task(task))
     if now != settings:
         with folder.locked():
+            if before != folder.name:
+                folder.write_facts(called=facts.get("called", before))
             folder.rewrite(now)

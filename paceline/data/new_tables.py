@@ -43,7 +43,7 @@ def read_in_order(path: Path, size: int, are_classes: bool) -> NewTable:
     if names is None:
         raise DataError(f"{path} has only column names, but no examples.")
     every = [name for name in names if is_feature(name, "")]
-    label = next((name for name in names if name.lower() in LABELS), "")
+    label = min((name for name in names if name.lower() in LABELS), key=lambda name: name.lower() == "y", default="")
     if label.lower() == "y" and len(every) == size:  # a coordinate, like x
         label = ""
     chosen = [name for name in names if is_feature(name, label)]

@@ -330,7 +330,7 @@ def open_run(
     try:
         if is_named and folder.path.exists():
             _check_is_run(folder)
-        if fresh or not folder.config.exists():
+        if fresh or not is_named or not folder.config.exists():
             refuse_missing_data(config)
             if config.is_script and given is None:
                 given = _given_before(folder, config)
@@ -344,6 +344,9 @@ def open_run(
             _check_same(folder, config, given, has_more)
             if has_more:
                 _extend(folder, config)
+            elif given is None and (before := kept.settings()).score_timeout != config.score_timeout:
+                with folder.locked():
+                    _keep(folder, before.model_copy(update={"score_timeout": config.score_timeout}))
         if not is_named:
             folder, config = _claimed(config, runs)
         _fill(folder, config, given)
@@ -443,12 +446,10 @@ def _check_same(folder: RunFolder, config: Config, given: Mapping[str, Any] | No
         before, now = folder.settings().model_dump(mode="json"), config.model_dump(mode="json")
         if has_more:
             del before["epochs"], now["epochs"]
+        before["score_timeout"] = now["score_timeout"]  # how long the score may take does not change the run
     else:
         before, now = read_yaml(folder.given) if folder.given.exists() else {}, {**given, "run": folder.name}
-    without = {
-        "loggers": (),
-        "score_timeout": 0.0,
-    }  # who listens, and how long scores may take, does not change the run
+    without = {"loggers": ()}  # who listens does not, either
     found = differences({**before, **without}, {**now, **without})
     if found:
         listed = "".join(f"\n    {line}" for line in found)

@@ -278,6 +278,15 @@ def test_names_of_runs_are_safe_and_never_taken_twice(tmp_path: Path) -> None:
     assert new_name(config, tmp_path) not in (first, second)
 
 
+def test_how_long_the_score_may_take_is_kept_where_it_changes(tmp_path: Path) -> None:
+    config = Config(run="one")
+    open_run(config, runs=tmp_path)
+
+    folder, _ = open_run(config.model_copy(update={"score_timeout": 7.0}), runs=tmp_path)
+
+    assert folder.settings().score_timeout == 7.0
+
+
 def test_two_runs_that_begin_in_the_same_second_get_two_folders(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -104,8 +104,9 @@ def test_a_table_of_just_the_features_has_no_label_whatever_they_are_called() ->
     run = str(trained_run(Path("runs"), own, weights).path)
     Path("a.csv").write_text("x,y\n5,1\n1,5\n")
     Path("b.csv").write_text("x,z,y\n5,1,0\n1,5,0\n")
+    Path("c.csv").write_text("x,y,label\n5,1,0\n1,5,0\n")
 
-    assert lines_of(run, "a.csv") == lines_of(run, "b.csv") == ["0", "1"]
+    assert lines_of(run, "a.csv") == lines_of(run, "b.csv") == lines_of(run, "c.csv") == ["0", "1"]
     assert predict(run, "b.csv", device="cpu").score["accuracy"] == 0.5
 
 

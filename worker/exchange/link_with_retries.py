@@ -364,7 +364,7 @@ class Link:
             while True:
                 self._check_turn(turn)
                 try:
-                    found, began = int(self.resume().clock), time.monotonic()
+                    found = int(self.resume().clock)
                     clock = max(clock, self.answered)  # see `start_after`, which sets this before it looks at `counted`
                     with self._keeping:
                         missing = self.retained.since(found, clock)
@@ -378,7 +378,7 @@ class Link:
                     self._say("sends pushes again", server=self.index, first=found + 1, last=clock)
                     for push in missing:
                         self._send_again(push, turn)
-                        self.replayed += 1
+                        self.replayed, began = self.replayed + 1, time.monotonic()
                 except Gap:
                     pass
                 except TryAgain as error:

@@ -17,6 +17,7 @@ from torch.utils.data import (
     Subset,
     SubsetRandomSampler,
     TensorDataset,
+    default_convert,
 )
 
 from paceline.core.errors import ConfigError
@@ -54,9 +55,14 @@ def _of_loader(name: str, loader: "DataLoader[Any]") -> GivenData:
     """The run replaces its sampling: each worker has a part, shuffled again in every epoch."""
     rows = loader.dataset if isinstance(loader.dataset, IterableDataset) else _drawn(name, loader)
     options = {key: getattr(loader, key) for key in _OF_LOADER if hasattr(loader, key)}
+    size, batches = loader.batch_size, loader.batch_sampler
+    if type(batches) is BatchSampler:
+        size, options["drop_last"] = batches.batch_size, batches.drop_last
+    if batches is None and loader.collate_fn is default_convert:
+        del options["collate_fn"]  # it converts what comes one by one
     if not options.get("num_workers"):
         options = {key: options[key] for key in ("collate_fn", "pin_memory", "drop_last") if options.get(key)}
-    return GivenData(_rows(name, rows), loader.batch_size, options)
+    return GivenData(_rows(name, rows), size, options)
 
 
 def _drawn(name: str, loader: "DataLoader[Any]") -> Any:

@@ -4,7 +4,7 @@ import gc
 from collections.abc import Iterator
 from typing import Any
 
-from torch.utils.data import BatchSampler, RandomSampler, Sampler, SequentialSampler
+from torch.utils.data import BatchSampler, DataLoader, RandomSampler, Sampler, SequentialSampler
 
 from paceline.core.errors import ConfigError
 from paceline.worker.script.course import Course, Run
@@ -65,7 +65,7 @@ class BatchesSampler(PartBatches):
         self._is_checked = True
         is_training = self._course.begin()
         yield from super().__iter__()
-        if is_training:
+        if is_training and not _reads_ahead(self):
             self._course.run.drew_all()
 
 
@@ -108,7 +108,7 @@ class RowSampler(Sampler[int]):
         is_training = self._course.begin()
         parts = self._course.parts(one_pass=True) if is_training else self._course.look()
         yield from (int(row) for part in parts for row in part.rows)
-        if is_training:
+        if is_training and not _reads_ahead(self):
             self._run.drew_all()
 
 
@@ -119,3 +119,13 @@ def _cutters(sampler: Any) -> list[BatchSampler]:
         for one in gc.get_objects()
         if issubclass(type(one), BatchSampler) and one.__dict__.get("sampler") is sampler
     ]
+
+
+def _reads_ahead(sampler: Any) -> bool:
+    """Whether a DataLoader with its own processes draws from this sampler: the script has had less than was drawn."""
+    for one in gc.get_objects():
+        if issubclass(type(one), DataLoader):
+            found = one.__dict__
+            if found.get("num_workers") and (found.get("sampler") is sampler or found.get("batch_sampler") is sampler):
+                return True
+    return False

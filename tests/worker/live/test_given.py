@@ -14,6 +14,7 @@ from paceline.core.settings.config import Config
 torch = pytest.importorskip("torch")
 from torch.nn import functional  # noqa: E402
 from torch.utils.data import (  # noqa: E402
+    BatchSampler,
     DataLoader,
     IterableDataset,
     RandomSampler,
@@ -97,6 +98,13 @@ def test_a_loader_of_some_rows_gives_these_alone(name: str) -> None:
 
     rows = found.train if name == "train" else found.kept[name].rows
     assert [rows[number][0].tolist() for number in range(len(rows))] == [ROWS[n][0].tolist() for n in (3, 5, 8)]
+
+
+def test_an_explicit_batch_sampler_has_the_size_of_the_mini_batches() -> None:
+    found = live(train=DataLoader(ROWS, batch_sampler=BatchSampler(RandomSampler(ROWS), 8, True)))
+
+    assert (found.train, found.batch_size) == (ROWS, 8)
+    assert found.loading["drop_last"]
 
 
 @pytest.mark.parametrize("name", ["train", "test"])
