@@ -52,10 +52,15 @@ def trained(around: Around, name: str, preset: str, settings: Mapping[str, Any],
 
 def run_small(config: Config, place: RunFolder, show: Show = lambda status, rate, causes: None, **more: Any) -> Outcome:
     """`run_local` without a word, its processes forked from what earlier runs like it have loaded; not for several threads."""
+    return run_local(config, place.path, lambda line: None, show, forkers=loaded(config), **more)
+
+
+def loaded(config: Config) -> Mapping[str, Forker]:
+    """What forks the processes of a run, by role; runs that are alike share it. For the main thread."""
     alike = config.updates, threads_of(config), config.task, config.data.strategy.name
     if alike not in _LOADED:
         _LOADED[alike] = _OPEN.enter_context(forking(config))
-    return run_local(config, place.path, lambda line: None, show, forkers=_LOADED[alike], **more)
+    return _LOADED[alike]
 
 
 def check_finished(folder: RunFolder, outcome: Outcome) -> None:

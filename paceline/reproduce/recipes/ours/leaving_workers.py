@@ -17,13 +17,14 @@ from paceline.core.explain.cause import Finding
 from paceline.core.settings.config import Config
 from paceline.local.child_environment import child_environment
 from paceline.local.children import Child, end_all
+from paceline.local.forker import Forker
 from paceline.local.read_config import complete
 from paceline.local.run_folder import RunFolder, open_run
 from paceline.reproduce.claims import Apart, Between
 from paceline.reproduce.hogwild_races import MODES, settings
 from paceline.reproduce.pictures import spreads
 from paceline.reproduce.rcv1_runs import rows_like_rcv1
-from paceline.reproduce.real_runs import check_finished, run_small
+from paceline.reproduce.real_runs import check_finished, loaded, run_small
 from paceline.reproduce.recipe import Around, Column, Figures, Recipe, Runs
 from paceline.reproduce.rule import Verdict
 from paceline.result import Result
@@ -63,7 +64,7 @@ def run(around: Around, name: str, seed: int) -> Figures:
 def trained(folder: Path, own: Mapping[str, Any], name: str, seed: int, kind: str) -> RunFolder:
     """The finished run. PacelineError: it failed; KeyboardInterrupt or Stopped: it was ended."""
     place, config, shards = prepared(folder, own, name, seed, EPOCHS)
-    with closing(Disturbance(place, shards)) as disturbance:
+    with closing(Disturbance(place, shards, loaded(config).get("worker"))) as disturbance:
         watch = disturbance.watch if kind == CHANGING else lambda status, rate, causes: None
         outcome = run_small(config, place, watch, shards=shards)
     check_finished(place, outcome)
@@ -87,9 +88,11 @@ class Disturbance:
     leave, join = 0.25, 0.5
     """When it does, of the examples that the run is to count."""
 
-    def __init__(self, place: RunFolder, shards: Path) -> None:
+    def __init__(self, place: RunFolder, shards: Path, forker: Forker | None = None) -> None:
+        """`forker`: starts the other worker at once; a new process imports for seconds, and the run may end meanwhile."""
         self._place = place
         self._shards = shards
+        self._forker = forker
         self._have_left = False
         self._joiner: Child | None = None
         self.has_joined = False
@@ -131,7 +134,7 @@ class Disturbance:
             "token-file": place.token,
         }
         command = ["-m", "paceline.worker", *(str(word) for key, said in told.items() for word in (f"--{key}", said))]
-        child = Child(name, "worker", command, place.log(name), child_environment(1))
+        child = Child(name, "worker", command, place.log(name), child_environment(1), forker=self._forker)
         child.start()
         return child
 
