@@ -303,7 +303,7 @@ class Chief:
             try:
                 self._tick()
             except Exception as error:
-                self._driver.failure = self._driver.failure or error
+                self._driver.fails(error)
                 return
 
     def _tick(self) -> None:

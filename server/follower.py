@@ -91,7 +91,7 @@ class Follower:
                 is_away = True
                 self._stopping.wait(next(pauses))
             except Exception as error:
-                self._driver.failure = self._driver.failure or error
+                self._driver.fails(error)
                 return
 
     def _take(self, message: pb.FollowViewReply) -> None:

@@ -50,6 +50,10 @@ class SliceDriver(SliceSnapshots):
         self._is_unwritten = False
         """Whether the first weights are being written down."""
 
+    def fails(self, error: Exception) -> None:
+        """Notes what the process is to end with; the first one counts."""
+        self.failure = self.failure or error
+
     # the plan
     def adopt(self, shapes: Shapes, plan_hash: str, worker: str) -> None:
         """Checks the worker's plan; the first worker's shapes become the run's if its plan fits them."""
@@ -354,7 +358,7 @@ class SliceDriver(SliceSnapshots):
             yield
         except Exception as error:
             if is_begun(error):
-                self.failure = self.failure or error
+                self.fails(error)
             raise
 
     def _after(self, replies: list[Reply]) -> None:

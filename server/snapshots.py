@@ -79,7 +79,7 @@ class Snapshots:
                 self._metrics.checkpoint_failures.inc()
                 self.trouble.failed(error)
             except Exception as error:  # of a policy's own state, say: waiting does not help
-                self._driver.failure = error
+                self._driver.fails(error)
                 return False
             else:
                 is_kept = True

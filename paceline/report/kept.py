@@ -10,7 +10,7 @@ from safetensors import SafetensorError, safe_open
 
 from paceline.core.errors import DataError
 from paceline.core.explain.cause import Finding, causes
-from paceline.core.run.best_model import Measure, measure_of, scores_of
+from paceline.core.run.best_model import Measure, measure_of, scores_of, whose
 from paceline.core.run.scoring import Score
 from paceline.core.run.warnings import RunWarning
 from paceline.core.settings.config import Config
@@ -71,8 +71,8 @@ class Kept:
 
     @property
     def whose(self) -> str:
-        """What the names of the kept model's scores begin with: 'mean_' where it is the mean of the workers' models."""
-        return "mean_" if any(name.startswith("mean_") for score in self.scores[-1:] for name in score.metrics) else ""
+        """What the names of the kept model's scores begin with (`best_model.whose`)."""
+        return whose(name for score in self.scores[-1:] for name in score.metrics)
 
     @property
     def best(self) -> Score | None:

@@ -334,7 +334,8 @@ class Link:
                     with self._keeping:
                         self.retained.forget(head_of(answer).durable)
                     return answer
-                head.ask, began = True, time.monotonic()
+                head.ask = True
+                began = time.monotonic()
             except (Gap, TryAgain) as error:
                 if isinstance(error, TryAgain):
                     self._failed(error, began)
@@ -378,7 +379,8 @@ class Link:
                     self._say("sends pushes again", server=self.index, first=found + 1, last=clock)
                     for push in missing:
                         self._send_again(push, turn)
-                        self.replayed, began = self.replayed + 1, time.monotonic()
+                        self.replayed += 1
+                        began = time.monotonic()
                 except Gap:
                     pass
                 except TryAgain as error:

@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 import torch
@@ -12,15 +12,12 @@ from torch.utils.data import (
     BatchSampler,
     DataLoader,
     IterableDataset,
-    RandomSampler,
-    SequentialSampler,
-    Subset,
-    SubsetRandomSampler,
     TensorDataset,
     default_convert,
 )
 
 from paceline.core.errors import ConfigError
+from paceline.worker.script.loaders import rows_of
 
 _WANTED = "a torch data set, a DataLoader, or inputs and targets as tensors or arrays: (x, y)"
 _OF_LOADER = ("collate_fn", "num_workers", "pin_memory", "drop_last", "persistent_workers", "prefetch_factor")
@@ -67,16 +64,12 @@ def _of_loader(name: str, loader: "DataLoader[Any]") -> GivenData:
 
 def _drawn(name: str, loader: "DataLoader[Any]") -> Any:
     """The examples that it draws from. ConfigError where it does not draw each of them once."""
-    batches, dataset = loader.batch_sampler, loader.dataset
+    batches = loader.batch_sampler
     own: Any = batches.sampler if type(batches) is BatchSampler else batches
     if batches is None and name != "train":  # it draws one by one
         own = loader.sampler
-    if type(own) is SubsetRandomSampler:
-        return Subset(dataset, list(own.indices))
-    if type(own) is SequentialSampler:
-        return dataset
-    if type(own) is RandomSampler and not own.replacement and own.num_samples == len(cast(Any, dataset)):
-        return dataset
+    if (rows := rows_of(own, loader.dataset)) is not None:
+        return rows
     why = "deals the examples to its workers itself" if name == "train" else "scores each example once"
     raise ConfigError(
         f"{name}'s DataLoader has its own sampler ({type(own).__name__}), but the run {why}. Give a data set with just these "

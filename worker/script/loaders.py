@@ -3,7 +3,7 @@
 import time
 from collections.abc import Iterator
 from functools import partial
-from typing import Any, cast
+from typing import Any
 
 from torch.utils.data import (
     BatchSampler,
@@ -195,18 +195,23 @@ def options_of(theirs: "DataLoader[Any]") -> dict[str, Any]:
     }
 
 
+def rows_of(sampler: Any, dataset: Any) -> Any:
+    """The rows that a sampler of torch's draws of this data set, each once; None where it does not draw so."""
+    if type(sampler) is SubsetRandomSampler:
+        return Subset(dataset, list(sampler.indices))
+    if type(sampler) is RandomSampler and (sampler.replacement or len(sampler) != len(dataset)):
+        return None
+    return dataset if type(sampler) in (RandomSampler, SequentialSampler) else None
+
+
 def _drawn(theirs: "DataLoader[Any]") -> tuple[Any, bool]:
     """The data set that a DataLoader draws from, and whether in random order."""
     dataset, sampler = theirs.dataset, theirs.sampler
     what = f"draws its rows with a {type(sampler).__name__}"
     if type(theirs.batch_sampler) is not BatchSampler:
         what = f"has its own batch_sampler ({type(theirs.batch_sampler).__name__})"
-    elif type(sampler) is SubsetRandomSampler:
-        return Subset(dataset, list(sampler.indices)), True
-    elif type(sampler) is SequentialSampler:
-        return dataset, False
-    elif type(sampler) is RandomSampler and not sampler.replacement and len(sampler) == len(cast(Any, dataset)):
-        return dataset, True
+    elif (rows := rows_of(sampler, dataset)) is not None:
+        return rows, type(sampler) is not SequentialSampler
     raise ConfigError(
         f"The DataLoader {what}, which can't be dealt to workers. Give the data set itself: "
         "paceline.loader(dataset, batch_size=...), or torch.utils.data.Subset(dataset, indices) for only some of "

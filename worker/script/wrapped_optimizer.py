@@ -62,7 +62,8 @@ class WrappedOptimizer(Optimizer):
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """As torch's. The script's own optimizer takes it, which steps where workers do, and which schedulers may hold."""
         self._own.load_state_dict(state_dict)
-        self.param_groups, self.state = self._own.param_groups, self._own.state
+        self.param_groups = self._own.param_groups
+        self.state = self._own.state
 
     def _check_gradients(self) -> None:
         """ConfigError where nothing would ever be learned: before the first step no parameter has a gradient."""

@@ -309,9 +309,9 @@ class RemoteShards(Shards):
         dtype = np.dtype(described.dtype)
         each = dtype.itemsize * int(np.prod(described.shape[1:]))
         header = described.bytes - described.shape[0] * each
-        first = np.flatnonzero(np.r_[True, starts[1:] != stops[:-1]])  # neighbours are fetched as one
-        last = np.r_[first[1:], len(starts)] - 1
-        stretches = zip(starts[first], stops[last], strict=True)
+        is_first, is_last = np.ones((2, len(starts)), np.bool_)
+        is_first[1:] = is_last[:-1] = starts[1:] != stops[:-1]  # neighbours are fetched as one
+        stretches = zip(starts[is_first], stops[is_last], strict=True)
         spans = [(header + int(a) * each, header + int(b) * each) for a, b in stretches]
         self._client.fetch(name, file, spans, found.extend)
         return np.frombuffer(found, dtype).reshape(int((stops - starts).sum()), *described.shape[1:])

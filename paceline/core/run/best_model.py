@@ -76,10 +76,16 @@ def measure_of(metrics: Mapping[str, float], told: str = "") -> Measure:
     return default_measure(name.partition("_")[2] for name in metrics)
 
 
+def whose(metrics: Iterable[str]) -> str:
+    """What the names of the kept model's scores begin with: 'mean_' where the local models' mean was scored, which is then
+    kept; otherwise nothing."""
+    return "mean_" if any(name.startswith("mean_") for name in metrics) else ""
+
+
 def chooses(metrics: Mapping[str, float]) -> str:
     """Which scores choose the best model: those on validation data, or on training data where there is none; those of the
     local models' mean where it was scored, because then it is what is kept."""
-    kind = "mean_" if any(name.startswith("mean_") for name in metrics) else ""
+    kind = whose(metrics)
     return next((split for split in (f"{kind}validation", f"{kind}train") if scores_of(metrics, split)), "train")
 
 
