@@ -132,7 +132,7 @@ put-data: $(VENV)/.cli ## copy a file or folder to the volume that its sharder r
 	$(BIN)/paceline k8s put-data $(DATA) --image $(REGISTRY)/paceline-server:$(TAG) $(if $(SIZE),--size $(SIZE)) -n $(NAMESPACE)
 
 fetch-model: $(VENV)/.cli ## copy its models from their volume (OUT=models)
-	$(BIN)/paceline k8s fetch-model --out $(OUT) $(OF_RUN) -n $(NAMESPACE)
+	$(BIN)/paceline k8s fetch-model --out $(OUT) --image $(REGISTRY)/paceline-server:$(TAG) $(OF_RUN) -n $(NAMESPACE)
 
 doctor: $(VENV)/.cli ## what keeps it from going on, and what to do
 	$(BIN)/paceline doctor $(RUN) -n $(NAMESPACE)

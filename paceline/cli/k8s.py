@@ -109,6 +109,13 @@ def key(
 @app.command("fetch-model")
 def fetch_model(
     out: Annotated[Path, typer.Option(help="Folder for the files.")] = Path("models"),
+    image: Annotated[
+        str | None,
+        typer.Option(
+            help="An image with tar that nodes can pull, where the run's servers are gone; default: "
+            "localhost/paceline-server:0.1.0."
+        ),
+    ] = None,
     run: Run = "",
     namespace: Namespace = HERE,
 ) -> None:
@@ -116,7 +123,7 @@ def fetch_model(
     from paceline.k8s.volumes import fetch_model as fetch
 
     with _exits():
-        fetch(_run(namespace, run, is_needed=True), out, say)
+        fetch(_run(namespace, run, is_needed=True), out, say, image)
 
 
 @app.command("put-data")

@@ -215,6 +215,11 @@ class Hosts:
                 host.told = host.trouble
             return [(host.name, host.trouble) for host in found if host.trouble]
 
+    def is_full(self) -> bool:
+        """Whether machines lend all that is wanted."""
+        with self._lock:
+            return not any(self._vacant(role) for role in PARTS)
+
     def has_come(self, name: str) -> bool:
         """Whether a machine of that name has ever joined."""
         with self._lock:

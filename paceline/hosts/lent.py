@@ -33,11 +33,11 @@ class LentProcesses(Others):
         name: str,
         limit: float,
         now: Callable[[], float] = time.monotonic,
-        also: Sequence[Callable[[], None]] = (),
+        also: Sequence[Callable[[], Sequence[str]]] = (),
         options: str = "",
     ) -> None:
         """`address`: of this machine; `command`: what people type on others; `limit`: the run ends when no worker has been
-        there for so long (seconds); `also`: looked at each time, like ssh; `options`: as in Others."""
+        there for so long (seconds); `also`: looked at each time, like ssh, with lines to say; `options`: as in Others."""
         self.options = options
         self.bind = EVERYWHERE
         self._hosts = hosts
@@ -85,7 +85,8 @@ class LentProcesses(Others):
 
     def attend(self, children: list[Child]) -> None:
         for look in self._also:
-            look()
+            for line in look():
+                self._say(line)
         self._greet()
         for name, trouble in self._hosts.troubles():
             self._say(f"host {name} says: {trouble}")

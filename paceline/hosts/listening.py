@@ -87,7 +87,7 @@ def listening(config: Config, folder: RunFolder, wish: Listening) -> Iterator[Ot
         door = Door(usual_port(config) if wish.port is None else wish.port, servicer)
         stack.callback(door.close)
         where = with_port(address, door.port)
-        also: Sequence[Callable[[], None]] = ()
+        also: Sequence[Callable[[], Sequence[str]]] = ()
         told = stack.enter_context(told_to_tasks(os.environ, where, door.key.text()))
         if wish.hosts:
             also = [stack.enter_context(begin_by_ssh(wish.hosts, where, door.key, hosts, folder.log))]

@@ -8,7 +8,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import IO, NamedTuple
 
-from paceline.core.errors import ConfigError, UsageError
+from paceline.core.errors import ConfigError, PoolFull, UsageError
 from paceline.hosts.hosts import Hosts
 from paceline.hosts.key import JoinKey
 from paceline.private import make_private
@@ -106,16 +106,27 @@ class _Begun(NamedTuple):
 @contextmanager
 def begin_by_ssh(
     wanted: Sequence[SshHost], where: str, key: JoinKey, hosts: Hosts, log: Callable[[str], Path]
-) -> Iterator[Callable[[], None]]:
-    """Begins on all of them; gives what looks after them: ConfigError where one ends before its host has joined."""
+) -> Iterator[Callable[[], list[str]]]:
+    """Begins on all of them; gives what looks after them, and has lines to say: ConfigError where one ends before its host has
+    joined, unless the others lend all that the run needs."""
     begun: list[_Begun] = []
+    spare: set[str] = set()
 
-    def look() -> None:
+    def look() -> list[str]:
+        new = []
         for one in begun:
-            code = one.process.poll()
-            if code is not None and not hosts.has_come(one.host.name.rpartition("@")[2]):
+            code, name = one.process.poll(), one.host.name.rpartition("@")[2]
+            if code is None or name in spare or hosts.has_come(name):
+                continue
+            if code != PoolFull.exit_code or not hosts.is_full():
                 what = f"ssh {one.host.name} ended with exit code {code} before that machine had joined."
                 raise ConfigError(f"{what}{_todo(one.host, code)} It said:{one.said}")
+            spare.add(name)
+            new.append(
+                f"host {name} is not needed: other machines lend all that the run takes. To spread it, write workers=N into "
+                "their lines."
+            )
+        return new
 
     try:
         for host in wanted:

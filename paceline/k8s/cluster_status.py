@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 from paceline.core.errors import ConfigError, PacelineError
 from paceline.core.run.best_model import result
-from paceline.k8s.findings import Finding, Seen, condition, findings, owner_of
+from paceline.k8s.findings import GROWS, Finding, Seen, condition, findings, lost_some, owner_of
 from paceline.k8s.kubectl import COMPONENT, DATA, GRPC, Kubectl, newest_jobs
 from paceline.k8s.queue import reason, troubles_of_queues, waits_whole
 from paceline.rpc.auth import Credentials
@@ -22,6 +22,8 @@ from paceline.watch.chief_status import RemoteChief, scores
 
 RECENT = 180.0
 """Events older than this say nothing about now (seconds)."""
+GROWTH = 900.0
+"""The same of those that say that a node is being made: they come once."""
 PATIENCE = 15.0
 """Seconds a call to the chief may take: pods of one node share its CPU cores."""
 RESULT = "paceline.dev/result"
@@ -46,8 +48,9 @@ class State(NamedTuple):
     """Where Kueue has let none of its pods begin: in which queue it waits, and why."""
 
     def finished(self, job: str) -> bool:
-        """Whether the Job has completed."""
-        return condition(self.jobs.get(job, {}), "Complete") is not None
+        """Whether the Job has completed, but for pods that were lost for good."""
+        found = self.jobs.get(job, {})
+        return condition(found, "Complete") is not None or lost_some(found)
 
     @property
     def waits(self) -> str:
@@ -55,6 +58,12 @@ class State(NamedTuple):
         held = [job["metadata"]["name"] for name, job in self.jobs.items() if _is_suspended(job)]
         resumed = """--type=merge --patch='{"spec":{"suspend":false}}'"""
         return self.queue or "; ".join(f"job/{name} is suspended (kubectl patch job {name} {resumed})" for name in held)
+
+    @property
+    def makes_shards(self) -> bool:
+        """Whether what streams shards runs, and is not ready: it makes them first, however long that takes."""
+        makes = any(_component(pod) == "sharder" and _phase(pod) == "starting" for pod in self.pods)
+        return makes and not all(map(_is_rolled_out, self.deployments))
 
     @property
     def is_up(self) -> bool:
@@ -187,7 +196,8 @@ def end_of(kubectl: Kubectl) -> str:
 
 def _is_recent(event: dict[str, Any]) -> bool:
     last = event.get("lastTimestamp") or event.get("eventTime") or event["metadata"]["creationTimestamp"]
-    return (datetime.now(UTC) - datetime.fromisoformat(last)).total_seconds() < RECENT
+    past = (datetime.now(UTC) - datetime.fromisoformat(last)).total_seconds()
+    return past < (GROWTH if event["reason"] in GROWS else RECENT)
 
 
 def _may_concern(kubectl: Kubectl, event: dict[str, Any]) -> bool:

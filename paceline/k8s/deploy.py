@@ -114,6 +114,7 @@ def deploy(
     if there is not None and not is_held:  # what joins must find the servers with the settings that it has
         rest = [document for document in overlay.documents if document["kind"] != "Job"]
         apply_all(kubectl, rest)
+        _begin_again(kubectl)
         wait_until(lambda state: state.serves, kubectl, say, seconds, counts=_is_of_servers)
     _drop_jobs(kubectl, overlay, say, is_held)
     if there is not None and is_held:  # all its pods begin together again
@@ -131,6 +132,14 @@ def deploy(
 def _is_of_servers(one: Finding) -> bool:
     """Not of a Job, which may have failed for what has been corrected since."""
     return not any(name in one.part for name in ("job/", "paceline-worker", "paceline-evaluator", "paceline-sharder"))
+
+
+def _begin_again(kubectl: Kubectl) -> None:
+    """Deletes pods of servers that can't start: what kept them may be corrected now, and Kubernetes, which makes others, would
+    try these again only minutes later."""
+    pods = tuple(f"pod/{kubectl.part(name)}-" for name in ("server", "shards"))
+    for part in sorted({one.part for one in look(kubectl).troubles if one.fatal and one.part.startswith(pods)}):
+        kubectl.run("delete", part, "--ignore-not-found", "--wait=false")
 
 
 def _is_held(kubectl: Kubectl, servers: dict[str, Any]) -> bool:
@@ -157,7 +166,7 @@ def wait_until(
     counts: Callable[[Finding], bool] = lambda one: True,
 ) -> None:
     """Until all is as it should be; says where it is whenever that changes, and every 10 s. Trouble where it will not be; the
-    time that the run waits in a queue does not count. `counts`: which troubles end the wait."""
+    time that the run waits in a queue, or makes its shards, does not count. `counts`: which troubles end the wait."""
     start = said = last = clock()
     waited = 0.0
     line, patience = "", Patience(counts)
@@ -169,7 +178,7 @@ def wait_until(
         if is_there(state):
             return
         patience.check(state, now)
-        waited, last = waited + (now - last if state.waits else 0.0), now
+        waited, last = waited + (now - last if state.waits or state.makes_shards else 0.0), now
         if now - start - waited > seconds:
             raise Trouble.of(state.troubles or [_slow(kubectl, state, seconds)])
         time.sleep(PAUSE)
@@ -350,16 +359,27 @@ def _keep_sizes(kubectl: Kubectl, overlay: Overlay) -> None:
 
 
 def _drop_jobs(kubectl: Kubectl, overlay: Overlay, say: Say, all_of_them: bool = False) -> None:
-    """Deletes Jobs that are of an earlier overlay, can't be changed to what this one says, or have failed. `all_of_them`:
-    also those that fit."""
+    """Deletes Jobs that are of an earlier overlay, can't be changed to what this one says, have failed, or could not start.
+    `all_of_them`: also those that fit."""
     wanted = {one["metadata"]["name"]: one for one in overlay.documents if one["kind"] == "Job"}
-    for there in kubectl.items("jobs"):
+    jobs = kubectl.items("jobs")
+    troubles = look(kubectl).troubles if jobs else []
+    for there in jobs:
         name = there["metadata"]["name"]
-        is_fit = name in wanted and condition(there, "Failed") is None and _can_apply(kubectl, wanted[name])
+        is_ours = name in wanted and condition(there, "Failed") is None and _can_apply(kubectl, wanted[name])
+        is_fit = is_ours and not _is_stuck(there, troubles)
         if is_fit and not all_of_them:
             continue
         _delete(kubectl, say, f"job/{name}")
-        say(f"job/{name} " + ("waits in the queue again" if is_fit else "has other settings or has failed: made again"))
+        why = "waits in the queue again" if is_fit else "has other settings, has failed or could not start: made again"
+        say(f"job/{name} {why}")
+
+
+def _is_stuck(job: dict[str, Any], troubles: Sequence[Finding]) -> bool:
+    """Whether nothing of it runs, and a pod of it can't start: Kubernetes would try that one again only minutes later."""
+    pods = f"pod/{job['metadata']['name']}-"
+    runs = job.get("status", {}).get("ready", 0)
+    return not runs and any(one.fatal and one.part.startswith(pods) for one in troubles)
 
 
 def _can_apply(kubectl: Kubectl, document: dict[str, Any]) -> bool:

@@ -14,6 +14,8 @@ _PULL = ("ErrImagePull", "ImagePullBackOff", "ErrImageNeverPull", "InvalidImageN
 _FATAL_CODES = (UsageError.exit_code, 65, ConfigError.exit_code)
 """Exit codes that the next start gives again."""
 _STOPPED = (0, 75, 130, 143)
+GROWS = ("TriggeredScaleUp", "Nominated")
+"""What the cluster autoscaler, and Karpenter, say of a pod for which they make a node."""
 _ELSEWHERE = ("volume node affinity conflict", "PersistentVolume's node affinity")
 _TRACEBACK = "Traceback (most recent call last)"
 
@@ -65,6 +67,12 @@ def condition(item: Item, kind: str) -> Item | None:
         if one["type"] == kind and one["status"] == "True":
             return dict(one)
     return None
+
+
+def lost_some(job: Item) -> bool:
+    """Whether the Job is called failed only since some of its indexes were lost for good, while the others ended well."""
+    failed = condition(job, "Failed")
+    return failed is not None and failed.get("reason") == "FailedIndexes" and job["status"].get("succeeded", 0) > 0
 
 
 def told(found: Iterable[Finding]) -> list[str]:
@@ -162,9 +170,7 @@ def _scheduling(seen: Seen) -> Iterable[Finding]:
                 )
             else:
                 todo = _no_room(message)
-            grows = any(
-                event["reason"] == "TriggeredScaleUp" for event in _events(seen, "Pod", pod["metadata"]["name"])
-            )
+            grows = any(event["reason"] in GROWS for event in _events(seen, "Pod", pod["metadata"]["name"]))
             yield Finding(_of(pod), f"no node takes it: {_short(message)}.", todo, not grows, lasting=90.0)
 
 
@@ -282,11 +288,18 @@ def _mounts(seen: Seen) -> Iterable[Finding]:
 def _jobs(seen: Seen) -> Iterable[Finding]:
     for job in seen.jobs:
         if (failed := condition(job, "Failed")) is not None:
+            name = f"job/{job['metadata']['name']}"
+            if lost_some(job):
+                through, wanted = job["status"]["succeeded"], job["spec"].get("completions", 1)
+                yield Finding(
+                    name, f"{through} of {wanted} have ended well; the others failed for good.", "", fatal=False
+                )
+                continue
             what = f"the Job failed ({failed.get('reason', '')}): {_short(failed.get('message', ''))}."
             todo = "Remove the cause, then deploy again: it resumes."
             code = re.search(r"failed with exit code (\d+) matching", failed.get("message", ""))
             exit_code = int(code[1]) if code else ConfigError.exit_code
-            yield Finding(f"job/{job['metadata']['name']}", what, todo, exit_code=exit_code, lasting=0.0)
+            yield Finding(name, what, todo, exit_code=exit_code, lasting=0.0)
 
 
 def _lacks(message: str) -> str:

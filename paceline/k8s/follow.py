@@ -11,7 +11,7 @@ from rich.console import Console
 from paceline.core.errors import PacelineError, ServersGone
 from paceline.k8s.ask_chief import ask_chief
 from paceline.k8s.cluster_status import State, chief_of, end_of, has_tls, kept_result, look, result_of
-from paceline.k8s.deploy import EVERY, STARTING, Patience, Say, deploy, stop_servers, wait_until
+from paceline.k8s.deploy import EVERY, STARTING, Patience, Say, Trouble, deploy, stop_servers, wait_until
 from paceline.k8s.findings import told
 from paceline.k8s.kubectl import Kubectl
 from paceline.rpc.listening import PLAIN_TEXT
@@ -42,7 +42,7 @@ def run(kubectl: Kubectl, name: str, say: Say, script: Path | None = None, argum
 
 def follow(kubectl: Kubectl, say: Say, clock: Callable[[], float] = time.monotonic) -> str:
     """Says where the run is every 10 s until it is finished; its result. What keeps single workers away is said and waited
-    for; Trouble where a Job has failed or a server can't come up."""
+    for; Trouble where a Job has failed, a server can't come up, or the run has been torn down."""
     speed, news, recoveries, said, watched = Speed(), News(), Recoveries(), -EVERY, _Watched(kubectl, say, clock)
     while True:
         with suppress(ServersGone), chief_of(kubectl) as chief:
@@ -61,7 +61,13 @@ def follow(kubectl: Kubectl, say: Say, clock: Callable[[], float] = time.monoton
             said = clock()
             state = watched.check()
             say(state.line() if state is not None and state.waits else "the chief does not answer just now")
-            if state is not None and _is_stopped(state) and (kept := kept_result(state)):
+            if state is not None and state.servers is None:
+                raise Trouble(
+                    f"Run {kubectl.run_name} has no servers any more: somebody has torn it down. To go on with it: make deploy "
+                    f"RUN={kubectl.run_name}.",
+                    ServersGone.exit_code,
+                )
+            if state is not None and _is_stopped(state) and (kept := kept_result(state) or end_of(kubectl)):
                 return kept
         time.sleep(PAUSE)
 

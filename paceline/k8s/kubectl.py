@@ -18,6 +18,8 @@ COMPONENT, RUN = "app.kubernetes.io/component", "app.kubernetes.io/instance"
 GRPC = 50051
 DATA = "paceline-data"
 """The claim of the input data, which all runs of a namespace read."""
+TEXT: Any = {"text": True, "encoding": "utf-8", "errors": "replace"}
+"""How what programs print is read: a log may hold any bytes."""
 LONGEST = 10.0
 """Time after which an object is not asked for again, when no cluster answers (seconds)."""
 _GONE = (
@@ -27,6 +29,9 @@ _GONE = (
     "i/o timeout",
     "tls handshake",
     "service unavailable",
+    "(serviceunavailable)",
+    "(internalerror)",
+    "unable to handle the request",
     "timed out",
     "timeout",
     "deadline exceeded",
@@ -98,7 +103,7 @@ class Kubectl:
         """What it prints. NotThere, ServersGone (no cluster answers) or ConfigError (the cluster refuses), in its words."""
         command = self.command(*arguments)
         try:
-            done = subprocess.run(command, input=stdin, capture_output=True, text=True, timeout=seconds)
+            done = subprocess.run(command, input=stdin, capture_output=True, timeout=seconds, **TEXT)
         except subprocess.TimeoutExpired as error:
             raise ServersGone(
                 f"kubectl {arguments[0]} took longer than {seconds:.0f} s. Does the cluster answer?"
@@ -158,7 +163,7 @@ class Kubectl:
     def forwarded(self, pod: str, port: int) -> Iterator[str]:
         """A port of a pod as 'host:port' here, until the block ends. ServersGone where it can't be had."""
         command = self.command("port-forward", f"pod/{pod}", f":{port}")
-        with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as forward:
+        with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, **TEXT) as forward:
             try:
                 assert forward.stdout is not None
                 said = []

@@ -22,8 +22,8 @@ Document = dict[str, Any]
 
 
 def put_script(documents: list[Document], folder: Path, script: Path | None, arguments: Sequence[str]) -> None:
-    """The overlay's documents with this script, None: its own, and these arguments. ConfigError: the overlay runs no script,
-    or the file is none that fits."""
+    """The overlay's documents with this script, None: its own, and these arguments, none: its own. ConfigError: the overlay
+    runs no script, or the file does not fit."""
     config = _find(documents, CONFIG)
     run = yaml.safe_load(config["data"]["run.yaml"]) if config is not None else None
     if config is None or not isinstance(run, dict) or (run.get("data") or {}).get("source") != "script":
@@ -31,7 +31,8 @@ def put_script(documents: list[Document], folder: Path, script: Path | None, arg
             f"The overlay {folder} runs no script, so it takes neither SCRIPT nor ARGS. Use OVERLAY=script, or a "
             "copy of that overlay."
         )
-    run["arguments"] = list(arguments)
+    if arguments:
+        run["arguments"] = list(arguments)
     if script is not None:
         run["task"] = str(FOLDER / script.name)
         own = _find(documents, SCRIPT)

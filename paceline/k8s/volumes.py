@@ -15,7 +15,7 @@ from paceline.core.errors import DataError, DiskError, PacelineError, ServersGon
 from paceline.k8s.cluster_status import look
 from paceline.k8s.deploy import EVERY, Say, make_namespace
 from paceline.k8s.findings import told
-from paceline.k8s.kubectl import DATA, PARTS, RUN, Kubectl
+from paceline.k8s.kubectl import DATA, PARTS, RUN, TEXT, Kubectl
 from paceline.k8s.lacking_files import incomplete, is_plain, lacking
 from paceline.private import make_private
 
@@ -39,7 +39,7 @@ def put_data(kubectl: Kubectl, source: Path, say: Say, size: str, image: str | N
     if kubectl.find(f"persistentvolumeclaim/{DATA}") is None:
         kubectl.run("apply", "--filename=-", stdin=yaml.safe_dump(_claim(size, _labels(kubectl))))
         say(f"made volume claim {DATA} of {size}")
-    with _files(kubectl, DATA, image or _IMAGE) as pod:
+    with _files(kubectl, DATA, image) as pod:
         _send(kubectl, pod, folder, paths, say)
         listed = kubectl.run("exec", pod, "--", "ls", "-l", "/files").strip()
     say(f"/data now holds:\n{listed}")
@@ -85,13 +85,14 @@ def _send(kubectl: Kubectl, pod: str, folder: Path, paths: list[Path], say: Say)
 
 
 def fetch_model(kubectl: Kubectl, target: Path, say: Say, image: str | None = None) -> list[Path]:
-    """Copies the run's models to a folder here; the paths. DataError where there are none yet; DiskError."""
+    """Copies the run's models to a folder here; the paths. `image`: of the pod that reads them where the run's servers, which
+    have one, are gone. DataError where there are no models yet; DiskError."""
     try:
         make_private(target)
     except OSError as error:
         raise DiskError(f"Can't make the folder {target}: {error.strerror}. Give another one (OUT=).") from error
     claim = kubectl.part("models")
-    with _files(kubectl, claim, image or _image_of(kubectl)) as pod:
+    with _files(kubectl, claim, image) as pod:
         names = kubectl.run("exec", pod, "--", "ls", "/files").split()
         models = [name for name in names if name.startswith(("last.", "best."))]
         if not models:
@@ -108,10 +109,14 @@ def fetch_model(kubectl: Kubectl, target: Path, say: Say, image: str | None = No
 
 
 @contextmanager
-def _files(kubectl: Kubectl, claim: str, image: str) -> Iterator[str]:
-    """A pod that has the claim at /files, until the block ends; its name."""
+def _files(kubectl: Kubectl, claim: str, image: str | None) -> Iterator[str]:
+    """A pod that has the claim at /files, until the block ends; its name. It is made as those of the run's servers, which the
+    cluster can start; `image`: where there are none."""
     pod = f"{HELPER}-{secrets.token_hex(4)}"
-    kubectl.run("apply", "--filename=-", stdin=yaml.safe_dump(_pod(pod, claim, image, _labels(kubectl))))
+    servers = _spec_of_servers(kubectl)
+    image = servers["containers"][0]["image"] if servers else image or _IMAGE
+    made = _pod(pod, claim, image, _labels(kubectl), servers)
+    kubectl.run("apply", "--filename=-", stdin=yaml.safe_dump(made))
     try:
         try:
             kubectl.run("wait", f"pod/{pod}", "--for=condition=Ready", "--timeout=120s", seconds=130)
@@ -127,7 +132,7 @@ def _piped(first: list[str], second: list[str], say: Say) -> None:
     """Runs two programs, the first one's output being the other's input; says every 10 s that it goes on."""
     start = time.monotonic()
     with subprocess.Popen(first, stdout=subprocess.PIPE) as pack:
-        with subprocess.Popen(second, stdin=pack.stdout, stderr=subprocess.PIPE, text=True) as unpack:
+        with subprocess.Popen(second, stdin=pack.stdout, stderr=subprocess.PIPE, **TEXT) as unpack:
             assert pack.stdout is not None
             pack.stdout.close()  # so that the first one ends where the other does
             while True:
@@ -143,10 +148,10 @@ def _piped(first: list[str], second: list[str], say: Say) -> None:
             )
 
 
-def _image_of(kubectl: Kubectl) -> str:
-    """The servers' own image, which the cluster has."""
-    found = kubectl.find(kubectl.servers)
-    return str(found["spec"]["template"]["spec"]["containers"][0]["image"]) if found else _IMAGE
+def _spec_of_servers(kubectl: Kubectl) -> dict[str, Any]:
+    """That of the servers' pods; empty where there are none, or no run is meant."""
+    found = kubectl.find(kubectl.servers) if kubectl.run_name else None
+    return dict(found["spec"]["template"]["spec"]) if found else {}
 
 
 def _labels(kubectl: Kubectl) -> dict[str, str]:
@@ -164,8 +169,9 @@ def _claim(size: str, labels: dict[str, str]) -> dict[str, Any]:
     }
 
 
-def _pod(name: str, claim: str, image: str, labels: dict[str, str]) -> dict[str, Any]:
-    """Restricted as all other pods."""
+def _pod(name: str, claim: str, image: str, labels: dict[str, str], servers: dict[str, Any]) -> dict[str, Any]:
+    """Restricted as all other pods; nodes with GPUs take it, too. `servers`: how their pods are made."""
+    gpu = {"key": "nvidia.com/gpu", "operator": "Exists", "effect": "NoSchedule"}
     security = {"allowPrivilegeEscalation": False, "readOnlyRootFilesystem": True, "capabilities": {"drop": ["ALL"]}}
     user = {
         "runAsNonRoot": True,
@@ -196,6 +202,8 @@ def _pod(name: str, claim: str, image: str, labels: dict[str, str]) -> dict[str,
             "automountServiceAccountToken": False,
             "terminationGracePeriodSeconds": 1,
             "securityContext": user,
+            "tolerations": [gpu, *servers.get("tolerations", ())],
+            "imagePullSecrets": servers.get("imagePullSecrets", []),
             "containers": [container],
             "volumes": [{"name": "files", "persistentVolumeClaim": {"claimName": claim}}],
         },

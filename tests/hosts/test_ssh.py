@@ -121,6 +121,24 @@ def test_an_ssh_gets_the_key_by_stdin_and_may_end_after_its_machine_has_joined(s
         look()
 
 
+@pytest.mark.parametrize(("lent", "is_needed"), [(6, False), (5, True)])
+def test_a_machine_that_finds_no_free_seat_ends_no_run_that_has_all_its_workers(
+    lent: int, is_needed: bool, stand_in: Path, tmp_path: Path
+) -> None:
+    stand_in.write_text("#!/bin/sh\necho no free seat\nexit 75\n")
+    hosts = Hosts("play", {"worker": 6, "server": 0}, time.monotonic)
+    hosts.join("node1", lent, 0, "10.0.0.2")
+    with begin_by_ssh([SshHost("me@node2")], "10.0.0.1:7077", KEY, hosts, lambda name: tmp_path / name) as look:
+        if is_needed:
+            with pytest.raises(ConfigError, match=r"(?s)ssh me@node2 ended with exit code 75 .*no free seat"):
+                until(look)
+            return
+        said: list[str] = []
+        until(lambda: said.extend(look()) or said)
+        assert said[0].startswith("host node2 is not needed: other machines lend all that the run takes.")
+        assert look() == []
+
+
 def test_an_ssh_that_stays_is_ended_with_the_run(
     stand_in: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -3,6 +3,7 @@
 import json
 import re
 from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from threading import Thread
@@ -13,10 +14,10 @@ import yaml
 
 from paceline.core.errors import ConfigError, DiskError, ServersGone, TryAgain, UsageError
 from paceline.core.settings.config import Config
+from paceline.k8s import cluster_status, volumes
 from paceline.k8s import deploy as deploying
 from paceline.k8s import follow as following
 from paceline.k8s import kubectl as kubectl_module
-from paceline.k8s import volumes
 from paceline.k8s.autostop import scale
 from paceline.k8s.cluster_status import State, end_of, kept_result, look, result_of
 from paceline.k8s.deploy import Patience, Trouble
@@ -321,6 +322,27 @@ def test_a_job_that_has_failed_is_told_with_what_has_ended_its_pod():
     assert raised.value.exit_code == 78
 
 
+LOST = {"type": "Failed", "status": "True", "reason": "FailedIndexes", "message": "Job has failed indexes"}
+
+
+@pytest.mark.parametrize(
+    ("reason", "succeeded", "is_lost"),
+    [("FailedIndexes", 3, False), ("FailedIndexes", 0, True), ("MaxFailedIndexesExceeded", 2, True)],
+)
+def test_a_job_that_lost_some_workers_for_good_while_the_others_ended_well_is_no_failure(
+    reason: str, succeeded: int, is_lost: bool
+):
+    job = job_of("worker", "w", NEW, conditions=[LOST | {"reason": reason}], succeeded=succeeded)
+    job["spec"] = {"completions": 4}
+
+    found = only(Seen(jobs=[job]))
+
+    assert found.fatal is is_lost
+    assert State(None, {"worker": job}, [], [], []).finished("worker") is not is_lost
+    if not is_lost:
+        assert told([found]) == ["job/w: 3 of 4 have ended well; the others failed for good."]
+
+
 def test_other_trouble_may_last_half_a_minute():
     trouble, patience = Finding("pod/x", "no node takes it.", "Add one."), Patience()
     there, well = State(None, {}, [], [], [trouble]), State(None, {}, [], [], [])
@@ -552,15 +574,26 @@ def program(tmp_path: Path) -> Path:
             "Is KUBECONFIG right",
         ),
         ('Error from server (NotFound): jobs.batch "x" not found', NotThere, "not found"),
+        (
+            "Error from server (ServiceUnavailable): the server is currently unable to handle the request (get pods)",
+            ServersGone,
+            "can't reach a cluster: Error from server",
+        ),
         ("error: You must be logged in to the server (Unauthorized)", ConfigError, "Unauthorized"),
     ],
-    ids=["gone", "missing", "refused"],
+    ids=["gone", "missing", "starting", "refused"],
 )
 def test_what_kubectl_says_becomes_an_error(program: Path, says: str, error: type[Exception], told_of: str):
     (program.parent / "says").write_text(says)
 
     with pytest.raises(error, match=told_of):
         Kubectl("here", program=str(program)).run("get", "job/x")
+
+
+def test_a_log_may_hold_any_bytes(program: Path):
+    program.write_text("#!/bin/sh\nprintf '\\351 is open'\n")
+
+    assert Kubectl("here", program=str(program)).logs("x") == "\ufffd is open"
 
 
 def test_an_object_is_asked_for_again_while_the_api_server_does_not_answer(tmp_path: Path, program: Path):
@@ -643,6 +676,34 @@ def test_the_result_of_earlier_epochs_ends_no_run_that_goes_on(monkeypatch: pyte
     found = following.follow(Kubectl("n"), lambda text: None, lambda: float(next(times)))
 
     assert (found, looks) == ("test accuracy 0.9", [])
+
+
+def test_a_run_that_is_torn_down_is_not_followed_any_longer(monkeypatch: pytest.MonkeyPatch):
+    def silent(kubectl: object) -> Any:
+        raise ServersGone("no such pod")
+
+    monkeypatch.setattr(following, "chief_of", silent)
+    monkeypatch.setattr(following, "look", lambda kubectl: State(None, {}, [], [], []))
+    monkeypatch.setattr(following.time, "sleep", lambda seconds: None)
+
+    with pytest.raises(Trouble, match="Run demo has no servers any more: somebody has torn it down") as caught:
+        following.follow(Cluster(), lambda text: None)
+    assert caught.value.exit_code == ServersGone.exit_code
+
+
+def test_the_result_of_servers_that_autostop_has_scaled_down_is_in_the_evaluators_log(
+    monkeypatch: pytest.MonkeyPatch,
+):
+    def silent(kubectl: object) -> Any:
+        raise ServersGone("no such pod")
+
+    monkeypatch.setattr(following, "chief_of", silent)
+    monkeypatch.setattr(
+        following, "look", lambda kubectl: State({"metadata": {}, "spec": {"replicas": 0}}, {}, [], [], [])
+    )
+    monkeypatch.setattr(following, "end_of", lambda kubectl: "test accuracy 0.9")
+
+    assert following.follow(Cluster(), lambda text: None) == "test accuracy 0.9"
 
 
 @pytest.mark.parametrize(
@@ -777,10 +838,18 @@ def test_a_pod_that_could_not_be_made_at_first_is_no_trouble_once_it_is_there():
 def test_a_pod_for_which_the_cluster_grows_is_waited_for():
     condition = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": "Insufficient cpu"}
     waiting = pod(phase="Pending", conditions=[condition])
-    grows = event("TriggeredScaleUp", "pod triggered scale-up", "Pod", "paceline-worker-0-x")
-
-    assert not only(Seen([waiting], events=[grows])).fatal
     assert only(Seen([waiting])).fatal
+    for reason in ("TriggeredScaleUp", "Nominated"):  # the cluster autoscaler, Karpenter
+        assert not only(Seen([waiting], events=[event(reason, "a node", "Pod", "paceline-worker-0-x")])).fatal
+
+
+@pytest.mark.parametrize(
+    ("reason", "seconds", "counts"), [("Nominated", 800, True), ("FailedMount", 800, False), ("FailedMount", 100, True)]
+)
+def test_that_a_node_is_being_made_is_said_once_and_counts_for_longer(reason: str, seconds: float, counts: bool):
+    at = datetime.now(UTC) - timedelta(seconds=seconds)
+
+    assert cluster_status._is_recent({"reason": reason, "lastTimestamp": at.isoformat()}) is counts
 
 
 def rolled(wanted: int = 2, ready: int = 2, updated: int = 2, observed: int = 3) -> dict[str, Any]:
@@ -802,6 +871,19 @@ def rolled(wanted: int = 2, ready: int = 2, updated: int = 2, observed: int = 3)
 )
 def test_servers_serve_when_all_are_ready_as_they_are_wanted_now(servers: Any, shards: list[Any], serves: bool):
     assert State(servers, {}, shards, [], []).serves is serves
+
+
+def test_a_wait_for_parts_leaves_out_the_time_in_which_shards_are_made(monkeypatch: pytest.MonkeyPatch):
+    making = pod("a-paceline-shards-x", phase="Running")
+    making["metadata"]["labels"] = {"app.kubernetes.io/component": "sharder"}
+    states = [State(None, {}, [rolled(wanted=1, ready=0)], pods, []) for pods in ([making], [making], [], [])]
+    monkeypatch.setattr(deploying, "look", lambda kubectl: states.pop(0))
+    monkeypatch.setattr(deploying.time, "sleep", lambda seconds: None)
+    times = iter((0, 1000, 2000, 2050, 2101))
+
+    with pytest.raises(Trouble, match="its parts did not all run within 100 s"):
+        deploying.wait_until(lambda state: False, Cluster(), lambda text: None, 100, lambda: float(next(times)))
+    assert states == []
 
 
 def test_a_copy_whose_reader_ends_first_is_an_error():
@@ -859,7 +941,7 @@ def owned_by(component: str, job: str, phase: str) -> dict[str, Any]:
 def test_a_deploy_drops_the_jobs_of_the_overlay_before():
     class Applied(Cluster):
         def items(self, kinds: str, selector: str | None = None) -> list[dict[str, Any]]:
-            return [job_of("worker", "w-old", OLD), job_of("worker", "w-new", NEW)]
+            return [] if kinds == "events" else [job_of("worker", "w-old", OLD), job_of("worker", "w-new", NEW)]
 
         def run(self, *arguments: str, stdin: str | None = None, seconds: float = 0) -> str:
             calls.append(arguments)
@@ -869,3 +951,50 @@ def test_a_deploy_drops_the_jobs_of_the_overlay_before():
     deploying._drop_jobs(Applied(), Overlay([job_of("worker", "w-new", "")], Config()), lambda text: None)
 
     assert [call[1] for call in calls if call[0] == "delete"] == ["job/w-old"]
+
+
+def stuck(name: str, component: str) -> dict[str, Any]:
+    """A pod whose image can't be had."""
+    waiting = container(state={"waiting": {"reason": "ImagePullBackOff", "message": "not found"}})
+    found = pod(name, phase="Pending", containerStatuses=[waiting])
+    found["metadata"]["labels"] = {"app.kubernetes.io/component": component}
+    return found
+
+
+class Stuck(Cluster):
+    """Nothing of it can start."""
+
+    def __init__(self, ready: int) -> None:
+        super().__init__()
+        self.deleted: list[str] = []
+        self._ready = ready
+
+    def items(self, kinds: str, selector: str | None = None) -> list[dict[str, Any]]:
+        jobs = [job_of("worker", "demo-paceline-worker-a", NEW, ready=self._ready)]
+        pods = [
+            stuck("demo-paceline-server-1", "server"),
+            stuck("demo-paceline-worker-a-0-x", "worker"),
+            stuck("demo-paceline-shards-b", "sharder"),
+        ]
+        return [] if kinds == "events" else jobs if kinds == "jobs" else [*jobs, *pods]
+
+    def run(self, *arguments: str, stdin: str | None = None, seconds: float = 0) -> str:
+        self.deleted += [arguments[1]] if arguments[0] == "delete" else []
+        return ""
+
+
+def test_a_deploy_lets_servers_that_could_not_start_begin_again():
+    cluster = Stuck(ready=0)
+
+    deploying._begin_again(cluster)
+
+    assert cluster.deleted == ["pod/demo-paceline-server-1", "pod/demo-paceline-shards-b"]
+
+
+@pytest.mark.parametrize(("ready", "dropped"), [(0, ["job/demo-paceline-worker-a"]), (1, [])])
+def test_a_deploy_makes_a_job_that_could_not_start_again(ready: int, dropped: list[str]):
+    cluster, same = Stuck(ready), job_of("worker", "demo-paceline-worker-a", "")
+
+    deploying._drop_jobs(cluster, Overlay([same], Config()), lambda text: None)
+
+    assert cluster.deleted == dropped

@@ -102,6 +102,15 @@ def test_a_script_of_the_overlay_has_a_name_and_jobs_by_its_content(script: Path
         assert re.fullmatch("script-paceline-worker-[a-z0-9]{10}", job)
 
 
+def test_a_script_without_arguments_gets_those_of_run_yaml(script: Path):
+    found = documents()
+    found[1]["data"]["run.yaml"] = yaml.safe_dump(RUN | {"arguments": ["--lr", "0.1"]})
+
+    put_script(found, HERE, script, ())
+
+    assert yaml.safe_load(found[1]["data"]["run.yaml"])["arguments"] == ["--lr", "0.1"]
+
+
 def test_arguments_alone_leave_the_overlays_own_script():
     found = documents()
 

@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
 from paceline.core.errors import DataError, DiskError
 from paceline.k8s.kubectl import Kubectl
@@ -146,6 +147,59 @@ def test_a_model_is_not_fetched_to_what_is_no_folder(tmp_path: Path, cluster: He
 
     with pytest.raises(DiskError, match=r"Can't make the folder .*models: File exists"):
         fetch_model(cluster, tmp_path / "models", print)
+
+
+class Applying(Here):
+    """Keeps the pods that are made, and has these servers, or none."""
+
+    def __init__(self, folder: Path, servers: dict[str, Any] | None) -> None:
+        super().__init__(folder)
+        self.run_name = "demo"
+        self.pods: list[dict[str, Any]] = []
+        self._servers = servers
+
+    def find(self, what: str) -> dict[str, Any] | None:
+        return self._servers and {"spec": {"template": {"spec": self._servers}}}
+
+    def run(self, *arguments: str, stdin: str | None = None, seconds: float = 120) -> str:
+        if arguments[0] == "apply":
+            self.pods.append(yaml.safe_load(stdin or ""))
+        return super().run(*arguments, stdin=stdin, seconds=seconds)
+
+
+def test_the_pod_that_reads_models_is_made_as_those_of_the_servers(tmp_path: Path):
+    (tmp_path / "volume").mkdir()
+    (tmp_path / "volume/last.safetensors").write_bytes(b"weights")
+    taint = {"key": "team", "operator": "Exists"}
+    servers = {
+        "containers": [{"image": "registry/mine:2"}],
+        "tolerations": [taint],
+        "imagePullSecrets": [{"name": "pull"}],
+    }
+    there = Applying(tmp_path / "volume", servers)
+
+    assert [path.name for path in fetch_model(there, tmp_path / "models", print, "registry/other:1")] == [
+        "last.safetensors"
+    ]
+
+    spec = there.pods[0]["spec"]
+    assert spec["containers"][0]["image"] == "registry/mine:2"
+    assert spec["imagePullSecrets"] == [{"name": "pull"}]
+    assert taint in spec["tolerations"]
+    assert "nvidia.com/gpu" in [each["key"] for each in spec["tolerations"]]
+
+
+@pytest.mark.parametrize(("image", "pulled"), [("registry/mine:2", "registry/mine:2"), (None, "localhost/paceline-")])
+def test_models_of_a_run_whose_servers_are_gone_are_read_by_the_image_that_is_given(
+    image: str | None, pulled: str, tmp_path: Path
+):
+    (tmp_path / "volume").mkdir()
+    (tmp_path / "volume/last.safetensors").write_bytes(b"weights")
+    gone = Applying(tmp_path / "volume", None)
+
+    fetch_model(gone, tmp_path / "models", print, image)
+
+    assert gone.pods[0]["spec"]["containers"][0]["image"].startswith(pulled)
 
 
 def test_an_empty_folder_is_refused(tmp_path: Path, cluster: Here):
