@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from paceline.core.explain.cause import Finding, causes
-from paceline.core.explain.evidence import ENOUGH, Evidence, ServerTime, WorkerTime
+from paceline.core.explain.evidence import ENOUGH, LEAST, Evidence, ServerTime, WorkerTime
 from paceline.core.fault import LINK_SECONDS
 from paceline.core.run.warnings import RunWarning
 from paceline.core.settings.config import Config, Options
@@ -19,8 +19,6 @@ Look = Mapping[str, Any]
 """A status as JSON values: a line of metrics.jsonl."""
 RECENT = 10.0
 """Training time that a run in training is judged by (seconds)."""
-LEAST = 4.0
-"""Training time below which it is not judged yet (seconds): two heartbeats."""
 _LOOK = ("phase", "seconds", "workers", "servers", "warnings")
 """What a status must have."""
 _TRAINS = ("training", "stopping")
@@ -79,7 +77,8 @@ class Summed:
         """`since`: the look after which it begins; None: with the run."""
         self._began = 0.0 if since is None else float(since["seconds"])
         self._counted = Counters()
-        self._alphas: dict[str, list[float]] = {}
+        self._alphas: dict[str, tuple[float, int]] = {}
+        """Their sum and number, by worker."""
         self._look: Look = {"seconds": 0.0, "workers": [], "servers": [], "warnings": []}
         self._members = 0
         self._disks: dict[int, _Disk] = {}
@@ -109,7 +108,8 @@ class Summed:
         spent = {part: sum(figures.get(figure, 0.0) for figure in names) for part, names in _SPENT.items()}
         self._counted.add(name, start, spent if figures else {})
         if "alpha" in figures:
-            self._alphas.setdefault(name, []).append(figures["alpha"])
+            whole, count = self._alphas.get(name, (0.0, 0))
+            self._alphas[name] = (whole + figures["alpha"], count + 1)
 
     def _add_server(self, name: str, term: int, figures: Mapping[str, float]) -> None:
         if not figures.get("seconds"):
@@ -142,13 +142,13 @@ class Summed:
             name, figures = worker["worker"], worker["figures"]
             sums = self._counted.sums.get(name, {})
             if sums.get("steps", 0.0) >= ENOUGH:
-                alphas = self._alphas.get(name)
+                whole, count = self._alphas.get(name, (0.0, 0))
                 yield WorkerTime(
                     name=name,
                     **sums,
                     has_link=name in self._far or LINK_SECONDS in figures,
                     staleness=figures.get("staleness_mean", 0.0),
-                    alpha=sum(alphas) / len(alphas) if alphas else None,
+                    alpha=whole / count if count else None,
                 )
 
     def _server(self, server: Mapping[str, Any]) -> ServerTime:

@@ -190,6 +190,12 @@ def test_a_busy_server_is_named(load: float, service: float, exchange: float, is
         assert only(evidence).advice.settings == ("servers=2",)
 
 
+@pytest.mark.parametrize(("seconds", "is_named"), [(3.9, False), (4.0, True)])
+def test_a_server_is_not_judged_by_a_run_of_a_few_seconds(seconds: float, is_named: bool) -> None:
+    evidence = run(*(worker(rank, exchange=40) for rank in range(4)), servers=[server(load=0.9)], seconds=seconds)
+    assert (named(evidence) == ["busy_server"]) is is_named
+
+
 def test_a_server_that_is_busy_with_many_small_pushes_needs_fewer_of_them() -> None:
     evidence = run(*(worker(rank, exchange=40) for rank in range(4)), servers=[server(load=0.9)])
     assert only(evidence).advice.settings == ("policy=local_sgd",)

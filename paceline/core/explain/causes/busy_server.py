@@ -1,7 +1,7 @@
 """A server that has more to do than it can."""
 
 from paceline.core.explain.cause import Cause, Finding
-from paceline.core.explain.evidence import OWN, Evidence
+from paceline.core.explain.evidence import LEAST, OWN, Evidence
 from paceline.core.explain.exchanges import LARGE, SERVICE, are_of_few_examples, fewer_bytes, is_of_one_link
 from paceline.core.run.advice import Advice
 from paceline.core.run.straggler import FACTOR
@@ -17,10 +17,13 @@ WORTH = 0.25
 class BusyServer(Cause):
     """Evidence: exchanges take much of the workers' time, and a server computes nearly all the time, or a push of each worker,
     if that is long, takes it more CPU time than a step takes a worker: with any number of cores the others then wait for it.
-    The setting: more servers, or fewer pushes."""
+    The setting: more servers, or fewer pushes. A short run says nothing: what a server does once, like its last snapshot, would
+    count as the work of every push."""
 
     def look(self, evidence: Evidence) -> Finding | None:
         busiest, share = evidence.busiest, evidence.share("exchange")
+        if evidence.seconds < LEAST:
+            return None
         if is_of_one_link(evidence) or evidence.share("exchange", within=OWN) < MOST or evidence.unevenness >= FACTOR:
             return None
         work = busiest.service * len(evidence.workers)
