@@ -49,9 +49,14 @@ class Clustering(NamedTuple):
     cosine: bool = False
     """Whether only the directions of the points count, not their lengths."""
     thorough: bool = False
-    """Whether KMeans is scikit-learn's own, each start to its end."""
+    """Whether all starts of KMeans run to their end, here by scikit-learn itself."""
     keep: "Callable[[Neighbourhoods], None] | None" = None
     """Gets what was found, for examples that arrive later."""
+
+    @property
+    def first_iterations(self) -> int:
+        """Of each start of KMeans; the best one goes on."""
+        return self.iterations if self.thorough else min(FIRST_ITERATIONS, self.iterations)
 
 
 def cluster(
@@ -228,7 +233,7 @@ def _kmeans(points: Floats, how: Clustering, seeds: list[int]) -> tuple[Rows, Fl
         )
         return kind.fit(points)
 
-    first = min(FIRST_ITERATIONS, how.iterations)
+    first = how.first_iterations
     best = min((lloyd("k-means++", first, seed) for seed in seeds), key=lambda fitted: fitted.inertia_)
     if best.n_iter_ == first < how.iterations:
         best = lloyd(best.cluster_centers_, how.iterations - first, seeds[0])

@@ -32,23 +32,24 @@ def row_bytes(array: npt.NDArray[Any]) -> int:
 
 def is_mapped(array: npt.NDArray[Any]) -> bool:
     """Whether the array's values are read from a file only when they are needed."""
-    return isinstance(_owner(array), mmap.mmap)
+    return isinstance(_owners(array)[-1], mmap.mmap)
 
 
 def release(array: npt.NDArray[Any]) -> None:
     """Gives back the memory of the pages that were read so far, if the array is mapped from a file; they are read again
-    when they are needed."""
-    owner = _owner(array)
-    if isinstance(owner, mmap.mmap) and hasattr(mmap, "MADV_DONTNEED"):
+    when they are needed. Pages that may have changes which the file lacks (mode "c") stay."""
+    *views, owner = _owners(array)
+    changes = any(isinstance(view, np.memmap) and view.mode == "c" for view in views)
+    if isinstance(owner, mmap.mmap) and hasattr(mmap, "MADV_DONTNEED") and not changes:
         owner.madvise(mmap.MADV_DONTNEED)
 
 
-def _owner(array: npt.NDArray[Any]) -> object:
-    """What the array's memory belongs to, behind all views of it."""
-    owner: object = array
-    while isinstance(owner, np.ndarray):
-        owner = owner.base
-    return owner
+def _owners(array: npt.NDArray[Any]) -> list[object]:
+    """The array, what it is a view of, and so on to what its memory belongs to; None: to the last array itself."""
+    found: list[object] = [array]
+    while isinstance(found[-1], np.ndarray):
+        found.append(found[-1].base)
+    return found
 
 
 class Growing:

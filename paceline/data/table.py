@@ -383,9 +383,11 @@ def _stripped(names: list[Any]) -> list[Any]:
 
 def _regression(column: Any, label: str, piece: Piece) -> Array:
     """float32 labels; DataError where one is no finite number."""
-    found = column.to_numpy()
+    import pyarrow as pa
+
+    found = (column.cast(pa.float64()) if pa.types.is_decimal(column.type) else column).to_numpy()
     bad = (
-        next((row for row, cell in enumerate(found) if not is_number(cell)), 0)
+        next((row for row, cell in enumerate(found) if not (isinstance(cell, str) and is_number(cell))), 0)
         if found.dtype.kind not in "biuf"
         else None
     )

@@ -1,6 +1,7 @@
 """Keeps what a run did: one JSON line for each change in metrics.jsonl; tells loggers and callbacks the same."""
 
 import json
+import math
 import time
 from collections.abc import Callable, Mapping, Sequence
 
@@ -15,11 +16,22 @@ from paceline.local.run_folder import RunFolder
 from paceline.v1.run_service_pb2 import StatusReply
 from paceline.watch.chief_status import plain, policy_name, scores, warnings
 
+PACE = 8 << 10
+"""Bytes a second that metrics.jsonl grows by, but for lines that have news: a score, a warning, another phase, who comes and
+goes. Every line has all scores and all workers."""
+
 
 class Records:
     """Has metrics.jsonl of a run folder written, and tells all listeners."""
 
-    def __init__(self, place: RunFolder, own: OwnRecords, config: Config, callbacks: Sequence[Callback] = ()) -> None:
+    def __init__(
+        self,
+        place: RunFolder,
+        own: OwnRecords,
+        config: Config,
+        callbacks: Sequence[Callback] = (),
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
         """ConfigError where a logger that the settings name can't be had."""
         known = place.last_status()
         self._scored, self._warned = len(known.get("scores", [])), {each["kind"] for each in known.get("warnings", [])}
@@ -29,7 +41,11 @@ class Records:
         self._listeners = [Listener(callback, name) for name, callback in loggers_of(config)]
         self._listeners += [Listener(callback, type(callback).__name__) for callback in callbacks]
         self._own = own
+        self._clock = clock
         self._last: object = None
+        self._news: object = None
+        self._next = -math.inf
+        """When a line without news may be written."""
         self._left_out: RunWarning | None = None
 
     def begin(self, config: Config) -> None:
@@ -46,20 +62,27 @@ class Records:
         return [*failed, *([] if self._left_out is None else [self._left_out])]
 
     def note(self, status: StatusReply, rate: float) -> None:
-        """Takes down a status that says something new."""
+        """Takes down a status that says something new, and tells it to all listeners."""
+        members = [worker.worker for worker in status.workers if worker.member]
+        terms = [server.term for server in status.servers]
+        news = (status.phase, len(status.scores), len(status.warnings), members, terms)
         here = (
-            status.phase,
+            news,
             status.version,
-            len(status.scores),
-            len(status.warnings),
             [(worker.phase, *_logged(worker.figures).items()) for worker in status.workers],
         )
         if here == self._last:
             return
         self._last = here
-        line = {"time": round(time.time(), 3), "examples_per_second": round(rate, 3), **plain(status)}
-        self._own.line(json.dumps(line))
+        if news != self._news or self._clock() >= self._next:
+            self._news = news
+            self._write(status, rate)
         self._tell(status, rate)
+
+    def _write(self, status: StatusReply, rate: float) -> None:
+        line = json.dumps({"time": round(time.time(), 3), "examples_per_second": round(rate, 3), **plain(status)})
+        self._own.line(line)
+        self._next = self._clock() + len(line) / PACE
 
     def _tell(self, status: StatusReply, rate: float) -> None:
         now, fresh = status_value(status, rate), scores(status)[self._scored :]

@@ -1,5 +1,6 @@
 """One go at a search: what is finished stays, the other runs are done, and each says how it ended."""
 
+import os
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
@@ -13,6 +14,7 @@ from paceline.core.run.best_model import Measure, scores_of
 from paceline.core.settings.config import Config
 from paceline.data.shards import is_there
 from paceline.local.forker import Forker
+from paceline.local.gpus import DEVICES, VISIBLE, visible_gpus
 from paceline.local.run_folder import RunFolder
 from paceline.local.run_forkers import forking_runs
 from paceline.search import points_in_process
@@ -62,6 +64,8 @@ class Going:
         self._stack = ExitStack()
         self._forker: Forker | None = None
         """Starts the runs; None before the first one, and where fork is not safe."""
+        self._dealt = 0
+        """Workers that GPUs were dealt to."""
 
     def __enter__(self) -> "Going":
         return self
@@ -163,7 +167,18 @@ class Going:
     def _job(self, config: Config) -> Job:
         folder = self._folder.run(str(config.run))
         arguments = ["-m", "paceline.search.point", "--folder", str(folder.path), "--device", self._device]
-        return Job(folder.name, arguments, folder.log("point"), config.workers + config.servers, self._forker)
+        cores, gpus = config.workers + config.servers, self._gpus(config.workers)
+        return Job(folder.name, arguments, folder.log("point"), cores, self._forker, gpus)
+
+    def _gpus(self, workers: int) -> dict[str, str]:
+        """What the next run sees of this machine's GPUs, which its workers take in turn: another one first than for the run
+        before."""
+        gpus = visible_gpus(os.environ, DEVICES) if self._device == "auto" else []
+        if len(gpus) < 2:
+            return {}
+        first = self._dealt % len(gpus)
+        self._dealt += workers
+        return {VISIBLE: ",".join([*gpus[first:], *gpus[:first]])}
 
     def _started(self, job: Job) -> None:
         show(self._console, f"{self._kind} {self._names[job.name]}: started")

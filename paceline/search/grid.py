@@ -172,7 +172,7 @@ def _read_values(text: str) -> dict[str, list[Any]]:
     if ".." in listed and "/" not in listed:
         return {key: [_read_range(text, listed)]}
     try:
-        values = parse_yaml(f"[{listed}]")
+        values = [_number(each) for each in parse_yaml(f"[{listed}]")]
         json.dumps(values)
     except (ValueError, TypeError) as error:
         raise UsageError(f"--grid {text}: can't read the values: {error}") from error
@@ -185,13 +185,18 @@ def _read_values(text: str) -> dict[str, list[Any]]:
     return {key: values}
 
 
+def _number(value: Any) -> Any:
+    """The number that YAML takes for a text; any other value as it is."""
+    return float(value) if isinstance(value, str) and NUMBER.fullmatch(value) else value
+
+
 def _read_range(text: str, told: str) -> Range:
     low, _, high = told.removeprefix("log:").partition("..")
     try:
         ends = [parse_yaml(each) if each.strip() else None for each in (low, high)]
     except ValueError as error:
         raise UsageError(f"--grid {text}: can't read the ends of the range: {error}") from error
-    ends = [float(each) if isinstance(each, str) and NUMBER.fullmatch(each) else each for each in ends]
+    ends = [_number(each) for each in ends]
     found = [each for each in ends if isinstance(each, int | float) and not isinstance(each, bool)]
     if len(found) < 2 or not found[0] < found[1] or not all(map(math.isfinite, found)):
         raise UsageError(f"--grid {text}: expected KEY=LOW..HIGH or KEY=log:LOW..HIGH, like optimizer.lr=log:0.001..1.")

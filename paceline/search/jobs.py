@@ -2,7 +2,7 @@
 
 import itertools
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -28,6 +28,8 @@ class Job:
     """How many it can use."""
     forker: Forker | None = None
     """Starts it, if it can: quicker."""
+    environment: Mapping[str, str] = field(default_factory=dict)
+    """Beyond that of all."""
     child: Child = field(init=False, repr=False)
 
     @property
@@ -36,7 +38,8 @@ class Job:
         return self.forker is None or self.forker.is_ready
 
     def __post_init__(self) -> None:
-        self.child = Child(self.name, "job", self.arguments, self.log, child_environment(1), forker=self.forker)
+        environment = {**child_environment(1), **self.environment}
+        self.child = Child(self.name, "job", self.arguments, self.log, environment, forker=self.forker)
 
 
 def run_jobs(

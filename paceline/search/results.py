@@ -197,10 +197,13 @@ class Results:
     @property
     def cost(self) -> str | None:
         """The examples of all runs, against those of the full grid; None where all of it is trained."""
-        spent, whole = _sum([row.examples for row in self.rows]), _sum([row.examples_in_full for row in self.rows])
+        spent = _sum([row.examples for row in self.rows])
+        whole = [
+            examples for row in self.rows if (examples := row.examples_in_full) is not None
+        ]  # not of what has failed
         if self.full is None or not spent or not whole:
             return None
-        of_grid = whole / len(self.rows) * self.full
+        of_grid = statistics.fmean(whole) * self.full
         share = f"{spent / of_grid:.1%}".replace("%", " %")
         return f"Trained {spent:,.0f} examples; {self.full} points in full have up to {of_grid:,.0f}: {share}."
 

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from paceline.core.errors import Overloaded, PacelineError, Stopped, UsageError
+from paceline.core.errors import Overloaded, PacelineError, Stopped, UsageError, is_out_of_memory
 from paceline.data.dataset import Array
 from paceline.serving.served_model import Answer
 
@@ -150,4 +150,8 @@ def _told(error: Exception) -> Exception:
     """What the caller hears of it."""
     if isinstance(error, PacelineError):
         return error
+    if is_out_of_memory(error):
+        return Overloaded(
+            f"The model ran out of memory: {error}. Send fewer examples at a time, or try again in a moment."
+        )
     return UsageError(f"The model can't be applied to these examples: {type(error).__name__}: {error}")

@@ -14,7 +14,7 @@ from paceline.own_extensions import OWN
 from paceline.serving.metrics import ServeMetrics
 from paceline.serving.served_model import ServedModel
 from paceline.trained.live_run import LiveRun, Versions
-from paceline.trained.pull import in_lock_step, score_of
+from paceline.trained.pull import in_lock_step, score_of, versions_of
 from paceline.trained.run_model import Trained
 from paceline.trained.run_weights import Source
 
@@ -51,10 +51,11 @@ class Follower:
         """Reads what is newer than the last; whether there was something. What goes wrong is said once, and counted."""
         try:
             found = self._look()
-        except PacelineError as error:
+        except Exception as error:  # whatever it is, the next look may go well
             self._metrics.failed()
-            if str(error) != self._failed:
-                self._failed = str(error)
+            why = str(error) if isinstance(error, PacelineError) else f"{type(error).__name__}: {error}"
+            if why != self._failed:
+                self._failed = why
                 self._say("no newer model; the last one goes on answering", why=self._failed)
             return False
         self._failed = ""
@@ -101,8 +102,8 @@ class Follower:
             return False
         trained.load_into(self._model.spare.replica.model, path.stem)
         with safe_open(path, "numpy") as file:
-            score = score_of(file.metadata() or {}, place.last_status().get("scores") or []) or {}
-        numbers = tuple(score.get("versions") or (0,))
+            facts = file.metadata() or {}
+        numbers = versions_of(facts, score_of(facts, place.last_status().get("scores") or [])) or (0,)
         is_one = path.stem == "last" or len(numbers) == 1 or in_lock_step(self._source, numbers)
         self._swap(Versions(numbers, is_one))
         self._seen = seen

@@ -164,10 +164,8 @@ def _kept(source: Source, out: Path, which: str) -> Pulled:
             tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 - no mapping
     except SafetensorError as error:
         raise DataError(f"{path} is damaged: {error}. Take another version: --version.") from error
-    score = score_of(facts, _scores(source))
-    versions = None
-    if score is not None and score["versions"]:
-        numbers = tuple(score["versions"])
+    score, versions = score_of(facts, _scores(source)), None
+    if numbers := versions_of(facts, score):
         is_one = (
             len(numbers) == 1 or which == "last" or in_lock_step(source, numbers)
         )  # the last one comes after all pushes
@@ -223,6 +221,12 @@ def score_of(facts: Mapping[str, str], scores: Sequence[Mapping[str, Any]]) -> M
         return same and facts.get("epoch") == str(score.get("epoch"))
 
     return next(filter(is_its, reversed(scores)), None)
+
+
+def versions_of(facts: Mapping[str, str], score: Mapping[str, Any] | None) -> tuple[int, ...]:
+    """The version of each slice of a model that a run has kept: as its file says, otherwise the score that it belongs to,
+    which comes later; none where neither does."""
+    return tuple(json.loads(facts["versions"]) if "versions" in facts else (score or {}).get("versions") or ())
 
 
 def in_lock_step(source: Source, versions: Sequence[int]) -> bool:

@@ -18,7 +18,7 @@ from paceline.core.errors import DiskError
 from paceline.data.dataset import Dataset, Rows, Selection
 from paceline.data.progress import SILENT, Progress
 from paceline.data.shard_arrays import Files, write_arrays
-from paceline.sharder.clustering import FIRST_ITERATIONS, TOLERANCE, Clustering, Directions, cluster, found, summary
+from paceline.sharder.clustering import TOLERANCE, Clustering, Directions, cluster, found, summary
 from paceline.sharder.engine import Engine, Source
 from paceline.sharder.spark_session import spark_session
 
@@ -128,8 +128,7 @@ def _kmeans(
     def run(seed: int, iterations: int) -> Any:
         return KMeans(featuresCol="point", k=how.clusters, maxIter=iterations, tol=move, seed=seed).fit(points)
 
-    first = min(FIRST_ITERATIONS, how.iterations)
-    costs = {seed: float(run(seed, first).summary.trainingCost) for seed in seeds}
+    costs = {seed: float(run(seed, how.first_iterations).summary.trainingCost) for seed in seeds}
     best = run(min(costs, key=costs.__getitem__), how.iterations)
     clusters: Rows = np.empty(count, np.int64)
     chosen = best.transform(points).select("position", "prediction").rdd.mapPartitions(_columns)

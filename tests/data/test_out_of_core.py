@@ -103,6 +103,17 @@ def test_releasing_keeps_the_values_of_the_array_and_its_views(small_memory: Non
     assert view.ravel().tolist() == list(range(10, 20))
 
 
+def test_releasing_an_array_keeps_changes_that_its_file_lacks(tmp_path: Path):
+    np.save(tmp_path / "x.npy", np.arange(10.0))
+    changed = np.load(tmp_path / "x.npy", mmap_mode="c")
+    changed -= 5
+
+    release(np.asarray(changed[2:]))
+
+    assert is_mapped(changed)
+    assert changed.tolist() == [number - 5.0 for number in range(10)]
+
+
 def test_releasing_an_array_in_memory_does_nothing():
     array = np.arange(5)
 

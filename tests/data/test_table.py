@@ -2,6 +2,7 @@
 
 import gzip
 import uuid
+from decimal import Decimal
 from pathlib import Path
 
 import numpy as np
@@ -123,6 +124,21 @@ def test_a_regression_keeps_its_numbers(tmp_path: Path):
     assert read_table(file, "length", columns=["width"], classes=False).classes is None
     with pytest.raises(DataError, match=r"Column 'species' of .* holds 'rose' in line 2, which is not a number; a reg"):
         read_table(file, "species", columns=["width"], classes=False)
+
+
+def test_a_regression_takes_the_decimals_of_a_database(tmp_path: Path):
+    prices = pa.array([Decimal("10.25"), Decimal("7.50")], pa.decimal128(10, 2))
+    parquet.write_table(pa.table({"x": [1.0, 2.0], "price": prices}), tmp_path / "a.parquet")
+
+    assert read_table(tmp_path / "a.parquet", "price", classes=False).train.labels.tolist() == [10.25, 7.5]
+
+
+@pytest.mark.parametrize("cell", ["2024-01-05", "08:30:00", "2024-01-05 08:30:00"])
+def test_a_regression_of_times_is_refused(tmp_path: Path, cell: str):
+    with pytest.raises(
+        DataError, match=r"Column 'y' of .*a\.csv holds .* in line 2, which is not a number; a regression"
+    ):
+        read_table(written(tmp_path, f"x,y\n1,{cell}\n2,{cell}\n"), "y", classes=False)
 
 
 def test_one_class_only_is_read(tmp_path: Path):

@@ -1,5 +1,6 @@
 """What a run tells its callbacks, and that none of them can hurt it: slow, hanging or failing."""
 
+import json
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -18,7 +19,7 @@ from paceline.local.loggers import check_callbacks
 from paceline.local.outcome import Outcome
 from paceline.local.own_records import OwnRecords
 from paceline.local.run_folder import RunFolder, open_run
-from paceline.local.run_history import Records
+from paceline.local.run_history import PACE, Records
 from paceline.v1 import run_service_pb2 as pb
 
 ROSE = pb.RunWarning(kind="loss_above_start", said="the loss is 9", advice="optimizer.lr=0.01", epoch=1.0)
@@ -99,6 +100,26 @@ def test_a_callback_hears_the_run_in_order_with_its_settings(place: RunFolder) -
     }
     assert noted.of("status")[1].policy == "ssp"
     assert (end.how, end.version, end.metrics, end.model) == (End.FINISHED, 3, {"test_accuracy": 0.5}, None)
+
+
+def test_a_long_run_writes_its_news_at_once_and_the_rest_at_a_pace(place: RunFolder) -> None:
+    now = [0.0]
+    noted = Noted()
+    records = Records(place, OwnRecords(place, print), place.settings(), [noted], lambda: now[0])
+    records.begin(place.settings())
+    for version in range(1000):
+        now[0] += 0.5
+        records.note(status(version, scores=100 + version // 100), 100.0)
+    records.note(status(1000, scores=109, phase="stopping"), 100.0)
+    records.end(Outcome(0), lambda: False, print)
+    texts = place.metrics.read_text().splitlines()
+    lines = [json.loads(line) for line in texts]
+
+    assert place.metrics.stat().st_size < 500 * PACE + 11 * max(map(len, texts))
+    assert 100 < len(lines) < 900
+    assert [line["version"] for line in lines if line["version"] % 100 == 0] == [*range(0, 1001, 100)]
+    assert lines[-1]["phase"] == "stopping"
+    assert len(noted.of("status")) > len(lines)
 
 
 def test_logged_values_stand_apart_from_a_workers_figures(place: RunFolder) -> None:

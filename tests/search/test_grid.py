@@ -17,6 +17,12 @@ def read(sets):
     return read_config("digits", sets=sets)
 
 
+def test_numbers_in_a_list_may_have_exponents():
+    assert list(read_grid(["optimizer.lr=1e-1,1e-2,.5,digits"]).values["optimizer.lr"]) == [0.1, 0.01, 0.5, "digits"]
+    with pytest.raises(UsageError, match=r"0\.001 is in the list twice"):
+        read_grid(["optimizer.lr=0.001,1e-3"])
+
+
 def test_every_combination_is_a_point_and_the_last_key_varies_fastest():
     grid = read_grid(["optimizer.lr=0.1,0.01", "batch_size=16,32,64"])
 

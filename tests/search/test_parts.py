@@ -9,6 +9,7 @@ from contextlib import closing
 from dataclasses import asdict, replace
 
 import pytest
+from rich.console import Console
 
 from paceline.core.errors import ConfigError, DataError, DiskError
 from paceline.core.run.warnings import RunWarning
@@ -17,6 +18,7 @@ from paceline.local.child_environment import child_environment
 from paceline.local.cpu_cores import own_cores
 from paceline.local.forker import Forker
 from paceline.local.run_folder import open_run
+from paceline.search.going import Going
 from paceline.search.grid import Grid, Published
 from paceline.search.jobs import Job, run_jobs
 from paceline.search.results import NOT_RUN, Measured, Results, Row, measured
@@ -53,6 +55,31 @@ def test_a_search_goes_on_only_with_the_code_that_it_began_with(tmp_path):
         begin()
     assert list(content_of([config], ["policy"])["content"]) == [str(task)]
     assert content_of([Config()]) == {}
+
+
+@pytest.mark.parametrize(
+    ("visible", "device", "seen"),
+    [
+        ("0,1,2", "auto", ["0,1,2", "2,0,1", "1,2,0"]),
+        ("7", "auto", [None] * 3),
+        ("", "auto", [None] * 3),
+        ("0,1,2", "cuda:1", [None] * 3),
+    ],
+)
+def test_points_side_by_side_begin_at_another_gpu_each(tmp_path, monkeypatch, visible, device, seen):
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
+    with Going(SearchFolder(tmp_path), 3, 8, device, Console(), None) as going:
+        jobs = [going._job(Config(run=f"point-{number}", workers=2)) for number in range(3)]
+
+    before = child_environment(1)["CUDA_VISIBLE_DEVICES"]
+    assert [job.child.environment["CUDA_VISIBLE_DEVICES"] for job in jobs] == [each or before for each in seen]
+
+
+def test_the_cost_of_a_search_is_that_of_a_full_point_though_others_failed():
+    trained = Measured({"test_accuracy": 0.9, "test_loss": 0.1}, 2.0, 1.0, train_examples=100)
+    rows = [Row(1, {"seed": 1}, [trained], in_full=10.0), Row(2, {"seed": 2}, [], "no disk", in_full=10.0)]
+
+    assert Results(rows, full=4).cost == "Trained 200 examples; 4 points in full have up to 4,000: 5.0 %."
 
 
 def test_no_more_runs_at_a_time_than_cores_allow_but_a_large_one_runs_alone(tmp_path):

@@ -75,6 +75,16 @@ def test_a_request_that_fails_alone_takes_no_other_with_it() -> None:
     batches.close()
 
 
+def test_memory_that_runs_out_is_not_the_callers_fault() -> None:
+    def lacking(features: Array) -> Answer:
+        raise RuntimeError("CUDA out of memory. Tried to allocate 2 GiB")
+
+    batches = Batches(lacking, 0.0, 8, 100)
+    with pytest.raises(Overloaded, match=r"ran out of memory: CUDA out of memory.* Send fewer examples at a time"):
+        batches.submit(rows(1)).result(60)
+    batches.close()
+
+
 def test_a_request_whose_caller_has_gone_is_left_out() -> None:
     model = Doubling()
     batches = Batches(model, 0.0, 8, 100)

@@ -257,6 +257,11 @@ def _fitted(features, **how):
     return clustering.summary(train, directions), len(seeds)
 
 
+@pytest.mark.parametrize(("iterations", "thorough", "first"), [(150, False, 5), (3, False, 3), (150, True, 150)])
+def test_each_start_of_kmeans_runs_to_its_end_only_where_that_is_asked_for(iterations, thorough, first):
+    assert Clustering(2, 1, iterations, True, thorough=thorough).first_iterations == first
+
+
 def test_whitened_components_all_have_variance_one():
     wide = np.random.default_rng(0).normal(size=(400, 3)) * [100, 10, 1]
 

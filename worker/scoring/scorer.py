@@ -1,6 +1,7 @@
 """Scores versions of the model on training, validation and test data, and has the last and the best one written down."""
 
 import itertools
+import json
 import re
 import time
 from abc import ABC, abstractmethod
@@ -160,7 +161,7 @@ class Scorer(ABC):
         measure = str(
             self._measure or default_measure(scores_of(metrics, chooses(metrics)) or scores_of(metrics, "test"))
         )
-        self._keep(metrics, measure, due)
+        self._keep(metrics, measure, due, versions)
         examples, epoch, final = self._examples, due.epoch, due.final
         self._say("scored", epoch=epoch, final=final, versions=versions, measure=measure, examples=examples, **metrics)
         return pb.Score(
@@ -179,10 +180,11 @@ class Scorer(ABC):
         is_in_rounds, has_mean = bool(self._in_force.policy.rounds), self._average_from is not None
         return pull_newest(self._client, self._model, is_in_rounds, has_mean)
 
-    def _keep(self, metrics: dict[str, float], measure: str, due: pb.EvaluateReply) -> None:
+    def _keep(self, metrics: dict[str, float], measure: str, due: pb.EvaluateReply, versions: list[int]) -> None:
         """Has the model written: the final one as the last, and as the best one what is best on the validation data."""
         facts = {
             "epoch": str(due.epoch),
+            "versions": json.dumps(versions),
             "model": "mean" if "local_models" in metrics else "global",
             "measure": measure,
         }

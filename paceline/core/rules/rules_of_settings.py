@@ -341,6 +341,10 @@ _LOCAL = (
         lambda command, config: config.push_norm_cap is not None,
         "push_norm_cap is {push_norm_cap:g}; servers keep it, and `paceline local` has none. Leave it out.",
     ),
+    SettingsRule(
+        lambda command, config: bool(config.loggers),
+        "loggers follow a run, and `paceline local` is none. Leave them out, or take `paceline run`.",
+    ),
 )
 _SEARCH = (
     SettingsRule(

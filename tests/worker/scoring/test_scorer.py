@@ -107,15 +107,15 @@ def test_where_the_measure_never_moves_the_loss_decides_which_model_is_the_best(
         _examples={"train": 3},
         kept=lambda is_better, final: None,
         write=lambda name, facts: written.append(
-            f"{name} {facts['epoch']} {facts['measure']} {facts['train_examples']}"
+            f"{name} {facts['epoch']} {facts['measure']} {facts['train_examples']} {facts['versions']}"
         ),
     )
     for epoch, loss in enumerate([2.0, 0.5, 0.75, float("nan"), 0.25]):
         due = pb.EvaluateReply(epoch=epoch, final=epoch == 4)
         metrics = {"validation_accuracy": 0.25, "validation_loss": loss}
-        scoring.Scorer._keep(scorer, metrics, "max accuracy", due)
-    assert written == [f"best {epoch} max accuracy 3" for epoch in (0, 1)] + [
-        f"{name} 4 max accuracy 3" for name in ("last", "best")
+        scoring.Scorer._keep(scorer, metrics, "max accuracy", due, [epoch, 7])
+    assert written == [f"best {epoch} max accuracy 3 [{epoch}, 7]" for epoch in (0, 1)] + [
+        f"{name} 4 max accuracy 3 [4, 7]" for name in ("last", "best")
     ]
 
 
@@ -139,7 +139,8 @@ def test_a_best_model_that_the_disk_does_not_take_ends_no_scoring_and_the_next_b
     )
     for epoch, loss in enumerate([1.0, 2.0, 3.0]):
         due = pb.EvaluateReply(epoch=epoch)
-        scoring.Scorer._keep(scorer, {"validation_accuracy": 0.25, "validation_loss": loss}, "max accuracy", due)
+        metrics = {"validation_accuracy": 0.25, "validation_loss": loss}
+        scoring.Scorer._keep(scorer, metrics, "max accuracy", due, [epoch])
 
     assert tried == ["best 0", "best 1"]
     assert said == ["can't keep the best model so far; scoring goes on"]
