@@ -195,6 +195,9 @@ def test_the_result_of_a_script_needs_a_model_to_load_the_weights_into(tmp_path:
     assert model.weight.tolist() != [[1.0, 1.0]]
     result.load_into(model)
     assert model.weight.tolist() == [[1.0, 1.0]]
+    wrapped = torch.nn.DataParallel(torch.nn.Linear(2, 1))
+    result.load_into(wrapped)
+    assert wrapped.module.weight.tolist() == [[1.0, 1.0]]
     with pytest.raises(ConfigError, match=r"does not fit this model: .*Make it as you did for the run"):
         result.load_into(torch.nn.Linear(3, 1))
     with pytest.raises(

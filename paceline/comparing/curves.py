@@ -61,5 +61,7 @@ def _curve(side: Side, name: str, place: Callable[[Score], float], places: Calla
 
 def _line(run: Finished, name: str, place: Callable[[Score], float]) -> tuple[Numbers, Numbers]:
     scores = [(place(score), score.metrics[name]) for score in run.history if name in score.metrics]
-    known = [each for each in scores if np.isfinite(each[1])]
+    known = sorted(
+        {at: value for at, value in scores if np.isfinite(value)}.items()
+    )  # a run that goes back has two of an epoch
     return np.array([at for at, _ in known]), np.array([value for _, value in known])

@@ -36,7 +36,7 @@ class Figures:
     values: int
     """Elements of the model."""
     examples: int
-    """In the training data."""
+    """In the training data; where a script counts steps, one for each worker."""
     steps: Sequence[Step]
     """By mini-batch, the smallest first."""
     exchange: float = 0.0
@@ -49,6 +49,12 @@ class Figures:
     """Of a worker's process (bytes); None: not measured."""
     told: str = ""
     """Where they come from, in words."""
+    counts_steps: bool = False
+    """Whether a script counts its own steps (`paceline.steps`): each worker makes all of them."""
+
+    def examples_of(self, config: Config) -> int:
+        """In an epoch of this run."""
+        return config.workers if self.counts_steps else self.examples
 
     def step(self, batch: int) -> Step:
         """A mini-batch of this size: on the line between two that are known; in proportion where one is."""

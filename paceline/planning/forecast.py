@@ -31,7 +31,9 @@ def forecast(choice: Choice, figures: Figures, shapes: Shapes, place: Place) -> 
         service=figures.fixed_service,
         service_per_million=(figures.service - figures.fixed_service) / max(1, values) * 1e6,
     )
-    pushes = min(PUSHES * config.workers, max(1, figures.examples * config.epochs // (batch * policy.most_steps)))
+    pushes = min(
+        PUSHES * config.workers, max(1, figures.examples_of(config) * config.epochs // (batch * policy.most_steps))
+    )
     at_once = {} if is_dense else {"batch": "worker", "batch_size": batch}
     played = config.model_copy(update={"epochs": 1, "stopping": None, "budget": "total"} | at_once)
     tensors = shapes if is_dense else None
@@ -49,7 +51,7 @@ def forecast(choice: Choice, figures: Figures, shapes: Shapes, place: Place) -> 
     if place.cores is not None:
         most = place.cores / (step.cpu * policy.most_steps + served) * batch * policy.most_steps if step.cpu else rate
         rate, full = (most, "cores") if most < rate else (rate, full)
-    seconds = config.epochs * figures.examples / rate
+    seconds = config.epochs * figures.examples_of(config) / rate
     lacks = "" if place.cores is None else _lacks(choice, figures, place)
     cost = None if place.prices is None else place.prices.of(config.workers, config.server_processes, seconds)
     return Row(

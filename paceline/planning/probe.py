@@ -56,6 +56,8 @@ class Measured(NamedTuple):
     memory: int
     pushes: int
     """It is the mean of that many."""
+    counts_steps: bool
+    """As in Figures."""
 
 
 def probed(
@@ -89,6 +91,7 @@ def probed(
         max(each.sent for each in found),
         max(each.memory for each in found),
         f"measured over {count:,} pushes of one worker to one server{busy}",
+        found[-1].counts_steps,
     )
 
 
@@ -191,13 +194,15 @@ class _Watch:
         names = "exchange_seconds", "push_seconds", "pull_seconds"
         exchange = (last.figure(*names) - first.figure(*names)) / pushes
         batch = Step(batch_of(config), computed, (last.cpu - first.cpu) / steps)
+        examples = last.status.budget // config.epochs
         return Measured(
             batch,
             max(0.0, exchange - service),
             service,
             max(last.figure(name) - first.figure(name) for name in ("sent_bytes", "received_bytes")) / pushes,
             server.slice_bytes // 4,
-            last.status.budget // config.epochs,
+            examples,
             self.memory,
             pushes,
+            config.is_script and examples == config.workers == config.batch_size,
         )

@@ -48,9 +48,14 @@ class Kept:
         return bool(self.facts.get("finished"))
 
     @property
+    def _end(self) -> dict[str, Any]:
+        """What run.json says of its end; nothing while it goes on, for the rest is of an earlier launch."""
+        return self.facts if self.facts.get("exit_code") is not None else {}
+
+    @property
     def seconds(self) -> float:
         """Of training."""
-        return float(self.facts.get("seconds") or self.course.seconds)
+        return float(self._end.get("seconds") or self.course.seconds)
 
     @property
     def scores(self) -> list[Score]:
@@ -61,13 +66,16 @@ class Kept:
     def metrics(self) -> dict[str, float]:
         """Of the final version; empty while it is not scored."""
         found = self.scores
-        return dict(found[-1].metrics) if found and found[-1].final else dict(self.facts.get("metrics") or {})
+        return dict(found[-1].metrics) if found and found[-1].final else dict(self._end.get("metrics") or {})
 
     @property
     def measure(self) -> Measure:
         """What the best version is chosen by."""
         names = {name: 0.0 for score in self.scores for name in score.metrics}
-        return measure_of(names or {"test_accuracy": 0.0}, str(self.facts.get("measure") or ""))
+        told = self.facts.get("measure") or next(
+            (score.measure for score in reversed(self.scores) if score.measure), ""
+        )
+        return measure_of(names or {"test_accuracy": 0.0}, str(told))
 
     @property
     def whose(self) -> str:
@@ -83,12 +91,12 @@ class Kept:
 
     @property
     def warnings(self) -> list[RunWarning]:
-        found = self.facts.get("warnings") or self.course.last.get("warnings", [])
+        found = self._end.get("warnings") or self.course.last.get("warnings", [])
         return [RunWarning(**each) for each in found]
 
     @property
     def recovery(self) -> Recovery:
-        return Recovery(**self.facts.get("recovery", {}))
+        return Recovery(**self._end.get("recovery", {}))
 
     @property
     def faults(self) -> list[Inflicted]:
@@ -97,7 +105,7 @@ class Kept:
     @property
     def lost(self) -> Lost | None:
         """None where nobody has counted it."""
-        found = self.facts.get("lost")
+        found = self._end.get("lost")
         return Lost(**found) if found else None
 
 

@@ -9,6 +9,7 @@ import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, redirect_stderr, redirect_stdout
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -45,7 +46,7 @@ def export(trained: Trained, path: str | Path, which: str = "last") -> Path:
                 f"Can't export to {target}: run '{trained.place.name}' has a linear model. Export it as "
                 f"{' or '.join(LINEAR)} (LIBLINEAR's text)."
             )
-        return _written(target, lambda: shutil.copyfile(trained.file(which).with_suffix(target.suffix), target))
+        return _written(target, lambda file: shutil.copyfile(trained.file(which).with_suffix(target.suffix), file))
     forms = {".safetensors": _copy, ".pt2": _program, ".pt": _trace, ".onnx": _convert}
     if target.suffix not in forms:
         raise ConfigError(f"Can't export to {target}: its ending must be {ENDINGS}.")
@@ -55,13 +56,16 @@ def export(trained: Trained, path: str | Path, which: str = "last") -> Path:
             "...). Call torch.export on result.model with one of your examples, or export only the weights: "
             ".safetensors."
         )
-    return _written(target, lambda: forms[target.suffix](trained, target, which))
+    return _written(target, lambda file: forms[target.suffix](trained, file, which))
 
 
-def _written(target: Path, write: Callable[[], object]) -> Path:
+def _written(target: Path, write: Callable[[Path], object]) -> Path:
+    """`write` makes a file of the same name; only a whole one replaces an older export."""
     try:
         make_private(target.parent)
-        write()
+        with TemporaryDirectory(dir=target.parent, prefix=".export-") as folder:
+            write(Path(folder) / target.name)
+            (Path(folder) / target.name).replace(target)
     except OSError as error:
         raise DiskError(
             f"Can't write {target}: {error.strerror}. Is the disk full, or may this user not write there?"
@@ -130,7 +134,6 @@ def _refusals(trained: Trained, target: Path, others: str) -> Iterator[None]:
     except (PacelineError, OSError):
         raise
     except Exception as error:  # each exporter has its own kinds
-        target.unlink(missing_ok=True)
         raise ConfigError(
             f"The model of task '{trained.task.name}' can't be exported to "
             f"{target.suffix}{_place(trained, str(error))}: {_reason(error)}. Its forward() must take one tensor "

@@ -64,9 +64,12 @@ class Trained:
         """The weights that `module` would have, into this model, wherever its parameters are. Errors as there."""
         from safetensors.torch import load_file
 
+        from paceline.worker.script.script_replica import inner
+
         path = self.file(which)
+        own = inner(model) if self.config.is_script else model  # which is what has trained
         try:
-            model.load_state_dict(load_file(path))
+            own.load_state_dict(load_file(path))
         except SafetensorError as error:
             raise DataError(
                 f"{path} is damaged: {error}. Use the other one of the last and the best model, or train again."

@@ -162,6 +162,17 @@ def test_the_best_version_is_the_one_with_the_best_validation_score_whatever_the
     assert read(best).split()[:2] == ["2", "8.0"]
 
 
+def test_a_run_that_has_not_ended_is_judged_by_the_measure_of_its_scores(words: Words, run: RunFolder) -> None:
+    run.write_facts(finished=False, exit_code=None, measure="", metrics={})
+    scores = [
+        {**score(epoch, 0.5, 0.5), "measure": "min loss", "metrics": {"validation_loss": loss, "test_accuracy": 0.5}}
+        for epoch, loss in ((1, 0.25), (2, 0.5))
+    ]
+    write_lines(run, line(8.0, scores=scores))
+
+    assert "The best validation loss is 0.2500, after epoch 1" in words(run)
+
+
 def test_where_the_mean_of_the_workers_models_is_kept_its_scores_are_the_runs(words: Words, run: RunFolder) -> None:
     scores = [score(1, 0.9, 0.8), score(2, 0.2, 0.3, final=True)]
     for each, (validation, test) in zip(scores, ((0.5, 0.55), (0.75, 0.7)), strict=True):
@@ -256,11 +267,13 @@ def test_a_long_run_is_thinned_out_evenly_and_keeps_its_first_and_newest_point(l
 
 @pytest.mark.usefixtures("words")
 def test_a_run_that_goes_on_has_a_page_that_says_so(run: RunFolder) -> None:
-    run.write_facts(finished=False, exit_code=None, seconds=None)
+    earlier = {"seconds": 3.0, "warnings": [{"kind": "x", "said": "it is late", "advice": "a", "epoch": 1.0}]}
+    run.write_facts(finished=False, exit_code=None, **earlier)
     with run.locked():
         written = write_report(run)
 
     assert "The run has not ended yet. The page shows its first 12.0 s" in written.lines[0]
+    assert "it is late" not in read(written.path.read_text())
     assert "has not ended yet" in read(written.path.read_text())
 
 

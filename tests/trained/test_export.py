@@ -94,6 +94,7 @@ def test_a_model_that_goes_by_values_or_by_rows_is_refused_in_a_sentence(
     forward: str, ending: str, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     run = trained_run(tmp_path / "runs", own(tmp_path, forward))
+    (tmp_path / f"model{ending}").write_bytes(b"of last week")
 
     with pytest.raises(
         ConfigError, match=rf"^The model of task 'own' can't be exported to \{ending}.* must take one"
@@ -102,7 +103,8 @@ def test_a_model_that_goes_by_values_or_by_rows_is_refused_in_a_sentence(
 
     assert "\n" not in str(told.value)
     assert told.value.__suppress_context__
-    assert not (tmp_path / f"model{ending}").exists()
+    assert (tmp_path / f"model{ending}").read_bytes() == b"of last week"
+    assert [path.name for path in tmp_path.iterdir() if path.name.startswith(".")] == []
     assert capfd.readouterr() == ("", "")
 
 

@@ -14,6 +14,7 @@ from paceline.worker.live.computing import Computing
 from paceline.worker.live.given_data import GivenData
 from paceline.worker.live.given_optimizer import read_interval, read_optimizer, read_scheduler
 from paceline.worker.live.live_training import LiveTraining
+from paceline.worker.script.loaders import fitting
 from paceline.worker.script.splitting import split
 
 
@@ -58,7 +59,7 @@ def read(model: nn.Module, given: Given, config: Config) -> tuple[LiveTraining, 
             f"accumulate divides: {-(-batch_size // accumulate) * accumulate}."
         )
     more = {"collate_fn": given.collate_fn, "num_workers": given.num_workers}
-    more = {key: value for key, value in more.items() if value is not None}
+    loading = fitting({**train.loading, **{key: value for key, value in more.items() if value is not None}})
     live = LiveTraining(
         model=model,
         optimizer=optimizer,
@@ -66,8 +67,8 @@ def read(model: nn.Module, given: Given, config: Config) -> tuple[LiveTraining, 
         train=train.rows,
         epochs=_whole("epochs", given.epochs, config.epochs),
         batch_size=batch_size,
-        kept={name: replace(each, loading={**(each.loading or train.loading), **more}) for name, each in sets.items()},
-        loading={**train.loading, **more},
+        kept={name: replace(each, loading=each.loading or loading) for name, each in sets.items()},
+        loading=loading,
         scheduler=read_scheduler(given.scheduler, optimizer),
         interval=read_interval(given.scheduler_interval, given.scheduler),
         accumulate=accumulate,
@@ -123,9 +124,14 @@ def _sets(given: Given, config: Config) -> tuple[dict[str, GivenData], list[str]
         asked = {"validation": config.data.validation, "test": config.data.test}
     wanted = {name: share for name, share in asked.items() if name not in sets}
     train = sets["train"]
+    if train.length is None:
+        raise ConfigError(
+            "train is a stream without a length, so nobody knows when an epoch ends. Give its class a method __len__ that "
+            "returns its number of examples."
+        )
     if not wanted:
         return sets, []
-    if isinstance(train.rows, IterableDataset) or train.length is None:
+    if isinstance(train.rows, IterableDataset):
         if given.shares:
             raise ConfigError(
                 "train is a stream, so Paceline can't cut parts from it. Give data sets for test= and "
@@ -137,7 +143,8 @@ def _sets(given: Given, config: Config) -> tuple[dict[str, GivenData], list[str]
     names: list[str] = [name for name in ("train", "validation", "test") if name == "train" or name in wanted]
     parts = split(train.rows, wanted.get("test", 0.0), wanted.get("validation", 0.0), config.seed)
     cut: dict[str, GivenData] = {
-        name: GivenData(rows, train.batch_size, train.loading) for name, rows in zip(names, parts, strict=True)
+        name: GivenData(rows, train.batch_size, train.loading if name == "train" else {})
+        for name, rows in zip(names, parts, strict=True)
     }
     told = " and ".join(f"{cut[name].length:,} for {name}" for name in names[1:])
     return {**sets, **cut}, [

@@ -5,16 +5,21 @@ from typing import Any
 
 import numpy as np
 import torch
-from torch import Tensor, nn
+from torch import nn
 from torch.utils.data import DataLoader, IterableDataset, Subset
 
 from paceline.core.errors import ConfigError
 from paceline.worker.live.computing import are_scores, examples_in, hits, sent
 from paceline.worker.live.given_data import GivenData
 from paceline.worker.live.live_training import LiveTraining
+from paceline.worker.training.all_outputs import AllOutputs
 
 SAMPLE = 1000
 """Least number of training examples that are scored, where there are as many."""
+_MEANS = (
+    "metrics= get all outputs of a set at once. Give batch_loss=, a function of model and mini-batch, in place of loss=: "
+    "metrics are then functions of the same, and means over the mini-batches."
+)
 _NOT_FOR_SCORES = ("batch_size", "shuffle", "sampler", "batch_sampler", "drop_last")
 
 
@@ -60,8 +65,7 @@ class _Sums:
         self._loss = 0.0
         self._hits, self._labels = 0, 0
         self._metrics = dict.fromkeys(live.computing.metrics, 0.0)
-        self._outputs: list[Tensor] = []
-        self._targets: list[Tensor] = []
+        self._all = AllOutputs("your model", _MEANS)
 
     def add(self, model: nn.Module, batch: Any) -> None:
         found, count = self._computing.compute(model, batch), examples_in(batch)
@@ -75,8 +79,7 @@ class _Sums:
             for name, metric in self._computing.metrics.items():
                 self._metrics[name] += float(metric(model, batch)) * count
         elif self._metrics:
-            self._outputs.append(found.outputs.cpu())
-            self._targets.append(found.targets.cpu())
+            self._all.add(found.outputs, found.targets, count)
 
     def means(self, name: str) -> dict[str, float]:
         if not self._examples:
@@ -84,7 +87,7 @@ class _Sums:
         found = {"loss": self._loss / self._examples}
         if self._labels:
             found["accuracy"] = self._hits / self._labels
-        if self._outputs:
-            outputs, targets = torch.cat(self._outputs), torch.cat(self._targets)
+        if len(self._all):
+            outputs, targets = self._all.together()
             return found | {name: float(metric(outputs, targets)) for name, metric in self._computing.metrics.items()}
         return found | {name: total / self._examples for name, total in self._metrics.items()}

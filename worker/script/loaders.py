@@ -57,7 +57,7 @@ def loader(
         batch_size = theirs.pop("batch_size") if batch_size is None else batch_size
         shuffle = theirs.pop("shuffle") if shuffle is None else shuffle
         drop_last = theirs.pop("drop_last") if drop_last is None else drop_last
-        options = {key: theirs[key] for key in theirs if key in _OPTIONS} | options
+        options = fitting({key: theirs[key] for key in theirs if key in _OPTIONS} | options)
     options = _checked(options)
     check_dataset(dataset)
     asked = Asked(checked_batch_size(batch_size), "global", shuffle is not False, bool(drop_last))
@@ -217,6 +217,16 @@ def _drawn(theirs: "DataLoader[Any]") -> tuple[Any, bool]:
         "paceline.loader(dataset, batch_size=...), or torch.utils.data.Subset(dataset, indices) for only some of "
         "its rows."
     )
+
+
+def fitting(options: dict[str, Any]) -> dict[str, Any]:
+    """Without those of a user's DataLoader that torch refuses where no other processes load."""
+    only = (
+        ()
+        if options.get("num_workers")
+        else ("prefetch_factor", "persistent_workers", "timeout", "multiprocessing_context")
+    )
+    return {name: value for name, value in options.items() if name not in only}
 
 
 def _checked(options: dict[str, Any]) -> dict[str, Any]:

@@ -1,19 +1,14 @@
 """A split's metrics: the task gets all outputs of the split at once, so that they need not be means over mini-batches."""
 
-from collections.abc import Sequence
 from typing import Any
 
-import torch
 from torch import Tensor
 from torch.utils import _pytree
 
-from paceline.core.errors import ConfigError
 from paceline.tasks import defaults
-from paceline.tasks.checks import kind
 from paceline.tasks.task import Task
+from paceline.worker.training.all_outputs import AllOutputs
 
-MOST = 2 << 30
-"""Bytes of outputs that are kept of one split; twice as much is needed while they are put together."""
 _MEANS = (
     "metrics() gets all outputs of a split at once. Where its values are means over the examples, write METRICS_ARE_MEANS "
     "= True into the task file: it then gets one mini-batch after the other."
@@ -25,21 +20,17 @@ class Measuring:
 
     def __init__(self, task: Task) -> None:
         self._task = task
-        self._outputs: list[Any] = []
-        self._labels: list[Tensor] = []
-        self._bytes = 0
+        self._all = AllOutputs(f"task '{task.name}'", _MEANS)
         self._totals: dict[str, float] | None = None
         """Sums over the examples, of metrics that are means."""
-        self._examples = 0
         self._has_own = not defaults.is_default(task.metrics)
         self._weight = 0
         """Of the sums."""
 
     def add(self, outputs: Any, labels: Tensor) -> None:
         """Both may be on any device; the task gets them on the CPU. ConfigError where all outputs are too many to keep."""
-        self._examples += len(labels)
-        outputs, labels = _pytree.tree_map_only(Tensor, lambda one: one.detach().cpu(), (outputs, labels))
         if self._task.metrics_are_means:
+            outputs, labels = _pytree.tree_map_only(Tensor, lambda one: one.detach().cpu(), (outputs, labels))
             weight = len(labels) if self._has_own else defaults.counted(labels)
             if not weight:
                 return
@@ -51,46 +42,10 @@ class Measuring:
                 name: value + (self._totals or {}).get(name, 0.0) for name, value in found.items() if name in before
             }
             return
-        self._outputs.append(outputs)
-        self._labels.append(labels)
-        self._bytes += sum(one.nbytes for one in _pytree.tree_leaves(outputs) if isinstance(one, Tensor))
-        if self._bytes > MOST:
-            raise ConfigError(
-                f"The outputs of task '{self._task.name}' for {self._examples:,} examples take "
-                f"{self._bytes / 2**30:.1f} GiB, but Paceline keeps at most {MOST / 2**30:g} GiB of a split. "
-                f"{_MEANS}"
-            )
+        self._all.add(outputs, labels, len(labels))
 
     def metrics(self) -> dict[str, float]:
         """The task's metrics of all that was taken in. ConfigError where mini-batches don't fit together."""
         if self._task.metrics_are_means:
             return {name: total / self._weight for name, total in (self._totals or {}).items()}
-        sizes = [len(labels) for labels in self._labels]
-        found = self._task.metrics(self._together(self._outputs, sizes), self._together(self._labels, sizes))
-        return {name: float(value) for name, value in found.items()}
-
-    def _together(self, parts: Sequence[Any], sizes: Sequence[int]) -> Any:
-        """One of all mini-batches' outputs, or labels, of the same form: a tensor, or tuples, lists, dicts of such."""
-        if len(parts) == 1:
-            return parts[0]
-        flat = [_pytree.tree_flatten(part) for part in parts]
-        columns = list(zip(*(leaves for leaves, _ in flat), strict=False))
-        if any(form != flat[0][1] for _, form in flat) or not all(_fit(column, sizes) for column in columns):
-            raise ConfigError(
-                f"The outputs or labels of task '{self._task.name}' can't be put together: mini-batches of {sizes[0]} and "
-                f"{sizes[-1]} examples have {kind(parts[0])} and {kind(parts[-1])}. {_MEANS}"
-            )
-        joined = [torch.cat(list(column)) if isinstance(column[0], Tensor) else column[0] for column in columns]
-        return _pytree.tree_unflatten(joined, flat[0][1])
-
-
-def _fit(column: Sequence[Any], sizes: Sequence[int]) -> bool:
-    """Whether these leaves, one of each mini-batch, can be joined: tensors with the same number of rows for each example,
-    or one and the same value."""
-    if not isinstance(column[0], Tensor):
-        return all(leaf is column[0] or bool(leaf == column[0]) for leaf in column)
-    per_example = len(column[0]) / sizes[0] if column[0].ndim else 0
-    return bool(per_example) and all(
-        isinstance(leaf, Tensor) and leaf.shape[1:] == column[0].shape[1:] and len(leaf) == per_example * size
-        for leaf, size in zip(column, sizes, strict=True)
-    )
+        return {name: float(value) for name, value in self._task.metrics(*self._all.together()).items()}

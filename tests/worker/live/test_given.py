@@ -65,9 +65,14 @@ class Words:
         return {"values": inputs, "labels": label}
 
 
-class Stream(IterableDataset):
+class Endless(IterableDataset):
     def __iter__(self) -> Any:
         return iter([ROWS[row] for row in range(96)])
+
+
+class Stream(Endless):
+    def __len__(self) -> int:
+        return 96
 
 
 # data
@@ -161,6 +166,21 @@ def test_an_iterable_set_is_not_cut() -> None:
 
     assert not found.kept
     assert "none can be cut from an iterable set" in lines[0]
+
+
+def test_a_stream_without_a_length_is_refused_before_anything_starts() -> None:
+    with pytest.raises(ConfigError, match=r"train is a stream without a length.* Give its class a method __len__"):
+        read(net(), Given(train=Endless()), Config())
+
+
+def test_a_loaders_processes_can_be_turned_off() -> None:
+    loader = DataLoader(ROWS, batch_size=8, num_workers=2, persistent_workers=True)
+
+    found = live(train=loader, test=None, num_workers=0)
+
+    for loading in (found.loading, found.kept["test"].loading):
+        assert len(list(DataLoader(ROWS, batch_size=96, **{**loading, "drop_last": False}))) == 1
+        assert loading["num_workers"] == 0
 
 
 # functions and optimizers
@@ -352,6 +372,56 @@ def test_a_set_with_its_own_loader_is_scored_as_that_makes_mini_batches() -> Non
 
     assert [got[f"{name}_loss"] for name in ("train", "validation", "test")] == pytest.approx([twice, twice, once])
     assert once != pytest.approx(twice)
+
+
+def test_a_collate_function_for_training_leaves_that_of_a_test_loader() -> None:
+    def doubled(rows: Any) -> Any:
+        inputs, targets = torch.utils.data.default_collate(rows)
+        return 2 * inputs, targets
+
+    found = live(test=DataLoader(ROWS), validation=ROWS, collate_fn=doubled, loss=functional.cross_entropy)
+    with torch.no_grad():
+        once, twice = (
+            float(functional.cross_entropy(found.model(k * ROWS.tensors[0]), ROWS.tensors[1])) for k in (1, 2)
+        )
+    got = score(found, CPU, 0)
+
+    assert [got[f"{name}_loss"] for name in ("train", "validation", "test")] == pytest.approx([twice, twice, once])
+
+
+def test_metrics_get_all_outputs_of_a_set_in_the_form_that_the_model_gives() -> None:
+    class Two(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.inner = net()
+
+        def forward(self, inputs: Any) -> Any:
+            return self.inner(inputs), {"seen": inputs}
+
+    found = live(
+        Two(),
+        loss=lambda outputs, targets: functional.cross_entropy(outputs[0], targets),
+        metrics={"rows": lambda outputs, targets: len(outputs[1]["seen"]) + len(targets)},
+        batch_size=7,
+    )
+
+    assert score(found, CPU, 0)["test_rows"] == 192
+
+
+def test_outputs_that_do_not_fit_together_are_refused_with_what_takes_them_one_by_one() -> None:
+    def padded(rows: Any) -> Any:
+        inputs, targets = torch.utils.data.default_collate(rows)
+        return inputs, targets[:, None].repeat(1, len(rows))
+
+    found = live(
+        collate_fn=padded,
+        loss=lambda outputs, targets: functional.cross_entropy(outputs, targets[:, 0]),
+        metrics={"f1": lambda outputs, targets: 0.0},
+        batch_size=7,
+    )
+
+    with pytest.raises(ConfigError, match=r"outputs or labels of your model can't be put together.* Give batch_loss="):
+        score(found, CPU, 0)
 
 
 def test_dicts_are_scored_by_their_loss_and_the_users_metrics() -> None:
