@@ -114,6 +114,13 @@ class Machines:
         check_listening(config, wish, TLS in os.environ)
         return wish
 
+    def part_here(self, config: "Config") -> "Config":
+        """The run as far as this machine starts its workers and servers."""
+        if not self.are_wanted:
+            return config
+        servers = config.servers if self.servers_here is None else self.servers_here
+        return config.model_copy(update={"workers": self.here or 0, "servers": servers})
+
     def _words(self) -> str:
         """The options on a command line."""
         given = {**self._details(), "--hosts": self.hosts}

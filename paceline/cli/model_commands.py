@@ -234,8 +234,10 @@ def _source(
     if (run is None) == (servers is None):
         raise UsageError("Whose model? Name the run, or give --servers HOST:PORT,... and --config FILE.yaml.")
     if run is not None:
-        if config is not None or shards is not None:
-            raise UsageError("--config and --shards belong to --servers; the run that you name knows its own.")
+        if config is not None or shards is not None or token_file is not None:
+            raise UsageError(
+                "--config, --shards and --token-file belong to --servers; the run that you name knows its own."
+            )
         from paceline.local.run_folder import find_run
 
         return Source.of_folder(find_run(run))

@@ -5,9 +5,9 @@ import statistics
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from rich.console import Console
 from rich.table import Column, Table
 
+from paceline.cli.lasting_console import LastingConsole
 from paceline.cli.run import finish
 from paceline.core.run.best_model import by_split, scores_of
 from paceline.core.settings.config import Config
@@ -26,7 +26,7 @@ def repeat(
 ) -> int:
     """Runs NAME-1 to NAME-`times` with seeds that count up, one after the other; finished ones are not repeated. Returns 0,
     or the exit code of the first one that fails; the rest are then left, and the same command goes on with them."""
-    console = Console(stderr=as_json, highlight=False)
+    console = LastingConsole(stderr=as_json, highlight=False)
     folders: list[RunFolder] = []
     code = 0
     with forking(config, begun) as forkers:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from rich.console import Console
 
 from paceline.cli.hints import next_lines
+from paceline.cli.lasting_console import LastingConsole
 from paceline.core.explain.cause import finding_of
 from paceline.core.run.best_model import by_split, result
 from paceline.core.run.warnings import RunWarning
@@ -49,7 +50,7 @@ def run(
     """Starts or resumes the run; returns the exit code. With `as_json` stdout gets one object, people read stderr. Raises what
     ended it before anything was learned. `begun`: as in `forking`; `given`: as in `open_run`; `machines`: as in
     `listening`."""
-    console = Console(stderr=as_json, highlight=False)
+    console = LastingConsole(stderr=as_json, highlight=False)
     with ExitStack() as stack:
         forkers = None if begun is None else stack.enter_context(forking(config, begun))
         folder, outcome = finish(config, fresh, console, device, forkers, runs, given, machines)

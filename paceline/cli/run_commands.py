@@ -106,7 +106,7 @@ def set_(
         from paceline.cli.set_policy import set_policy
 
         wanted = [name, *(settings or [])] if address else settings or []
-        say(set_policy(_run_of(name, address, token_file, tls), wanted))
+        say(set_policy(_run_of(None if address else name, address, token_file, tls), wanted))
 
 
 def _run_of(name: str | None, address: str | None, token_file: Path | None, tls: Path | None) -> "RunFolder":
@@ -114,4 +114,8 @@ def _run_of(name: str | None, address: str | None, token_file: Path | None, tls:
     from paceline.local.run_folder import find_run
     from paceline.local.run_status import Elsewhere
 
+    if name and address:
+        raise UsageError(f"Got both run {name!r} and --chief {address}. Give one of them.")
+    if token_file is not None and not address:
+        raise UsageError("--token-file belongs to --chief HOST:PORT; the run that you name knows its own.")
     return Elsewhere(Path(address), token_file, tls) if address else find_run(name)

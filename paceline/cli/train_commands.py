@@ -129,7 +129,7 @@ def run(
                 given["sets"] = [*served(what, given["sets"]), *given["sets"]]
             config = read_forked(begun.workers, given) if begun and begun.reads else read_config(**given)
             others = machines.checked(config)
-            refuse_too_many(config, going.yes)
+            refuse_too_many(machines.part_here(config), going.yes)
             fresh, as_json, device = going.fresh, going.as_json, going.device
             if repeats is not None:
                 refuse_machines(others, "--repeats")
@@ -172,7 +172,7 @@ def launch(
             others = machines.checked(config)
             if others is None and not is_installed("torch"):
                 raise ConfigError(lacks("torch", "A script's worker"))
-            refuse_too_many(config, going.yes)
+            refuse_too_many(machines.part_here(config), going.yes)
             fresh, as_json, device = going.fresh, going.as_json, going.device
             sys.exit(go(config, fresh, as_json, device, begun=begun, given=given, machines=others))
 

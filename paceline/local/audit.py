@@ -106,7 +106,7 @@ def audit_run(folder: RunFolder) -> RunAudit:
     check_chief(found["server-0"])
     is_going = folder.is_driven
     audit = RunAudit(folder.name, _state(folder, is_going), found)
-    audit.resume = "" if is_going or folder.facts().get("finished") else f"paceline run {folder.config}"
+    audit.resume = "" if is_going or folder.facts().get("finished") else folder.again
     last = folder.last_status().get("workers", [])
     audit.workers = _workers(found, {each["worker"]: each["clock"] for each in last})
     audit.wrong = list(_between(found))

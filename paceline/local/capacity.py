@@ -30,8 +30,11 @@ def refuse_too_many(config: Config, yes: bool, how: str = "--yes", runs: int = 1
         import typer
 
         say(sentence, sys.stderr)
-        if typer.confirm("Go on?", err=True):
-            return
+        try:
+            if typer.confirm("Go on?", err=True):
+                return
+        except typer.Abort:  # Ctrl-C, Ctrl-D
+            raise KeyboardInterrupt from None
     raise UsageError(f"{sentence} Use fewer workers (-w), or start anyway with {how}.")
 
 

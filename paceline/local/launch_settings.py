@@ -7,7 +7,7 @@ from typing import Any
 
 from paceline.core.settings.config import Config
 from paceline.local.child_environment import child_environment
-from paceline.local.cpu_cores import threads_of
+from paceline.local.cpu_cores import threads_each
 from paceline.local.run_folder import RunFolder
 from paceline.local.run_tokens import given_token
 
@@ -26,11 +26,13 @@ class LaunchSettings:
     """The descriptor of what is trained (paceline/live/packing.py), where that is no task and no script."""
     bind: str = ""
     """Where processes listen, if not on this machine alone."""
+    workers_here: int | None = None
+    """Workers that share this machine's cores; None: all."""
 
     @property
     def threads(self) -> int:
         """CPU threads of each process that computes."""
-        return threads_of(self.config)
+        return threads_each(self.config.workers if self.workers_here is None else self.workers_here)
 
     @property
     def environment(self) -> Mapping[str, str]:

@@ -1,6 +1,7 @@
 """Runs a whole training on this machine: starts the processes in order, watches them, and leaves none behind."""
 
 import os
+import shlex
 import shutil
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -73,7 +74,7 @@ def run_local(
     deleted, unless it is to `keep`. `objects`: the descriptor of what is trained (paceline/live/packing.py), where that is no
     task and no script. ConfigError: it runs now."""
     place = RunFolder(folder)
-    is_new = not place.facts()
+    is_new = not place.has_trained
     if keys := os.environ.get(TLS):
         check_keys(Path(keys), config)
     with ExitStack() as stack:
@@ -102,6 +103,8 @@ def run_local(
             launch.train()
         except Ended as end:
             launch.note_end(end)
+        except PacelineError as error:
+            launch.note_end(Ended(error.exit_code, str(error)))
         finally:
             launch.end()
     if launch.outcome.refused and is_new and not keep:
@@ -136,6 +139,7 @@ class _Launch:
         self._say = say
         self._show = show
         self._connect = connect
+        self._device = device
         self._signals = signals
         self._own = own
         self._records = records
@@ -166,7 +170,8 @@ class _Launch:
             has_begun=self._has_begun,
             got_to=self._progress.of,
         )
-        settings = LaunchSettings(config, folder, device, shards or folder.shards, objects, others.bind)
+        here = others.workers_here(config)
+        settings = LaunchSettings(config, folder, device, shards or folder.shards, objects, others.bind, here)
         self._starting = Starting(settings, self._processes, own, others, say, has_shards=shards is not None)
 
     def train(self) -> None:
@@ -193,14 +198,24 @@ class _Launch:
             run=self._folder.name,
             launches=[*self._folder.facts().get("launches", []), surroundings()],
             home=str(Path.cwd()),
-            options=self._others.options,
+            options=self._options(),
             launcher=os.getpid(),
             exit_code=None,
             waits="",
             chief=None,
             finished=False,
-            tls=str(Path(keys).resolve()) if (keys := os.environ.get(TLS)) else None,
+            tls=self._keys(),
         )
+
+    def _keys(self) -> str | None:
+        """The folder of the run's keys; None without TLS."""
+        return str(Path(keys).resolve()) if (keys := os.environ.get(TLS)) else None
+
+    def _options(self) -> str:
+        """Of a command line that goes on with the run in the same way."""
+        keys = None if self._others.options else self._keys()  # with other machines they are made for each launch
+        words = [*(["--device", self._device] if self._device != "auto" else []), *(["--tls", keys] if keys else [])]
+        return " ".join(filter(None, [self._others.options, shlex.join(words)]))
 
     def note_end(self, end: Ended) -> None:
         """The run ends with this."""

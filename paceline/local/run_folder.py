@@ -21,6 +21,7 @@ from paceline.core.errors import ConfigError, DiskError, ServersGone, UsageError
 from paceline.core.registry import explain
 from paceline.core.settings.config import RUN, Config
 from paceline.core.stored_format import check_format
+from paceline.data.shard_arrays import sync
 from paceline.data.whole_file import replacing
 from paceline.load_settings import differences, read_yaml, write_yaml
 from paceline.own_extensions import KEPT, by_name, own_names
@@ -162,10 +163,10 @@ class RunFolder:
         kept = (
             "goes on from its last snapshot" if has_snapshot else "has no snapshot yet, and starts from the beginning,"
         )
-        return f"It {kept} with: {self._again}"
+        return f"It {kept} with: {self.again}"
 
     @property
-    def _again(self) -> str:
+    def again(self) -> str:
         """What resumes it."""
         settings: dict[str, Any] = {}
         with suppress(ConfigError):  # what is described may be that they can't be read
@@ -196,6 +197,13 @@ class RunFolder:
             return {}
         return found if isinstance(found, dict) else {}
 
+    @property
+    def has_trained(self) -> bool:
+        """Whether an earlier launch has left anything, also if run.json is lost."""
+        return (
+            bool(self.facts()) or any(self.path.glob("server-*/snapshot-*")) or any(self.models.glob("*.safetensors"))
+        )
+
     def checked(self) -> Self:
         """Itself; TooNew where a newer release has written this folder, DataError where its form is no number."""
         found = self.facts().get("format", FORMAT)
@@ -208,6 +216,7 @@ class RunFolder:
         temporary = self.path / f".run.json.{os.getpid()}"
         try:
             temporary.write_text(json.dumps(whole, indent=1) + "\n")
+            sync(temporary)
             temporary.replace(self.path / "run.json")
         except OSError:
             with suppress(OSError):
@@ -275,7 +284,7 @@ class RunFolder:
                 f"{said} It is starting or busy, since process {facts.get('launcher', '?')} drives the run; ask again. Logs: "
                 f"{self.path}/logs"
             )
-        return ServersGone(f"{said} If `paceline run` has ended, resume the run with: {self._again}")
+        return ServersGone(f"{said} If `paceline run` has ended, resume the run with: {self.again}")
 
     def locked(self) -> AbstractContextManager[None]:
         """Only one launcher drives a run; ConfigError for the second one."""

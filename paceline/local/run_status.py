@@ -1,6 +1,7 @@
 """Looks at a run from outside: finds its chief, asks, shows."""
 
 import json
+import math
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -25,6 +26,8 @@ from paceline.watch.recoveries import Recoveries, Recovery, standing_recoveries
 if TYPE_CHECKING:
     from paceline.rpc.auth import Credentials
 
+AWAY = 60.0
+"""Time in which a chief of which only the address is known may come back (seconds)."""
 Connect = Callable[[str, "Credentials"], Chief]
 
 
@@ -77,9 +80,12 @@ def watch(
     speed, lines = Speed(), PlainLines(partial(show, console))
     news, recoveries, found = News(), Recoveries(), causes_of(folder)
     chief, is_away = find_chief(folder, connect), False
+    answered = -math.inf
     while True:
         status = chief.status() if chief else None
-        if status is None and folder.facts().get("exit_code") is None and folder.is_driven:
+        answered = answered if status is None else time.monotonic()
+        may_come = folder.is_driven or (isinstance(folder, Elsewhere) and time.monotonic() - answered < AWAY)
+        if status is None and folder.facts().get("exit_code") is None and may_come:
             if not is_away and not as_json:
                 show(console, "The chief does not answer; it is starting, or busy. Looking again until the run ends.")
             is_away = True

@@ -11,10 +11,12 @@ from paceline.local.run_folder import RunFolder, find_run
 from paceline.private import make_private
 from paceline.rpc.auth import LOOK, check_own_certificate, read_credentials
 from paceline.rpc.roles import ROLES, Role
-from paceline.rpc.token_file import OVERLAP, new_secret, read_token_file, run_secret, write_token_file
+from paceline.rpc.token_file import OVERLAP, read_token_file, run_secret, write_token_file
 
 _KNOWN = 3 * LOOK
 """Time until all processes of this machine have read a changed token file (seconds)."""
+_SHORTEST = 4 * _KNOWN
+"""The old secret stays valid for so long at least, so that no process is refused meanwhile (seconds)."""
 
 
 def role_of(name: str) -> Role:
@@ -69,16 +71,19 @@ def given_token(folder: RunFolder, name: str) -> Path:
 
 def replace_secret(folder: RunFolder, overlap: float = OVERLAP, sleep: Callable[[float], None] = time.sleep) -> None:
     """Replaces the run's secret. The old one stays valid for `overlap` seconds, in which all processes of the run get tokens
-    of the new one. ConfigError, OSError."""
+    of the new one; 0: only until those of this machine have some, and nobody is given one for an old one. ConfigError,
+    OSError."""
     before = run_secret(folder.read_secret(), str(folder.token))
-    text = before.replaced(time.time(), overlap) if overlap else new_secret()
+    text = before.replaced(time.time(), overlap or _SHORTEST)
     write_token_file(folder.token, text)
     after = run_secret(text, str(folder.token))
     files = [file for file in folder.token_of("").glob("*") if not file.name.startswith(".")]
-    if overlap:
-        # all know the new public key before anyone shows a token of the new secret
-        for file in files:
-            write_token_file(file, after.issued(folder.name, role_of(file.name), file.name, signer=before.word))
-        sleep(_KNOWN)
+    # all know the new public key before anyone shows a token of the new secret
+    for file in files:
+        write_token_file(file, after.issued(folder.name, role_of(file.name), file.name, signer=before.word))
+    sleep(_KNOWN)
     for file in files:
         write_token_file(file, after.issued(folder.name, role_of(file.name), file.name, signer=after.word))
+    if not overlap:
+        sleep(_KNOWN)
+        write_token_file(folder.token, f"{after.word}\n")

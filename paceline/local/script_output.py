@@ -19,6 +19,8 @@ class Printed:
         self._log = log
         self._say = say
         self._read = log.stat().st_size if log.exists() else 0
+        self._left = b""
+        """A line that has not ended yet, without what it has overwritten, like a progress bar."""
 
     def tell(self) -> None:
         """Says what is new."""
@@ -28,10 +30,11 @@ class Printed:
                 text = log.read()
         except OSError:  # not begun yet
             return
-        whole = text[: text.rfind(b"\n") + 1]
-        self._read += len(whole)
-        for line in whole.split(b"\n")[:-1]:
+        self._read += len(text)
+        *lines, left = (self._left + text).split(b"\n")
+        self._left = left[max(0, left.rstrip(b"\r").rfind(b"\r")) :]
+        for line in lines:
             if _ERROR.match(line):  # the error says how it ended
                 break
             if not line.startswith(_EVENT):
-                self._say(printable(line.decode(errors="replace").rpartition("\r")[2]))
+                self._say(printable(line.rstrip(b"\r").decode(errors="replace").rpartition("\r")[2]))

@@ -101,7 +101,7 @@ class Held:
         with self._lock:
             self._look()
             secret = self._content
-            if not isinstance(secret, Secret) or caller.key == secret.keys[0].text:
+            if not isinstance(secret, Secret) or not secret.renews or caller.key == secret.keys[0].text:
                 return ""
             return secret.token_file(caller.claims, self._clock())
 

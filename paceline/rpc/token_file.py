@@ -56,6 +56,11 @@ class Secret:
         old = (Key(public_key(self.old), self.until),) if self.old else ()
         return (Key(public_key(self.word)), *old)
 
+    @property
+    def renews(self) -> bool:
+        """Whether who shows a token of the old secret gets one of this one; not where that one has leaked (`--at-once`)."""
+        return self.until - self.since >= OVERLAP / 2
+
     def signer(self, now: float) -> str:
         """The secret that signs now."""
         is_old = self.old and now < self.since + _SIGNS * (self.until - self.since)

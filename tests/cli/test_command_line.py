@@ -6,11 +6,14 @@ import subprocess
 import sys
 from io import StringIO
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from rich.console import Console
+from typer.testing import CliRunner
 
+from paceline.cli.__main__ import app
 from paceline.cli.run import run, summary
 from paceline.core.errors import ConfigError, ServersGone, UsageError
 from paceline.core.settings.config import Config
@@ -35,6 +38,28 @@ def command(*arguments: str, cwd: Path) -> subprocess.CompletedProcess[str]:
 def console() -> tuple[Console, StringIO]:
     text = StringIO()
     return Console(file=text, width=120), text
+
+
+def test_a_training_outlives_who_reads_what_it_shows() -> None:
+    code = """
+from paceline.cli.lasting_console import LastingConsole
+console = LastingConsole(highlight=False)
+input()
+console.print("a" * 100_000)
+print("b", flush=True)
+console.print("c")
+raise SystemExit(7)
+"""
+    line = [sys.executable, "-P", "-c", code]
+    with subprocess.Popen(
+        line, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    ) as run:
+        assert run.stdout is not None
+        run.stdout.close()
+        run.stdout = None
+        _, errors = run.communicate("\n", timeout=60)
+
+    assert (run.returncode, errors) == (7, "")
 
 
 # options
@@ -618,6 +643,45 @@ def test_watching_goes_on_while_the_chief_is_away(folder: RunFolder) -> None:
 
     assert text.getvalue().count("The chief does not answer; it is starting, or busy.") == 1
     assert "version 3," in text.getvalue()
+
+
+def test_watching_a_run_elsewhere_goes_on_while_its_chief_may_come_back(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "token").write_text("the-run-secret-word\n")
+    screen, text = console()
+    answers = [training(1), None, None, training(2), None, None, None]
+    now = [0.0]
+
+    def sleep(seconds: float) -> None:
+        now[0] += 25.0
+
+    monkeypatch.setattr(status, "time", SimpleNamespace(monotonic=lambda: now[0], sleep=sleep))
+
+    class Series(OneAnswer):
+        def status(self) -> StatusReply | None:
+            return answers.pop(0)
+
+    elsewhere = status.Elsewhere(Path("chief:50051"), tmp_path / "token")
+    with pytest.raises(ServersGone, match="No server answers at chief:50051"):
+        status.watch(elsewhere, screen, as_json=False, connect=lambda *_: Series(None), every=0.0)
+
+    assert text.getvalue().count("The chief does not answer; it is starting, or busy.") == 2
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["stop", "one", "--chief", "a:1"], "Got both run 'one' and --chief a:1. Give one of them."),
+        (["status", "one", "--token-file", "token"], "--token-file belongs to --chief HOST:PORT"),
+        (["pull", "one", "--token-file", "token", "-o", "m"], "--token-file belong to --servers"),
+    ],
+)
+def test_options_of_a_run_elsewhere_are_not_left_out_silently(words: list[str], said: str) -> None:
+    found = CliRunner().invoke(app, words)
+
+    assert found.exit_code == 64
+    assert said in found.output.replace("\n", " ")
 
 
 def test_stop_asks_the_chief(folder: RunFolder) -> None:

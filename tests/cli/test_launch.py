@@ -187,6 +187,25 @@ def test_lines_of_a_script_are_shown_once_and_neither_ours_nor_its_error(tmp_pat
     Printed(tmp_path / "absent.log", shown.append).tell()
 
 
+def test_a_line_that_overwrites_itself_is_read_once_and_kept_short(tmp_path: Path) -> None:
+    log, shown = tmp_path / "worker-0.log", list[str]()
+    log.touch()
+    printed = Printed(log, shown.append)
+    for step in range(1000):
+        with log.open("ab") as file:
+            file.write(f"\r{step:4} of 1000".encode())
+        printed.tell()
+        assert len(printed._left) < 20
+    with log.open("ab") as file:
+        file.write(b"\ndone\r")
+    printed.tell()
+    with log.open("ab") as file:
+        file.write(b"\n")
+    printed.tell()
+
+    assert shown == [" 999 of 1000", "done"]
+
+
 def test_each_worker_sees_one_of_several_gpus() -> None:
     def seen(rank: int, device: str = "auto", **before: str) -> str | None:
         told = ToldLaunched(config=Path("a.yaml"), servers="a:1", rank=rank, device=device)

@@ -32,6 +32,7 @@ SERVED = ("data.source=server",)
 
 def test_without_any_option_the_run_is_on_this_machine() -> None:
     assert Machines().checked(Config()) is None
+    assert Machines().part_here(Config(workers=3)) == Config(workers=3)
 
 
 def test_what_is_said_goes_to_the_run_that_listens() -> None:
@@ -95,3 +96,13 @@ def test_the_command_ends_with_the_exit_code_of_a_mistake_and_leaves_nothing(
     assert ended.exit_code == UsageError.exit_code
     assert f"{option} needs --listen or --hosts" in ended.stderr
     assert not (tmp_path / "runs").exists()
+
+
+@pytest.mark.parametrize(
+    ("machines", "workers", "servers"),
+    [(Machines(listen=True), 0, 2), (Machines(listen=True, here=3, servers_here=1), 3, 1)],
+)
+def test_only_what_this_machine_starts_counts_as_its_part(machines: Machines, workers: int, servers: int) -> None:
+    found = machines.part_here(Config(workers=64, servers=2))
+
+    assert (found.workers, found.servers) == (workers, servers)

@@ -54,6 +54,16 @@ def test_without_a_terminal_it_is_refused_unless_they_have_said_yes() -> None:
     refuse_too_many(large, True)
 
 
+def test_a_terminal_that_is_closed_at_the_question_ends_the_command_as_ctrl_c_does(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(capacity.sys, "stdin", Terminal(""))
+    monkeypatch.setattr(capacity.sys, "stderr", Terminal())
+
+    with pytest.raises(KeyboardInterrupt):
+        refuse_too_many(Config(workers=1000, servers=2), False)
+
+
 @pytest.mark.parametrize(("answer", "goes_on"), [("y\n", True), ("n\n", False)])
 def test_on_a_terminal_it_asks(monkeypatch: pytest.MonkeyPatch, answer: str, goes_on: bool) -> None:
     monkeypatch.setattr(capacity.sys, "stdin", Terminal(answer))

@@ -130,7 +130,8 @@ class Stage:
 
     def starts(self, name: str) -> list[dict[str, Any]]:
         file = self.folder / f"{name}.starts"
-        return [json.loads(line) for line in file.read_text().splitlines()] if file.exists() else []
+        lines = file.read_text().splitlines(keepends=True) if file.exists() else []
+        return [json.loads(line) for line in lines if line.endswith("\n")]  # the last one may be on its way
 
     def play(self, done: Callable[[], bool] | None = None, version: int = 3, keep: bool = True) -> Outcome:
         workers = (self.folder / "worker-0.starts", self.folder / "worker-1.starts")
@@ -381,6 +382,43 @@ def test_a_folder_of_an_earlier_start_is_kept(stage: Stage) -> None:
 
     assert (outcome.exit_code, outcome.refused) == (78, True)
     assert stage.run.path.exists()
+
+
+def test_a_folder_with_snapshots_is_kept_although_its_facts_are_lost(stage: Stage) -> None:
+    stage.run.server(0).mkdir()
+    (stage.run.server(0) / "snapshot-3.json").write_text("{}")
+    (stage.run.path / "run.json").write_text("")
+    stage.plot(check=[78])
+
+    outcome = stage.play(keep=False)
+
+    assert outcome.refused
+    assert stage.run.path.exists()
+
+
+def test_what_the_launcher_itself_can_not_do_ends_the_run_as_other_mistakes_do(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def none(*_: object) -> None:
+        raise ConfigError("ports 7100-7104: all are taken")
+
+    monkeypatch.setattr(launcher.Starting, "servers", none)
+
+    outcome = stage.play(keep=False)
+
+    assert (outcome.exit_code, outcome.refused, outcome.reason) == (78, True, "ports 7100-7104: all are taken")
+    assert not stage.run.path.exists()
+
+
+def test_the_command_that_goes_on_with_a_run_has_its_device_and_keys(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PACELINE_TLS", str(stage.folder / "my keys"))
+    monkeypatch.setattr(launcher, "check_keys", lambda keys, config: None)
+    monkeypatch.setattr(launcher.Starting, "servers", lambda *_: (_ for _ in ()).throw(launcher.Ended(130, "stopped")))
+    run_local(stage.config, stage.run.path, say=stage.said.append, device="cpu")
+
+    assert stage.run.again == f"paceline run {stage.run.config} --device cpu --tls '{stage.folder}/my keys'"
 
 
 def test_the_same_crash_of_two_workers_before_the_first_push_ends_the_run(stage: Stage) -> None:

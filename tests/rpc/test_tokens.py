@@ -269,8 +269,18 @@ def test_at_once_the_old_secret_holds_no_longer(tmp_path: Path) -> None:
     folder = RunFolder(tmp_path / "play")
     folder.token_of("").mkdir(parents=True)
     folder.token.write_text(f"{SECRET}\n")
+    folder.token_of("worker-3").write_text("")
+    seen: list[tuple[str, str]] = []
 
-    replace_secret(folder, 0.0)
+    replace_secret(folder, 0.0, lambda _: seen.append((folder.read_secret(), folder.token_of("worker-3").read_text())))
+
+    # whichever of both files a process has read: what one shows the other takes, and a leaked token gets no new one
+    assert len(seen) == 2
+    for secret, _ in seen:
+        gate = authentication(Credentials(secret))
+        for text in [held(Credentials(word)).shown() for _, word in seen] + [token()]:
+            caller = gate.check(text, "Heartbeat")
+            assert gate.renewal(caller) == ""
 
     with pytest.raises(Unauthenticated, match="of an older secret"):
         authentication(Credentials(folder.read_secret())).check(token(), "Heartbeat")
