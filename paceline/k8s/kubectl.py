@@ -109,7 +109,7 @@ class Kubectl:
                 f"kubectl {arguments[0]} took longer than {seconds:.0f} s. Does the cluster answer?"
             ) from error
         if done.returncode == 0:
-            return done.stdout
+            return str(done.stdout)
         said = done.stderr.strip() or done.stdout.strip() or f"exit code {done.returncode}"
         if "(NotFound)" in said:
             raise NotThere(said)

@@ -6,11 +6,11 @@ from dataclasses import dataclass
 
 from paceline.core.errors import DataError
 from paceline.core.explain.cause import Finding, causes
-from paceline.core.explain.evidence import ENOUGH, OWN, Evidence
+from paceline.core.explain.evidence import ENOUGH, LEAST, OWN, Evidence
 from paceline.local.run_folder import RunFolder
 from paceline.local.run_status import Connect, find_chief, how_it_ended
 from paceline.watch.chief_status import RemoteChief, plain
-from paceline.watch.evidence import LEAST, Causes, Look, evidence_of, has_figures, look_of
+from paceline.watch.evidence import Causes, Look, evidence_of, has_figures, look_of
 
 
 @dataclass(frozen=True, slots=True)
