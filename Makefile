@@ -34,6 +34,7 @@ ENGINE ?=
 FOUND_ENGINE = $(or $(ENGINE),$(shell for found in docker podman buildah; do $$found info >/dev/null 2>&1 && echo $$found && break; done))
 REGISTRY ?= localhost
 TAG    ?= 0.1.0
+OWN_IMAGE = $(if $(filter command environment,$(origin REGISTRY) $(origin TAG)),--image $(REGISTRY)/paceline-server:$(TAG))
 IMAGES ?= server worker-slim sharder worker
 BASE_IMAGE ?= python:3.11-slim-bookworm
 PIP_CONF ?=
@@ -132,7 +133,7 @@ put-data: $(VENV)/.cli ## copy a file or folder to the volume that its sharder r
 	$(BIN)/paceline k8s put-data $(DATA) --image $(REGISTRY)/paceline-server:$(TAG) $(if $(SIZE),--size $(SIZE)) -n $(NAMESPACE)
 
 fetch-model: $(VENV)/.cli ## copy its models from their volume (OUT=models)
-	$(BIN)/paceline k8s fetch-model --out $(OUT) --image $(REGISTRY)/paceline-server:$(TAG) $(OF_RUN) -n $(NAMESPACE)
+	$(BIN)/paceline k8s fetch-model --out $(OUT) $(OWN_IMAGE) $(OF_RUN) -n $(NAMESPACE)
 
 doctor: $(VENV)/.cli ## what keeps it from going on, and what to do
 	$(BIN)/paceline doctor $(RUN) -n $(NAMESPACE)

@@ -2,7 +2,7 @@
 
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from paceline.core.run.best_model import number
 from paceline.core.run.scoring import Score
@@ -38,7 +38,13 @@ class Result:
     @property
     def seconds(self) -> float:
         """Training time, without the start of the processes (seconds)."""
-        return float(self._place.facts().get("seconds", 0.0))
+        return float(self._end.get("seconds") or self._place.last_status().get("seconds", 0.0))
+
+    @property
+    def _end(self) -> dict[str, Any]:
+        """How the run ended; nothing while it goes on, for what the folder says then is of an earlier launch."""
+        facts = self._place.facts()
+        return facts if facts.get("exit_code") is not None else {}
 
     @property
     def history(self) -> list[Score]:
@@ -62,14 +68,15 @@ class Result:
     def warnings(self) -> list[RunWarning]:
         """What went wrong although the run went on, oldest first: what was `said`, the `advice`, the `epoch` when it was seen,
         and whether it has `passed`."""
-        return [RunWarning(**each) for each in self._place.facts().get("warnings", [])]
+        found = self._end.get("warnings") or self._place.last_status().get("warnings", [])
+        return [RunWarning(**each) for each in found]
 
     @property
     def recovery(self) -> Recovery:
         """What the last launch of the run took to recover from deaths: `servers`, their starts from a snapshot; `damaged`
         snapshots passed over; pushes `replayed`, mini-batches `rerun`; how often all servers `went_back` to a common snapshot;
         and how long workers `waited` for others to come back (seconds). All 0 where nothing died; as text it is a sentence."""
-        return Recovery(**self._place.facts().get("recovery", {}))
+        return Recovery(**self._end.get("recovery", {}))
 
     @property
     def staleness(self) -> dict[str, float]:

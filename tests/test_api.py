@@ -362,14 +362,19 @@ def test_staleness_is_summed_up_over_the_workers(tmp_path: Path) -> None:
 def test_a_result_tells_what_deaths_took_also_of_an_older_run(tmp_path: Path) -> None:
     folder, _ = open_run(Config(run="one"), runs=tmp_path)
     assert str(paceline.Result(folder.path).recovery) == ""
-    folder.write_facts(
-        recovery={"servers": 2, "damaged": 0, "replayed": 3, "rerun": 1}
-    )  # as the first release wrote it
+    kept = {"servers": 2, "damaged": 0, "replayed": 3, "rerun": 1}  # as the first release wrote it
+    folder.write_facts(recovery=kept, seconds=3.0, exit_code=143)
 
     recovery = paceline.Result(folder.path).recovery
 
     assert (recovery.servers, recovery.replayed, recovery.rerun, recovery.went_back, recovery.waited) == (2, 3, 1, 0, 0)
     assert "2 starts of servers from their snapshots, 3 pushes sent again" in str(recovery)
+    assert paceline.Result(folder.path).seconds == 3
+
+    folder.write_facts(exit_code=None)  # it was resumed
+    folder.metrics.write_text(json.dumps({"seconds": 7.5}) + "\n")
+    assert paceline.Result(folder.path).seconds == 7.5
+    assert str(paceline.Result(folder.path).recovery) == ""
 
 
 def test_a_run_that_was_not_scored_has_no_model(tmp_path: Path) -> None:

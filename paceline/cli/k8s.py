@@ -112,8 +112,8 @@ def fetch_model(
     image: Annotated[
         str | None,
         typer.Option(
-            help="An image with tar that nodes can pull, where the run's servers are gone; default: "
-            "localhost/paceline-server:0.1.0."
+            help="An image with tar that nodes can pull; default: that of the run's servers, or "
+            "localhost/paceline-server:0.1.0 where they are gone."
         ),
     ] = None,
     run: Run = "",

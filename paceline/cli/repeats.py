@@ -7,10 +7,10 @@ from typing import Any
 
 from rich.table import Column, Table
 
-from paceline.cli.lasting_console import LastingConsole
 from paceline.cli.run import finish
 from paceline.core.run.best_model import by_split, scores_of
 from paceline.core.settings.config import Config
+from paceline.lasting_console import LastingConsole
 from paceline.local.begin_early import Begun
 from paceline.local.run_folder import RunFolder
 from paceline.local.run_forkers import forking

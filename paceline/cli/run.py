@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING, Any
 from rich.console import Console
 
 from paceline.cli.hints import next_lines
-from paceline.cli.lasting_console import LastingConsole
 from paceline.core.explain.cause import finding_of
 from paceline.core.run.best_model import by_split, result
 from paceline.core.run.warnings import RunWarning
 from paceline.core.settings.config import Config, TableConfig
 from paceline.core.steps.effective import told
 from paceline.core.sync.policy import build_policy
+from paceline.lasting_console import LastingConsole
 from paceline.local.begin_early import Begun
 from paceline.local.faults import Inflicted
 from paceline.local.forker import Forker
@@ -101,7 +101,7 @@ def finish(
             faults=[Inflicted.of(each) for each in facts.get("faults", [])],
             lost=None if facts.get("lost") is None else Lost(**facts["lost"]),
         )
-    resumed = "resuming" if facts else "starting"
+    resumed = "resuming" if folder.has_trained else "starting"
     size = f"workers {config.workers}, servers {config.servers}"
     size += "" if config.is_script else f", epochs {config.epochs}"
     show(console, f"{resumed} run {folder.name} in {folder.path}: {config.task}, {config.policy.name}, {size}")

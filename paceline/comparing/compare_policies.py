@@ -6,13 +6,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
 
-from rich.console import Console
-
 from paceline.comparing.compare import PLACE, compared, told
 from paceline.comparing.policies import OF_A_RUN, POLICY, points_of
 from paceline.comparing.simulated import REAL, Simulator
 from paceline.core.settings.config import Config, Options
 from paceline.intervals import FEWEST
+from paceline.lasting_console import LastingConsole
 from paceline.local.cpu_cores import own_cores
 from paceline.local.run_folder import RunFolder, new_name
 from paceline.search.going import Going, unfinished
@@ -65,7 +64,7 @@ def compare_policies(
     path = out or PLACE / new_name(first.model_copy(update={"policy": Options(name="policies")}), PLACE)
     cores = manner.cores or len(own_cores())
     _refuse(points, manner, unfinished(points, ComparisonFolder(path), fresh), cores)
-    console = Console(stderr=as_json, highlight=False)
+    console = LastingConsole(stderr=as_json, highlight=False)
     with open_search(ComparisonFolder(path), _what(first, manner), fresh) as folder:
         show(console, f"comparison in {path}: {_said(policies, seeds, first, manner)}")
         train = Simulator(folder, manner.scene or Scene()).train

@@ -11,7 +11,7 @@ import yaml
 
 from paceline.core.errors import ConfigError, PacelineError, ServersGone, UsageError
 from paceline.k8s.cluster_status import RESULT, State, look
-from paceline.k8s.findings import Finding, condition, told
+from paceline.k8s.findings import Finding, condition, lost_some, told
 from paceline.k8s.kubectl import DATA, PARTS, RUN, Kubectl, NotThere, settings_of
 from paceline.k8s.one_node import one_node_claims
 from paceline.k8s.overlay import Overlay, config_of, read_overlay, settings_files
@@ -334,7 +334,8 @@ def _check_same_script(kubectl: Kubectl, overlay: Overlay) -> None:
         return
     new = overlay.find("Job", "worker")
     before, now = script_of(workers), script_of(new) if new else ""
-    if before != now and condition(workers, "Complete") is not None:
+    has_ended = condition(workers, "Complete") is not None or lost_some(workers)
+    if before != now and has_ended:
         raise ConfigError(
             f"Run {overlay.run} in namespace {kubectl.namespace} is finished, with another script or another version of "
             f"this one ({before}, now {now}). Choose another name (RUN=...), or start over: "

@@ -85,8 +85,8 @@ def _send(kubectl: Kubectl, pod: str, folder: Path, paths: list[Path], say: Say)
 
 
 def fetch_model(kubectl: Kubectl, target: Path, say: Say, image: str | None = None) -> list[Path]:
-    """Copies the run's models to a folder here; the paths. `image`: of the pod that reads them where the run's servers, which
-    have one, are gone. DataError where there are no models yet; DiskError."""
+    """Copies the run's models to a folder here; the paths. `image`: of the pod that reads them, in place of the servers' own.
+    DataError where there are no models yet; DiskError."""
     try:
         make_private(target)
     except OSError as error:
@@ -111,10 +111,10 @@ def fetch_model(kubectl: Kubectl, target: Path, say: Say, image: str | None = No
 @contextmanager
 def _files(kubectl: Kubectl, claim: str, image: str | None) -> Iterator[str]:
     """A pod that has the claim at /files, until the block ends; its name. It is made as those of the run's servers, which the
-    cluster can start; `image`: where there are none."""
+    cluster can start; `image`: another one for it."""
     pod = f"{HELPER}-{secrets.token_hex(4)}"
     servers = _spec_of_servers(kubectl)
-    image = servers["containers"][0]["image"] if servers else image or _IMAGE
+    image = image or (servers["containers"][0]["image"] if servers else _IMAGE)
     made = _pod(pod, claim, image, _labels(kubectl), servers)
     kubectl.run("apply", "--filename=-", stdin=yaml.safe_dump(made))
     try:

@@ -170,7 +170,7 @@ class _Launch:
             has_begun=self._has_begun,
             got_to=self._progress.of,
         )
-        here = others.workers_here(config)
+        here = others.workers_on_cores(config)
         settings = LaunchSettings(config, folder, device, shards or folder.shards, objects, others.bind, here)
         self._starting = Starting(settings, self._processes, own, others, say, has_shards=shards is not None)
 

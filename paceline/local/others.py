@@ -27,6 +27,10 @@ class Others(ABC):
     def workers_here(self, config: Config) -> int:
         """Workers that this machine starts itself; those of higher ranks are lent."""
 
+    def workers_on_cores(self, config: Config) -> int:
+        """Workers that share out this machine's cores."""
+        return self.workers_here(config)
+
     @abstractmethod
     def servers_here(self, config: Config) -> int:
         """The same of servers; the chief is always here."""

@@ -37,7 +37,7 @@ class Records:
         self._scored, self._warned = len(known.get("scores", [])), {each["kind"] for each in known.get("warnings", [])}
         """What an earlier start has told already."""
         self._place = place
-        self._is_resumed = bool(place.facts())
+        self._is_resumed = place.has_trained
         self._listeners = [Listener(callback, name) for name, callback in loggers_of(config)]
         self._listeners += [Listener(callback, type(callback).__name__) for callback in callbacks]
         self._own = own
@@ -46,6 +46,8 @@ class Records:
         self._news: object = None
         self._next = -math.inf
         """When a line without news may be written."""
+        self._unwritten: tuple[StatusReply, float] | None = None
+        """The newest status, where it is not in the file."""
         self._left_out: RunWarning | None = None
 
     def begin(self, config: Config) -> None:
@@ -65,7 +67,7 @@ class Records:
         """Takes down a status that says something new, and tells it to all listeners."""
         members = [worker.worker for worker in status.workers if worker.member]
         terms = [server.term for server in status.servers]
-        news = (status.phase, len(status.scores), len(status.warnings), members, terms)
+        news = (status.phase, status.policy, len(status.scores), len(status.warnings), members, terms)
         here = (
             news,
             status.version,
@@ -77,9 +79,12 @@ class Records:
         if news != self._news or self._clock() >= self._next:
             self._news = news
             self._write(status, rate)
+        else:
+            self._unwritten = status, rate
         self._tell(status, rate)
 
     def _write(self, status: StatusReply, rate: float) -> None:
+        self._unwritten = None
         line = json.dumps({"time": round(time.time(), 3), "examples_per_second": round(rate, 3), **plain(status)})
         self._own.line(line)
         self._next = self._clock() + len(line) / PACE
@@ -100,6 +105,8 @@ class Records:
     def end(self, outcome: Outcome, hurry: Callable[[], bool], say: Callable[[str], None]) -> None:
         """The run is over: all who listen hear it, and have some seconds to end. What fails of them is said, and is in
         the outcome's warnings."""
+        if self._unwritten is not None:
+            self._write(*self._unwritten)
         model = self._place.models / "last.safetensors"
         end = RunEnd(
             outcome.how,

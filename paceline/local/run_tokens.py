@@ -77,7 +77,7 @@ def replace_secret(folder: RunFolder, overlap: float = OVERLAP, sleep: Callable[
     text = before.replaced(time.time(), overlap or _SHORTEST)
     write_token_file(folder.token, text)
     after = run_secret(text, str(folder.token))
-    files = [file for file in folder.token_of("").glob("*") if not file.name.startswith(".")]
+    files = _token_files(folder)
     # all know the new public key before anyone shows a token of the new secret
     for file in files:
         write_token_file(file, after.issued(folder.name, role_of(file.name), file.name, signer=before.word))
@@ -87,3 +87,11 @@ def replace_secret(folder: RunFolder, overlap: float = OVERLAP, sleep: Callable[
     if not overlap:
         sleep(_KNOWN)
         write_token_file(folder.token, f"{after.word}\n")
+        alone = run_secret(folder.read_secret(), str(folder.token))
+        for file in _token_files(folder):
+            write_token_file(file, alone.issued(folder.name, role_of(file.name), file.name))
+
+
+def _token_files(folder: RunFolder) -> list[Path]:
+    """Those of the run's processes on this machine."""
+    return [file for file in folder.token_of("").glob("*") if not file.name.startswith(".")]

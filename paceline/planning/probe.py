@@ -121,6 +121,9 @@ class OneWorker(NoOthers):
     def workers_here(self, config: Config) -> int:
         return 1
 
+    def workers_on_cores(self, config: Config) -> int:
+        return config.workers
+
 
 class _Look(NamedTuple):
     """One status, and the CPU time of the worker's process."""

@@ -14,6 +14,7 @@ from paceline.core.rules.rules_of_settings import LOCAL, SEARCH
 from paceline.core.run.best_model import Measure
 from paceline.core.settings.config import Config
 from paceline.extras import is_installed, lacks
+from paceline.lasting_console import LastingConsole
 from paceline.local.capacity import refuse_too_many
 from paceline.local.cpu_cores import own_cores
 from paceline.local.run_folder import new_name
@@ -55,7 +56,7 @@ def search(
     folder holds another search."""
     if engine not in ENGINES:
         raise UsageError(f"--engine {engine}: expected {' or '.join(ENGINES)}.")
-    console, measure = Console(stderr=as_json, highlight=False), None if by is None else measure_by(by)
+    console, measure = LastingConsole(stderr=as_json, highlight=False), None if by is None else measure_by(by)
     rounds = _rounds(grid, read, folds, halving)
     points, first = [point for one in rounds for point in one], rounds[-1][0].configs[0]
     what: dict[str, Any] = {"grid": grid.listed, "folds": folds, "settings": first.model_dump(mode="json")}

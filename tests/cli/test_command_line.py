@@ -42,7 +42,7 @@ def console() -> tuple[Console, StringIO]:
 
 def test_a_training_outlives_who_reads_what_it_shows() -> None:
     code = """
-from paceline.cli.lasting_console import LastingConsole
+from paceline.lasting_console import LastingConsole
 console = LastingConsole(highlight=False)
 input()
 console.print("a" * 100_000)

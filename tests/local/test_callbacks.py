@@ -111,6 +111,7 @@ def test_a_long_run_writes_its_news_at_once_and_the_rest_at_a_pace(place: RunFol
         now[0] += 0.5
         records.note(status(version, scores=100 + version // 100), 100.0)
     records.note(status(1000, scores=109, phase="stopping"), 100.0)
+    records.note(status(1001, scores=109, phase="stopping"), 100.0)
     records.end(Outcome(0), lambda: False, print)
     texts = place.metrics.read_text().splitlines()
     lines = [json.loads(line) for line in texts]
@@ -118,7 +119,7 @@ def test_a_long_run_writes_its_news_at_once_and_the_rest_at_a_pace(place: RunFol
     assert place.metrics.stat().st_size < 500 * PACE + 11 * max(map(len, texts))
     assert 100 < len(lines) < 900
     assert [line["version"] for line in lines if line["version"] % 100 == 0] == [*range(0, 1001, 100)]
-    assert lines[-1]["phase"] == "stopping"
+    assert (lines[-1]["phase"], lines[-1]["version"]) == ("stopping", 1001)
     assert len(noted.of("status")) > len(lines)
 
 

@@ -18,6 +18,8 @@ from paceline.cli.run import summary
 from paceline.core.errors import ConfigError
 from paceline.core.settings.config import Config, DataConfig
 from paceline.local import begin_early, children, launcher, own_records, processes
+from paceline.local.cpu_cores import cores
+from paceline.local.launch_settings import LaunchSettings
 from paceline.local.launcher import run_local
 from paceline.local.outcome import Outcome
 from paceline.local.run_folder import RunFolder, open_run
@@ -408,6 +410,13 @@ def test_what_the_launcher_itself_can_not_do_ends_the_run_as_other_mistakes_do(
 
     assert (outcome.exit_code, outcome.refused, outcome.reason) == (78, True, "ports 7100-7104: all are taken")
     assert not stage.run.path.exists()
+
+
+def test_workers_of_this_machine_share_its_cores_alone(tmp_path: Path) -> None:
+    folder = RunFolder(tmp_path)
+    made = [LaunchSettings(Config(workers=64), folder, "cpu", tmp_path, workers_here=here) for here in (1, None, 0)]
+
+    assert [each.threads for each in made] == [cores(), max(1, cores() // 64), cores()]
 
 
 def test_the_command_that_goes_on_with_a_run_has_its_device_and_keys(

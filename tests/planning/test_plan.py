@@ -11,9 +11,11 @@ import pytest
 from rich.console import Console
 
 from paceline.core.errors import ConfigError, UsageError
+from paceline.core.settings.config import Config
 from paceline.local.read_config import read_config
 from paceline.planning import probe
 from paceline.planning.choices import Asked
+from paceline.planning.figures import Figures, Step
 from paceline.planning.plan import Given, Plan, Words, make_plan
 from paceline.planning.readers import ScriptReader, TaskReader
 from paceline.planning.text import print_plan
@@ -180,6 +182,19 @@ def test_a_probe_measures_a_real_worker_and_a_real_server(
     assert not list(tmp_path.glob("runs"))
     print_plan(plan, Console(file=(text := StringIO()), width=100))
     assert "Advice: bsp with 4 workers and 1 server" in text.getvalue()
+
+
+def test_a_probe_computes_as_one_of_many_workers_on_its_cores() -> None:
+    config = Config(workers=8)
+
+    assert (probe.OneWorker().workers_here(config), probe.OneWorker().workers_on_cores(config)) == (1, 8)
+
+
+def test_where_a_script_counts_steps_each_worker_makes_all_of_them() -> None:
+    counts = Figures(100, 1, [Step(1, 0.1, 0.1)], counts_steps=True)
+
+    assert [counts.examples_of(Config(workers=workers)) for workers in (1, 4)] == [1, 4]
+    assert Figures(100, 500, [Step(1, 0.1, 0.1)]).examples_of(Config(workers=4)) == 500
 
 
 def test_a_run_that_can_not_begin_says_what_works_without_it(monkeypatch: pytest.MonkeyPatch) -> None:

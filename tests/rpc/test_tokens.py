@@ -282,5 +282,6 @@ def test_at_once_the_old_secret_holds_no_longer(tmp_path: Path) -> None:
             caller = gate.check(text, "Heartbeat")
             assert gate.renewal(caller) == ""
 
-    with pytest.raises(Unauthenticated, match="of an older secret"):
-        authentication(Credentials(folder.read_secret())).check(token(), "Heartbeat")
+    for text in (folder.read_secret(), folder.token_of("worker-3").read_text()):
+        with pytest.raises(Unauthenticated, match="of an older secret"):
+            authentication(Credentials(text)).check(token(), "Heartbeat")

@@ -58,8 +58,9 @@ def read(model: nn.Module, given: Given, config: Config) -> tuple[LiveTraining, 
             f"A mini-batch of {batch_size} can't be cut into {accumulate} equal parts. Choose a batch_size that "
             f"accumulate divides: {-(-batch_size // accumulate) * accumulate}."
         )
-    more = {"collate_fn": given.collate_fn, "num_workers": given.num_workers}
-    loading = fitting({**train.loading, **{key: value for key, value in more.items() if value is not None}})
+    processes = {} if given.num_workers is None else {"num_workers": given.num_workers}
+    collate = {} if given.collate_fn is None else {"collate_fn": given.collate_fn}
+    loading = fitting({**train.loading, **collate, **processes})
     live = LiveTraining(
         model=model,
         optimizer=optimizer,
@@ -67,7 +68,10 @@ def read(model: nn.Module, given: Given, config: Config) -> tuple[LiveTraining, 
         train=train.rows,
         epochs=_whole("epochs", given.epochs, config.epochs),
         batch_size=batch_size,
-        kept={name: replace(each, loading=each.loading or loading) for name, each in sets.items()},
+        kept={
+            name: replace(each, loading=fitting({**each.loading, **processes}) if each.loading else loading)
+            for name, each in sets.items()
+        },
         loading=loading,
         scheduler=read_scheduler(given.scheduler, optimizer),
         interval=read_interval(given.scheduler_interval, given.scheduler),

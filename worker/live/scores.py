@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from torch import nn
+from torch import Tensor, nn
 from torch.utils.data import DataLoader, IterableDataset, Subset
 
 from paceline.core.errors import ConfigError
@@ -79,7 +79,9 @@ class _Sums:
             for name, metric in self._computing.metrics.items():
                 self._metrics[name] += float(metric(model, batch)) * count
         elif self._metrics:
-            self._all.add(found.outputs, found.targets, count)
+            targets = found.targets
+            rows = len(targets) if isinstance(targets, Tensor) and targets.ndim else count
+            self._all.add(found.outputs, targets, rows)
 
     def means(self, name: str) -> dict[str, float]:
         if not self._examples:

@@ -176,9 +176,9 @@ def test_a_stream_without_a_length_is_refused_before_anything_starts() -> None:
 def test_a_loaders_processes_can_be_turned_off() -> None:
     loader = DataLoader(ROWS, batch_size=8, num_workers=2, persistent_workers=True)
 
-    found = live(train=loader, test=None, num_workers=0)
+    found = live(train=loader, test=None, validation=loader, num_workers=0)
 
-    for loading in (found.loading, found.kept["test"].loading):
+    for loading in (found.loading, found.kept["validation"].loading):
         assert len(list(DataLoader(ROWS, batch_size=96, **{**loading, "drop_last": False}))) == 1
         assert loading["num_workers"] == 0
 
