@@ -17,7 +17,7 @@ from paceline.worker.command_line import ToldLaunched
 from paceline.worker.live.live_training import LiveTraining
 from paceline.worker.live.own_faults import told as faults_told
 from paceline.worker.live.schedule import Schedule
-from paceline.worker.live.scores import score
+from paceline.worker.live.scores import baseline, score
 from paceline.worker.live.steps import Steps
 from paceline.worker.script.alone import Alone
 from paceline.worker.script.current import current
@@ -55,7 +55,7 @@ def train(live: LiveTraining, run: ScriptRun, device: torch.device) -> None:
     run.schedulers = None  # `Schedule` keeps the one there is
     scheduler = live.scheduler(optimizer) if callable(live.scheduler) else live.scheduler
     loader = script.loader(live.train, batch_size=live.batch_size // live.accumulate, **live.loading)
-    script.evaluate(lambda: score(live, device, run.seed), every=1)
+    run.evaluate(lambda: score(live, device, run.seed), 1, None, None, lambda: baseline(live, device, run.seed))
     steps = Steps(live, model, optimizer, device)
     schedule = Schedule(scheduler)
     for epoch in script.epochs(live.epochs):

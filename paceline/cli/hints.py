@@ -1,9 +1,11 @@
 """What to try after a run: a command that fits it and that starts, or nothing."""
 
+import json
 import shlex
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from paceline.callback import flat
 from paceline.cli.resume import home_of
 from paceline.core.errors import PacelineError
 from paceline.core.explain.cause import Finding
@@ -12,12 +14,17 @@ from paceline.core.run.warnings import RunWarning
 from paceline.core.settings.config import NAME, Config
 from paceline.core.steps.optimizer import build_optimizer
 from paceline.core.sync.policy import is_served
-from paceline.local.read_config import read_config
+from paceline.load_settings import read_yaml
+from paceline.local.read_config import read_config, read_launch
 from paceline.local.run_folder import RUNS, RunFolder
 from paceline.own_files import is_own
 
 _FLAGS = {"workers": "-w", "servers": "-s", "epochs": "--epochs", "data": "--data", "policy": "--policy"}
 """Of `paceline run`, by their names in `read_config`."""
+_LAUNCHED = {"workers": "-w", "servers": "-s", "policy.name": "--policy"}
+"""Of `paceline launch`, by their settings."""
+_OF_A_SCRIPT = ("task", "data", "arguments", "run")
+"""What a script's command says otherwise."""
 _CONTRASTS = {"sparse": ("asp", "bsp"), "dense": ("shat", "bsp")}
 """What is proposed to see what a policy is for: a loose one, then a tight one."""
 _FOUND, _UNEVEN = 0.25, 0.6
@@ -103,12 +110,31 @@ def _epochs_of(config: Config) -> int | None:
 
 def _command(config: Config, folder: RunFolder, sets: Sequence[str] = (), slow: Sequence[str] = (), **more: Any) -> str:
     """The run's command with other settings; empty where these are refused."""
+    if config.is_script:
+        return _launch(config, folder, sets)
     flags = _short(config)
     what, flags = (str(folder.config), {"run": _free(folder)}) if flags is None else (config.task, flags)
     if _read(what, **flags | more, sets=sets, slow=slow) is None:
         return ""
     words = [word for key, values in (("--set", sets), ("--slow", slow)) for each in values for word in (key, each)]
     return f"paceline run {' '.join([_words(what, flags | more), *map(shlex.quote, words)])}"
+
+
+def _launch(config: Config, folder: RunFolder, sets: Sequence[str]) -> str:
+    """The command that launches the run's script with other settings, without running it; empty where these are refused."""
+    given = flat(read_yaml(folder.given)) if folder.given.exists() else {}
+    known = {key: value for key, value in given.items() if key.partition(".")[0] not in _OF_A_SCRIPT}
+    if any(each.startswith("policy=") for each in sets):
+        known = {key: value for key, value in known.items() if not key.startswith("policy.")}
+    said = {key: f"{key}={json.dumps(value)}" for key, value in known.items()}
+    try:
+        read_launch(config.task, config.arguments, sets=[*said.values(), *sets])
+    except PacelineError:
+        return ""
+    words = [word for key, flag in _LAUNCHED.items() if key in known for word in (flag, str(known[key]))]
+    pairs = [*(pair for key, pair in said.items() if key not in _LAUNCHED), *sets]
+    words += [word for each in pairs for word in ("--set", each)]
+    return f"paceline launch {shlex.join([*words, config.task, *config.arguments])}"
 
 
 def _short(config: Config) -> dict[str, Any] | None:

@@ -11,7 +11,8 @@ from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple, cast
 
 from paceline.core.errors import DataError
-from paceline.data.files import ending, opened, parsed, reading
+from paceline.data.files import ending, opened, parsed, reading, whole_lines
+from paceline.data.out_of_core import PIECE_BYTES
 
 EXPECTED = "Expected a table: a CSV with a line of column names, or Parquet; the file may be damaged."
 DELIMITERS = ",;\t|"
@@ -78,7 +79,7 @@ def csv_pieces(file: Path, text: Collection[str], needs_names: bool = True) -> I
         content, found = in_utf8(block, encoding)
         return block, _table(content, names, form, text), found
 
-    for block, table, found in parsed(file, parse, EXPECTED, _recoded if form.is_utf16 else opened):
+    for block, table, found in parsed(file, parse, EXPECTED, _recoded if form.is_utf16 else opened, _whole_rows):
         header, names, encoding = names is None, table.column_names, found
         yield Piece(file, table, _lines(block, before, header), form.decimal, form.told(encoding))
         before += block.count(b"\n")
@@ -202,6 +203,18 @@ def _table(content: bytes, names: Sequence[str] | None, form: Form, text: Collec
     if not content.strip(b"\r\n"):
         return pa.Table.from_arrays([pa.nulls(0)] * len(names), list(names))
     return cells_of(content, names, form, text)
+
+
+def _whole_rows(block: bytes) -> int:
+    """How many bytes of it are whole rows: behind the last line end that is in no quotes. Where quotes don't match, behind the
+    last one."""
+    end = last = whole_lines(block)
+    quotes = block.count(b'"', 0, end)
+    while end and quotes % 2:
+        before = block.rfind(b"\n", 0, end - 1) + 1
+        quotes -= block.count(b'"', before, end)
+        end = before
+    return end or (0 if len(block) < 2 * PIECE_BYTES else last)
 
 
 def _lines(block: bytes, before: int, header: bool) -> Callable[[int], str]:

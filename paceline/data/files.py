@@ -67,18 +67,24 @@ def opened(path: Path) -> Iterator[BinaryIO]:
                 yield unpacked
 
 
+def whole_lines(block: bytes) -> int:
+    """How many bytes of it are whole lines."""
+    return block.rfind(b"\n") + 1
+
+
 def parsed(
     path: Path,
     parse: Callable[[bytes], Parsed],
     expected: str,
     open_: Callable[[Path], AbstractContextManager[BinaryIO]] = opened,
+    whole: Callable[[bytes], int] = whole_lines,
 ) -> Iterator[Parsed]:
     """What `parse` makes of each block of whole lines (about 16 MiB) of the unpacked file, in turn. `parse` changes nothing
     and raises an Exception where a block is bad; the DataError then names the first bad line. `expected`: as for
-    `reading`; `open_`: gives the file's bytes."""
+    `reading`; `open_`: gives the file's bytes; `whole`: how many bytes of some belong to whole examples."""
     before = 0
     with reading(path, expected):
-        for block in _blocks(path, open_):
+        for block in _blocks(path, open_, whole):
             try:
                 found = parse(block)
             except ImportError:
@@ -91,7 +97,9 @@ def parsed(
             before += block.count(b"\n")
 
 
-def _blocks(path: Path, open_: Callable[[Path], AbstractContextManager[BinaryIO]]) -> Iterator[bytes]:
+def _blocks(
+    path: Path, open_: Callable[[Path], AbstractContextManager[BinaryIO]], whole: Callable[[bytes], int]
+) -> Iterator[bytes]:
     rest, total = b"", 0
     is_packed = path.suffix in UNPACK
     most = max(_LITTLE, MOST_UNPACKED * path.stat().st_size)
@@ -104,14 +112,13 @@ def _blocks(path: Path, open_: Callable[[Path], AbstractContextManager[BinaryIO]
                 raise ValueError(
                     f"it unpacks to more than {MOST_UNPACKED:,} times its size; unpack it to read it nevertheless"
                 )
-            lines, end, piece = piece.rpartition(b"\n")
-            if len(rest) + len(piece) > longest:
+            block = rest + piece
+            end = whole(block)
+            if len(block) - end > longest:
                 raise ValueError(f"a line has more than {longest:,} bytes")
             if end:
-                yield rest + lines + end
-                rest = piece
-            else:
-                rest += piece
+                yield block[:end]
+            rest = block[end:]
     if rest:
         yield rest
 

@@ -22,7 +22,8 @@ FORMATS = {
     ".tif": "TIFF",
     ".tiff": "TIFF",
 }
-PARTS = ("train", "test", "validation")
+PARTS = {"train": ("train",), "test": ("test",), "validation": ("validation", "val", "valid")}
+"""The sets, and what their folders are called."""
 EXPECTED = "The file is damaged or no image; replace or remove it."
 Colours = Literal["RGB", "L"]
 
@@ -30,16 +31,22 @@ Colours = Literal["RGB", "L"]
 def read_images(folder: str | Path, size: tuple[int, int] | None = None, colours: Colours = "RGB") -> Dataset:
     """uint8 (N, 3, height, width), or (N, 1, height, width) in grey with colours='L'; classes are numbered in order of
     their folders' names. All images must have one size; with `size` (width, height) they are scaled to it. Where the
-    folder holds 'train', its 'test' and 'validation' are those sets. DataError: no such folder, a class without
+    folder holds 'train', its 'test' and 'validation' (or 'val') are those sets. DataError: no such folder, a class without
     images or unknown in training, a file that is no image, mixed sizes."""
     folder = folder_at(folder, "Expected a folder of images with a folder for each class.")
     with reading(folder):
-        there = [name for name in PARTS if (folder / name).is_dir()]
+        there = {part: name for part, names in PARTS.items() for name in names if (folder / name).is_dir()}
+        others = sorted({each.name for each in _visible(folder) if each.is_dir()} - set(there.values()))
     if "train" not in there:
         classes = _classes(folder)
         return Dataset(_part(folder, classes, size, colours), classes=tuple(classes))
+    if others:
+        raise DataError(
+            f"{folder} has the set train, and {', '.join(others)}, which would be left out. Sets are called train, test and "
+            "validation (or val): rename or remove the others. If train is a class, give its folder another name."
+        )
     classes = _classes(folder / "train")
-    parts = {name: _part(folder / name, classes, size, colours) for name in there}
+    parts = {part: _part(folder / name, classes, size, colours) for part, name in there.items()}
     return Dataset(parts["train"], parts.get("test"), parts.get("validation"), classes=tuple(classes))
 
 

@@ -1,6 +1,7 @@
 """Reads tables, CSV or Parquet, in which one column is the label."""
 
 import difflib
+import re
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import ExitStack
 from pathlib import Path
@@ -22,6 +23,10 @@ from paceline.data.out_of_core import PIECE_BYTES, Growing
 PARQUET = ".parquet"
 ENDINGS = (".csv", ".tsv", PARQUET)
 _SHOWN = 30
+_SETS = {"test", "val", "valid", "validation"}
+"""What files are called that are no parts of a train.csv."""
+_INDEX = re.compile(r"|__index_level_\d+__|Unnamed: \d+(\.\d+)*")
+"""What pandas calls the index that it saves, and reads back."""
 """Names of columns that an error shows."""
 
 
@@ -252,8 +257,8 @@ def _labels(piece: Piece, label: str, places: dict[Any, int] | None) -> Array:
 
 def _empty(piece: Piece, label: str, row: int) -> DataError:
     return DataError(
-        f"Column {label!r} of {piece.file} is empty in {piece.where(row)}; every example needs a label: fill it or "
-        "remove the example."
+        f"Column {label!r} of {piece.file} is empty in {piece.where(row)}; every example needs a label: fill it or remove "
+        'the example. NA, null, nan and ? count as empty; write "NA" in quotes where it is the name of a class.'
     )
 
 
@@ -322,6 +327,12 @@ def files_of(path: Path) -> list[Path]:
             files = sorted((file for file in path.iterdir() if ending(file) in ENDINGS), key=str)
             if not files:
                 raise DataError(f"{path} holds no file that ends in {', '.join(ENDINGS)}.")
+            stems = {file.name.partition(".")[0].lower() for file in files}
+            if "train" in stems and stems & _SETS:
+                raise DataError(
+                    f"{path} holds sets, not the parts of one table ({', '.join(file.name for file in files)}). Read them by "
+                    f"their names: read_table({str(path / files[-1].name)!r}, ..., test=...), or give --data one of them."
+                )
     if ending(files[0]) not in ENDINGS:
         raise DataError(
             f"{path} ends in none of {', '.join(ENDINGS)} (a CSV may be compressed: .csv.gz); rename the file."
@@ -335,7 +346,7 @@ def files_of(path: Path) -> list[Path]:
 def is_feature(name: str, label: str) -> bool:
     """Whether the column is neither the label nor an index that pandas saved: row numbers tell the label of sorted
     examples."""
-    return name != label and name != "" and not name.startswith("__index_level_")
+    return name != label and not _INDEX.fullmatch(name)
 
 
 def _check_there(path: Path, name: str, names: Sequence[str]) -> None:

@@ -15,6 +15,8 @@ if TYPE_CHECKING:
 
 _IGNORED = -100
 """A label that torch's cross entropy leaves out."""
+_ROUNDED = 0.01
+"""How far a sum of shares may be from 1."""
 
 
 def prepare(
@@ -42,7 +44,18 @@ def loss(model: "torch.nn.Module", inputs: "torch.Tensor", labels: "torch.Tensor
             "The default loss is for classes, but the labels are numbers and the model has one output. Give another loss, "
             "like the mean squared error."
         )
+    if labels.is_floating_point() and outputs.shape == labels.shape and not _are_shares(labels):
+        raise ConfigError(
+            "The default loss is for classes, but each example has several numbers, which are no shares of classes: they don't "
+            "add up to 1. Write loss(): the mean squared error for numbers (functional.mse_loss), binary cross entropy for "
+            "several classes at a time (functional.binary_cross_entropy_with_logits)."
+        )
     return functional.cross_entropy(outputs, labels)
+
+
+def _are_shares(labels: "torch.Tensor") -> bool:
+    """Whether each example's numbers are shares of classes, in the second dimension."""
+    return bool((labels >= 0).all() and ((labels.sum(1) - 1).abs() < _ROUNDED).all())
 
 
 def metrics(outputs: Any, labels: "torch.Tensor") -> dict[str, float]:

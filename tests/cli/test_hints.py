@@ -1,5 +1,6 @@
 """The command that a run proposes at its end: it fits the run, and it starts."""
 
+import json
 import shlex
 from pathlib import Path
 from typing import Any
@@ -76,6 +77,38 @@ def test_a_run_that_lies_elsewhere_gets_a_name_that_is_free_where_the_new_one_go
 def test_other_settings_that_the_proposed_policy_refuses_are_not_proposed(tmp_path: Path) -> None:
     config = read_config("digits", policy="asp", sets=["overlap=true"])  # shat does not overlap
     assert hint(config, tmp_path / "one") == ""
+
+
+@pytest.mark.parametrize(
+    ("given", "sets", "flags"),
+    [
+        ({"workers": 3}, ["optimizer.lr=0.01"], "-w 3 --set optimizer.lr=0.01"),
+        (
+            {"servers": 2, "policy": {"name": "ssp", "bound": 3}},
+            ["optimizer.lr=0.01"],
+            "-s 2 --policy ssp --set policy.bound=3 --set optimizer.lr=0.01",
+        ),
+        ({"policy": {"name": "ssp", "bound": 3}}, ["policy=asp"], "--set policy=asp"),
+    ],
+)
+def test_after_a_bad_run_of_a_script_its_own_command_is_proposed_and_the_script_is_not_run(
+    tmp_path: Path, given: dict[str, Any], sets: list[str], flags: str
+) -> None:
+    script = tmp_path / "my train.py"
+    script.write_text(f"open({str(tmp_path / 'ran')!r}, 'w')\ndef data(path): ...\n")
+    config = Config.model_validate(
+        {"task": str(script), "data": {"source": "script"}, "arguments": ["--size", "2"], **given}
+    )
+    folder = RunFolder(tmp_path / "one")
+    folder.path.mkdir()
+    write_yaml(config, folder.config)
+    kept = {"task": str(script), "data": {"source": "script"}, "arguments": ["--size", "2"], "run": "one", **given}
+    folder.given.write_text(json.dumps(kept))
+
+    (line,) = next_lines(config, folder, (bad(*sets),))
+
+    assert line == f"Next, try {sets[0]}: paceline launch {flags} '{script}' --size 2"
+    assert not (tmp_path / "ran").exists()
 
 
 def test_after_a_good_run_of_ones_own_it_proposes_other_rates(tmp_path: Path) -> None:

@@ -52,6 +52,27 @@ def test_classes_are_folders_in_order_of_names(folder: Path):
     assert dataset.test is None
 
 
+def test_the_usual_name_of_validation_data_is_known(folder: Path):
+    two_classes(folder / "train")
+    put(folder / "val" / "cats" / "x.png", image_bytes((8, 0, 0)))
+
+    dataset = read_images(str(folder))
+
+    assert dataset.validation is not None
+    assert dataset.validation.features[:, 0, 0, 0].tolist() == [8]
+
+
+@pytest.mark.parametrize("other", ["dev", "bus"])
+def test_a_folder_beside_a_set_is_not_left_out_silently(folder: Path, other: str):
+    two_classes(folder / "train")
+    put(folder / other / "cats" / "x.png", image_bytes((8, 0, 0)))
+
+    with pytest.raises(
+        DataError, match=f"has the set train, and {other}, which would be left out.* If train is a class"
+    ):
+        read_images(str(folder))
+
+
 def test_sets_that_the_folder_brings_are_kept_apart(folder: Path):
     two_classes(folder / "train")
     put(folder / "test" / "dogs" / "x.png", image_bytes((9, 0, 0)))

@@ -12,7 +12,7 @@ from pyarrow import csv, parquet
 from sklearn.datasets import load_iris
 
 from paceline.core.errors import DataError
-from paceline.data import files, out_of_core, table
+from paceline.data import csv_blocks, files, out_of_core, table
 from paceline.data.columns import Column, Columns
 from paceline.data.files import at
 from paceline.data.out_of_core import is_mapped
@@ -139,6 +139,45 @@ def test_a_regression_of_times_is_refused(tmp_path: Path, cell: str):
         DataError, match=r"Column 'y' of .*a\.csv holds .* in line 2, which is not a number; a regression"
     ):
         read_table(written(tmp_path, f"x,y\n1,{cell}\n2,{cell}\n"), "y", classes=False)
+
+
+def test_row_numbers_that_pandas_has_saved_and_read_are_no_feature(tmp_path: Path):
+    file = written(tmp_path, "Unnamed: 0,Unnamed: 0.1,x,y\n0,0,5,a\n1,1,6,b\n")
+
+    assert read_table(file, "y").train.features.tolist() == [[5], [6]]
+    assert read_table(file, "y", columns=["Unnamed: 0"]).train.features.tolist() == [[0], [1]]
+
+
+@pytest.mark.parametrize("other", ["test.csv", "val.csv", "Validation.csv"])
+def test_the_sets_of_a_folder_are_not_read_as_one_table(tmp_path: Path, other: str):
+    for name in ("train.csv", other):
+        written(tmp_path, "x,y\n1,a\n2,b\n", name)
+
+    with pytest.raises(DataError, match=r"holds sets, not the parts of one table \(.*train\.csv.*test=\.\.\."):
+        read_table(tmp_path, "y")
+
+
+def test_a_cell_in_quotes_may_hold_line_ends_wherever_a_large_file_is_cut(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(files, "PIECE_BYTES", 50)
+    rows = [f'"of{chr(10)}{chr(10) * (row % 7)}lines, {row}",{row},{"ab"[row % 2]}' for row in range(60)]
+    file = written(tmp_path, "\n".join(["text,x,y", *rows, ""]))
+
+    found = read_table(file, "y", columns=["x"])
+
+    assert found.train.features[:, 0].tolist() == [*range(60)]
+    assert found.train.labels.tolist() == [row % 2 for row in range(60)]
+
+
+def test_quotes_that_do_not_match_keep_no_rows_back_for_ever(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(files, "PIECE_BYTES", 50)
+    monkeypatch.setattr(csv_blocks, "PIECE_BYTES", 50)
+    rows = [f"5{chr(34) if row == 3 else ''} inches,{row},{'ab'[row % 2]}" for row in range(60)]
+
+    found = read_table(written(tmp_path, "\n".join(["text,x,y", *rows, ""])), "y", columns=["x"])
+
+    assert found.train.features[:, 0].tolist() == [*range(60)]
 
 
 def test_one_class_only_is_read(tmp_path: Path):

@@ -12,6 +12,7 @@ from paceline.core import registry
 from paceline.core.errors import ConfigError, DataError, OutOfMemory
 from paceline.local.read_config import read_config
 from paceline.sharder.sharding import make_shards
+from paceline.tasks import defaults
 from paceline.tasks.task import BUILTIN, Task, load_task
 from paceline.worker.training.model_and_gradient import Replica
 from tests.support.plain_loop import trained
@@ -345,3 +346,17 @@ def test_a_task_file_that_changes_within_a_second_is_read_anew(tmp_path: Path, m
         path.write_text(f"{DATA}{MODEL}\nSETTINGS = {{'epochs': {epochs}}}\n")
         os.utime(path, (1_000_000_000, 1_000_000_000))
         assert load_task(str(path)).settings == {"epochs": epochs}
+
+
+@pytest.mark.parametrize(
+    ("labels", "is_refused"),
+    [([[0.25, 0.75], [1.0, 0.0]], False), ([[1.0, 1.0], [0.0, 1.0]], True), ([[-2.0, 3.0], [0.5, 0.5]], True)],
+)
+def test_the_default_loss_takes_shares_of_classes_and_no_other_numbers(labels: list[list[float]], is_refused: bool):
+    model, inputs = torch.nn.Linear(3, 2), torch.ones(2, 3)
+
+    if is_refused:
+        with pytest.raises(ConfigError, match=r"several numbers, which are no shares of classes.* Write loss"):
+            defaults.loss(model, inputs, torch.tensor(labels))
+    else:
+        assert torch.isfinite(defaults.loss(model, inputs, torch.tensor(labels)))

@@ -158,9 +158,7 @@ class Scorer(ABC):
         self._metrics.note(due.epoch, time.monotonic() - start, scores)
         metrics = {f"{split}_{name}": value for split, values in scores.items() for name, value in values.items()}
         metrics |= more
-        measure = str(
-            self._measure or default_measure(scores_of(metrics, chooses(metrics)) or scores_of(metrics, "test"))
-        )
+        measure = str(self._measure or default_measure(scores_of(metrics, chooses(metrics))))
         self._keep(metrics, measure, due, versions)
         examples, epoch, final = self._examples, due.epoch, due.final
         self._say("scored", epoch=epoch, final=final, versions=versions, measure=measure, examples=examples, **metrics)

@@ -9,6 +9,7 @@ from paceline.core.run.best_model import Measure
 
 Evaluate = Callable[[], Any]
 """The script's: metrics by name, or the loss as a number."""
+Baseline = Callable[[], dict[str, float]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,9 +23,13 @@ class AskedScores:
     """What chooses the best model; None: accuracy where it is measured, or the loss."""
     patience: int | None
     """Scores in a row without a better one after which the run stops."""
+    baseline: Baseline | None = None
+    """What scores are compared with (see EvaluateRequest); None: nothing."""
 
     @classmethod
-    def of(cls, function: Evaluate, every: int, best: str | None, patience: int | None) -> Self:
+    def of(
+        cls, function: Evaluate, every: int, best: str | None, patience: int | None, baseline: Baseline | None = None
+    ) -> Self:
         """What the script has given. ConfigError where it is none."""
         if patience is not None and patience < 1:
             raise ConfigError(
@@ -36,4 +41,4 @@ class AskedScores:
                 "arguments that returns metrics, and every= 1 or more whole epochs."
             )
         measure = None if best is None else Measure.parse(best, "paceline.evaluate: best")
-        return cls(function, every, measure, patience)
+        return cls(function, every, measure, patience, baseline)

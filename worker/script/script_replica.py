@@ -35,6 +35,8 @@ class Answer:
     """What schedulers make of the rate of each group (ratio); empty: all are as described."""
     loaded: float = 0.0
     """Time that its mini-batches took to come out of the loader (seconds)."""
+    searches: bool = False
+    """As in Step."""
 
 
 class ScriptReplica(Replica):
@@ -102,6 +104,7 @@ class ScriptReplica(Replica):
             step,
             finite=step.finite and answer.finite,
             rates=answer.rates,
+            searches=answer.searches,
             untouched=() if self.steps_itself else untouched,
         )
 

@@ -20,7 +20,7 @@ from paceline.rpc.process import make_log
 from paceline.worker.command_line import ToldLaunched
 from paceline.worker.loop_thread import Stopping
 from paceline.worker.module_worker import Listen
-from paceline.worker.script.asked_scores import AskedScores, Evaluate
+from paceline.worker.script.asked_scores import AskedScores, Baseline, Evaluate
 from paceline.worker.script.describe import describe
 from paceline.worker.script.own_batches import OwnBatches, TrainingRows
 from paceline.worker.script.present_epoch import PresentEpoch, beyond_own
@@ -112,10 +112,17 @@ class ScriptRun:
             )
         self._data = data
 
-    def evaluate(self, function: Evaluate, every: int, best: str | None, patience: int | None) -> None:
-        """What scores the model."""
+    def evaluate(
+        self,
+        function: Evaluate,
+        every: int,
+        best: str | None,
+        patience: int | None,
+        baseline: Baseline | None = None,
+    ) -> None:
+        """What scores the model, and what these scores are compared with."""
         self._refuse_late("paceline.evaluate")
-        self._asked = AskedScores.of(function, every, best, patience)
+        self._asked = AskedScores.of(function, every, best, patience, baseline)
 
     def epochs(self, count: int) -> Iterator[int]:
         """0, 1, ... below `count`; after a restart from where the run is. The last one lasts until the run is over."""
@@ -335,9 +342,15 @@ class ScriptRun:
         for _ in range(missing):
             self.step(finite=False)
 
-    def step(self, loss: float | None = None, finite: bool = True, rates: tuple[float, ...] = ()) -> None:
+    def step(
+        self,
+        loss: float | None = None,
+        finite: bool = True,
+        rates: tuple[float, ...] = (),
+        searches: bool = False,
+    ) -> None:
         """Pushes the gradients in `.grad`, and returns when the model can go on; `rates`: what schedulers make of those that
-        are described. Does nothing after the run's end, for a loader has mini-batches in store."""
+        are described; `searches`: as in Step. Does nothing after the run's end, for a loader has mini-batches in store."""
         self.join()
         if self.is_over:
             return
@@ -347,7 +360,7 @@ class ScriptRun:
         self.position += 1
         while not (examples := self._examples(self.position)):
             self.position += 1
-        self._replica.thread.answer(Answer(examples, loss, finite, rates, self._loaded))
+        self._replica.thread.answer(Answer(examples, loss, finite, rates, self._loaded, searches))
         self._loaded = 0.0
         self._wait()
 

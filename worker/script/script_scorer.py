@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from paceline.core.errors import ConfigError
-from paceline.core.run.best_model import SPLITS
+from paceline.core.run.best_model import SPLITS, chooses, default_measure
 from paceline.core.slice.plan import make_plan
 from paceline.v1 import run_service_pb2 as pb
 from paceline.worker.scoring.mean_and_vote import LocalModels
@@ -32,6 +32,7 @@ class ScriptScorer(Scorer):
         """`final_threads`: as in ToldLaunched."""
         config = around.config
         self._replica = replica
+        self._asked = asked
         self._evaluate = None if asked is None else asked.function
         self._patience = None if asked is None else asked.patience
         self._final_threads = final_threads
@@ -55,7 +56,7 @@ class ScriptScorer(Scorer):
             use_threads(self._final_threads)
 
     def baseline(self) -> dict[str, float]:
-        return {}
+        return {} if self._asked is None or self._asked.baseline is None else self._asked.baseline()
 
     def measure(self, due: pb.EvaluateReply) -> tuple[Scores, dict[str, float]]:
         """Where the policy's local models count, their mean is scored, too, and kept; without servers they are all there is.
@@ -79,10 +80,32 @@ class ScriptScorer(Scorer):
         was_training = self._replica.model.training
         found, line = named(self._evaluate(), self._evaluate, self._measure)
         self._replica.model.train(was_training)
-        if line and not self._has_told:
-            print(line, flush=True)  # the launcher shows what the evaluator prints
+        scores = by_split(found)
+        lines = [line, self._checked(scores)]
+        if not self._has_told:
+            print("\n".join(filter(None, lines)), flush=True)  # the launcher shows what the evaluator prints
             self._has_told = True
-        return by_split(found)
+        return scores
+
+    def _checked(self, scores: Scores) -> str:
+        """What to say of who chooses the best model. ConfigError where nothing does."""
+        split = chooses(
+            {f"{split}_{name}": value for split, values in scores.items() for name, value in values.items()}
+        )
+        names = list(scores.get(split, {}))
+        measure = self._measure or default_measure(names)
+        if measure.name not in names:
+            gave = ", ".join(names) or "nothing"
+            raise ConfigError(
+                f"The function of paceline.evaluate gave {gave}, so that nothing chooses the best model by its {measure.name}. "
+                f"Say what does: paceline.evaluate(..., best='max {next(iter(names), 'f1')}'), or min."
+            )
+        if split != "test":
+            return ""
+        return (
+            "paceline.evaluate: all scores are of test data, so these choose the best model. For a fair test score, also "
+            f"return a score of other data: validation_{measure.name}."
+        )
 
     def _take_mean(self, due: pb.EvaluateReply) -> int:
         """The replica holds the mean of the local models afterwards, if any could be had; how many there were."""

@@ -17,6 +17,9 @@ from paceline.worker.script.script_run import ScriptRun
 from paceline.worker.script.tell import tell
 from paceline.worker.script.torch_optimizers import described, left_out, rates
 
+_SEARCH = 20
+"""Steps that a GradScaler may take to find its factor: halving 65,536 so often leaves less than 1."""
+
 
 class WrappedOptimizer(Optimizer):
     """Replaces the script's optimizer, whose parameter groups it has: the servers step with what a scheduler writes there.
@@ -37,6 +40,8 @@ class WrappedOptimizer(Optimizer):
         self._replica = replica
         self._section = section
         self._has_stepped = False
+        self._sought = 0
+        """Steps from the first one on that a GradScaler has left out."""
 
     @torch.no_grad()
     def step(self, closure: Callable[[], Any] | None = None) -> Any:
@@ -56,8 +61,14 @@ class WrappedOptimizer(Optimizer):
         self._note_state()
         if self._run.schedulers is not None:
             self._run.schedulers.note(self._run.position)
-        self._run.step(None if loss is None else float(loss), finite, self._rates())
+        self._run.step(None if loss is None else float(loss), finite, self._rates(), self._searches(found_inf, finite))
         return loss
+
+    def _searches(self, found_inf: Tensor | None, finite: bool) -> bool:
+        """Whether a GradScaler, if there is one, still looks for its factor: until its first step that is not left out, and for
+        no longer than some steps."""
+        self._sought = _SEARCH if finite else self._sought + 1
+        return found_inf is not None and self._sought < _SEARCH
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """As torch's. The script's own optimizer takes it, which steps where workers do, and which schedulers may hold."""

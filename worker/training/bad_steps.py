@@ -39,6 +39,8 @@ class Rows:
 
     def stepped(self, step: Step) -> None:
         """A mini-batch was computed."""
+        if step.searches:
+            return
         self.unusable.note(not step.finite)
         if not step.finite:
             return

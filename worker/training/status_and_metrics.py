@@ -287,6 +287,8 @@ class Progress:
             self._rate_examples += step.examples
             return
         self._screened.inc()
+        if step.searches:
+            return
         unusable = self._rows.unusable.now
         if unusable == _FIRST_WARNING or unusable % _WARN_EVERY == 0:
             said = (

@@ -23,6 +23,8 @@ class Step:
     """What a script's scheduler makes of the rate of each group of its optimizer (ratio); empty: all are as described."""
     untouched: tuple[int, ...] = ()
     """Numbers in the plan of the tensors without a gradient, which are left alone, as torch does."""
+    searches: bool = False
+    """Whether a script's gradient scaler still looks for its factor, so that a gradient that is not finite says nothing."""
 
     @property
     def manner(self) -> Manner:

@@ -83,10 +83,11 @@ def whose(metrics: Iterable[str]) -> str:
 
 
 def chooses(metrics: Mapping[str, float]) -> str:
-    """Which scores choose the best model: those on validation data, or on training data where there is none; those of the
-    local models' mean where it was scored, because then it is what is kept."""
+    """Which scores choose the best model: those on validation data, or on training data where there is none, or on test data
+    where a script gives no others; those of the local models' mean where it was scored, because then it is what is kept."""
     kind = whose(metrics)
-    return next((split for split in (f"{kind}validation", f"{kind}train") if scores_of(metrics, split)), "train")
+    names = [f"{kind}{split}" for split in ("validation", "train", "test")]
+    return next((split for split in names if scores_of(metrics, split)), "train")
 
 
 def result(metrics: Mapping[str, float], told: str = "") -> str:

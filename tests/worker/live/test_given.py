@@ -26,7 +26,7 @@ from torch.utils.data import (  # noqa: E402
 from paceline.train_live import packed  # noqa: E402
 from paceline.worker.live.computing import cross_entropy, models_own, squared_error  # noqa: E402
 from paceline.worker.live.given import Given, read  # noqa: E402
-from paceline.worker.live.scores import score  # noqa: E402
+from paceline.worker.live.scores import baseline, score  # noqa: E402
 
 ROWS = TensorDataset(torch.randn(96, 4), torch.arange(96) % 3)
 CPU = torch.device("cpu")
@@ -355,6 +355,19 @@ def test_scores_are_of_the_whole_sets_whatever_the_size_of_the_last_mini_batch()
     assert got["test_accuracy"] == pytest.approx(float((outputs.argmax(1) == ROWS.tensors[1]).float().mean()))
     assert got["test_mean"] == float(ROWS.tensors[1].sum())
     assert {name.partition("_")[0] for name in got} == {"train", "test"}
+
+
+def test_the_first_weights_loss_and_the_largest_classes_are_what_scores_are_compared_with() -> None:
+    rows = TensorDataset(torch.randn(80, 4), (torch.arange(80) % 4 == 0).long())
+    found = live(test=rows, loss=functional.cross_entropy)
+
+    compared = baseline(found, CPU, 0)
+
+    assert compared["train_loss"] == score(found, CPU, 0)["train_loss"]
+    assert (compared["test_majority"], compared["test_examples"]) == (0.75, 80)
+    assert compared["train_majority"] == pytest.approx(1 / 3)
+    numbers = live(net(1), train=(ROWS.tensors[0], torch.randn(96)), test=None, loss=squared_error)
+    assert baseline(numbers, CPU, 0).keys() == {"train_loss"}
 
 
 def test_a_set_with_its_own_loader_is_scored_as_that_makes_mini_batches() -> None:

@@ -335,6 +335,48 @@ def test_where_local_models_count_their_mean_is_scored_and_kept(policy: str, fou
     assert more == ({} if policy == "bsp" else {"local_models": 2})
 
 
+def scoring_of(found: Any, best: str | None = None) -> Any:
+    """A scorer of a script whose function gives this."""
+    made = object.__new__(scorer.ScriptScorer)
+    made._replica = SimpleNamespace(refresh=lambda: None, model=torch.nn.Linear(1, 1))
+    made._evaluate = lambda: found
+    made._measure = None if best is None else Measure.parse(best, "best")
+    made._has_told = False
+    return made
+
+
+@pytest.mark.parametrize(
+    ("found", "best", "said"),
+    [
+        ({"f1": 0.9}, None, r"gave f1, so that nothing chooses the best model by its loss\. .*best='max f1'\), or min"),
+        ({"f1": 0.9, "acc": 0.8}, "max accuracy", r"gave f1, acc, so that .* by its accuracy\. .*best='max f1'"),
+        ({}, None, "gave nothing, so that nothing chooses"),
+    ],
+)
+def test_scores_that_choose_no_best_model_are_refused_at_the_first_one(
+    found: dict[str, float], best: str | None, said: str
+) -> None:
+    with pytest.raises(ConfigError, match=said):
+        scoring_of(found, best)._scored()
+
+
+@pytest.mark.parametrize(
+    ("found", "best", "told"),
+    [
+        ({"f1": 0.9}, "max f1", ""),
+        ({"loss": 0.5, "acc": 0.8}, None, ""),
+        ({"validation_accuracy": 0.5, "test_f1": 0.8}, None, ""),
+        ({"test_loss": 0.5}, None, "all scores are of test data, so these choose the best model"),
+    ],
+)
+def test_scores_that_choose_the_best_model_are_taken_as_they_are(
+    found: dict[str, float], best: str | None, told: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    scoring_of(found, best)._scored()
+
+    assert told in capsys.readouterr().out
+
+
 def test_alone_has_what_a_run_has() -> None:
     def public(kind: type) -> set[str]:
         return {name for name, _ in inspect.getmembers(kind) if not name.startswith("_")}

@@ -20,8 +20,11 @@ class Run:
         self.steps: list[tuple[bool, float]] = []
         self._parameter = parameter
 
-    def step(self, loss: float | None, finite: bool, rates: Any) -> None:
+        self.searched: list[bool] = []
+
+    def step(self, loss: float | None, finite: bool, rates: Any, searches: bool) -> None:
         self.steps.append((finite, float(self._parameter.grad)))
+        self.searched.append(searches)
 
 
 class Replica:
@@ -45,6 +48,21 @@ def test_a_grad_scaler_steps_with_gradients_of_the_right_size_and_says_which_are
     assert [finite for finite, _ in run.steps] == [True, True, False, True]
     assert [gradient for finite, gradient in run.steps if finite] == [2.0, 3.0, 4.0]
     assert scaler.get_scale() == 512.0
+
+
+@pytest.mark.parametrize(("skipped", "searched"), [(3, 3), (30, 19)])
+def test_a_scaler_that_looks_for_its_factor_is_told_from_a_model_without_gradients(skipped: int, searched: int) -> None:
+    parameter = torch.nn.Parameter(torch.ones(()))
+    run: Any = Run(parameter)
+    optimizer = WrappedOptimizer(torch.optim.SGD([parameter], lr=0.1), run, Replica(), {})  # type: ignore[arg-type]
+    scaler = torch.amp.GradScaler("cpu", init_scale=1024.0)
+    for factor in [float("inf")] * skipped + [2.0, float("inf")]:
+        optimizer.zero_grad()
+        scaler.scale(parameter * factor).backward()
+        scaler.step(optimizer)
+        scaler.update()
+
+    assert run.searched == [True] * searched + [False] * (skipped - searched + 2)
 
 
 def test_a_state_that_is_loaded_reaches_the_optimizer_that_steps() -> None:

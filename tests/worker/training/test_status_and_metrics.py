@@ -37,6 +37,16 @@ def test_many_steps_in_a_row_without_a_finite_gradient_are_told_with_what_to_do(
     assert "steps in a row had no finite gradient, so nothing is learned; lower the rate" in told.said[0]
 
 
+def test_steps_in_which_a_script_looks_for_a_scale_are_no_warning() -> None:
+    told = Told()
+    for _ in range(19):
+        told.clock += 1
+        told.progress.stepped(told.clock, 0, Step(None, 1.0, 8, False, searches=True), [pb.PullHead()], 1.0)
+
+    assert told.said == []
+    assert "unusable_longest" not in told.progress.state()[3]
+
+
 def test_a_worker_that_has_not_learned_for_a_thousand_steps_ends_with_an_error() -> None:
     told = Told()
     told.steps(999, finite=False)
