@@ -143,7 +143,8 @@ class PacelineStrategy(_Base):  # type: ignore[misc]
         if before is None:
             return found
         if self._run.position == before and not self._run.is_over:
-            self._run.step(finite=False)  # a scaler has left the step out; every worker makes as many
+            # a scaler has left the step out; every worker makes as many
+            self._run.step(finite=False, searches=self.optimizers[0].leaves_out())
         if self._run.position >= self._count * self._run.steps_per_epoch:
             for config in self._trainer.lr_scheduler_configs:
                 if config.interval == "step":

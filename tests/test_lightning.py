@@ -67,7 +67,9 @@ class Run(FakeRun):
             self.epoch = min(count - 1, max(self.epoch + 1, self.position // self.steps_per_epoch))
             yield self.epoch
 
-    def step(self, loss: Any = None, finite: bool = True, rates: tuple[float, ...] = ()) -> None:  # type: ignore[override]
+    def step(  # type: ignore[override]
+        self, loss: Any = None, finite: bool = True, rates: tuple[float, ...] = (), searches: bool = False
+    ) -> None:
         self.position += 1
         self.told.append((finite, rates))
         if finite:

@@ -2,10 +2,9 @@
 
 import json
 import shlex
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from paceline.callback import flat
 from paceline.cli.resume import home_of
 from paceline.core.errors import PacelineError
 from paceline.core.explain.cause import Finding
@@ -21,9 +20,9 @@ from paceline.own_files import is_own
 
 _FLAGS = {"workers": "-w", "servers": "-s", "epochs": "--epochs", "data": "--data", "policy": "--policy"}
 """Of `paceline run`, by their names in `read_config`."""
-_LAUNCHED = {"workers": "-w", "servers": "-s", "policy.name": "--policy"}
+_LAUNCHED = {"workers": "-w", "servers": "-s", "policy": "--policy", "policy.name": "--policy"}
 """Of `paceline launch`, by their settings."""
-_OF_A_SCRIPT = ("task", "data", "arguments", "run")
+_OF_A_SCRIPT = ("task", "data.source", "arguments", "run")
 """What a script's command says otherwise."""
 _CONTRASTS = {"sparse": ("asp", "bsp"), "dense": ("shat", "bsp")}
 """What is proposed to see what a policy is for: a loose one, then a tight one."""
@@ -122,10 +121,10 @@ def _command(config: Config, folder: RunFolder, sets: Sequence[str] = (), slow: 
 
 def _launch(config: Config, folder: RunFolder, sets: Sequence[str]) -> str:
     """The command that launches the run's script with other settings, without running it; empty where these are refused."""
-    given = flat(read_yaml(folder.given)) if folder.given.exists() else {}
-    known = {key: value for key, value in given.items() if key.partition(".")[0] not in _OF_A_SCRIPT}
+    given = read_yaml(folder.given) if folder.given.exists() else {}
+    known = {key: value for key, value in _leaves(given) if key not in _OF_A_SCRIPT}
     if any(each.startswith("policy=") for each in sets):
-        known = {key: value for key, value in known.items() if not key.startswith("policy.")}
+        known = {key: value for key, value in known.items() if key.partition(".")[0] != "policy"}
     said = {key: f"{key}={json.dumps(value)}" for key, value in known.items()}
     try:
         read_launch(config.task, config.arguments, sets=[*said.values(), *sets])
@@ -135,6 +134,15 @@ def _launch(config: Config, folder: RunFolder, sets: Sequence[str]) -> str:
     pairs = [*(pair for key, pair in said.items() if key not in _LAUNCHED), *sets]
     words += [word for each in pairs for word in ("--set", each)]
     return f"paceline launch {shlex.join([*words, config.task, *config.arguments])}"
+
+
+def _leaves(given: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
+    """The settings by dotted key; lists stay lists."""
+    for key, value in given.items():
+        if isinstance(value, Mapping):
+            yield from _leaves(value, f"{prefix}{key}.")
+        elif value is not None:
+            yield f"{prefix}{key}", value
 
 
 def _short(config: Config) -> dict[str, Any] | None:

@@ -26,6 +26,8 @@ _COMMA = re.compile(r"\s*[+-]?\d+,\d+([eE][+-]?\d+)?\s*")
 _POINT = re.compile(r"\s*[+-]?\d*\.\d+([eE][+-]?\d+)?\s*")
 _SEVERAL = re.compile(r"[\d.eE+-]+([;\t|][\d.,eE+-]*)+|[\d.eE+-]+(,[\d.eE+-]*){2,}")
 """Numbers with separators between them; one comma may be that of a fraction."""
+_QUOTED = re.compile(rb'(?:(?<=[\r\n,;\t|])|\A)"[^"]*(?:""[^"]*)*(?:"|\Z)')
+"""A cell in quotes; quotes within other cells mean themselves."""
 _BOMS = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
 Text = tuple[bytes, str | None]
 """Bytes in UTF-8, and the encoding that a file is known to have; None: ASCII so far."""
@@ -206,15 +208,14 @@ def _table(content: bytes, names: Sequence[str] | None, form: Form, text: Collec
 
 
 def _whole_rows(block: bytes) -> int:
-    """How many bytes of it are whole rows: behind the last line end that is in no quotes. Where quotes don't match, behind the
-    last one."""
-    end = last = whole_lines(block)
-    quotes = block.count(b'"', 0, end)
-    while end and quotes % 2:
-        before = block.rfind(b"\n", 0, end - 1) + 1
-        quotes -= block.count(b'"', before, end)
-        end = before
-    return end or (0 if len(block) < 2 * PIECE_BYTES else last)
+    """How many bytes of it are whole rows: behind the last line end that is in no cell in quotes. Where a large block has none,
+    behind its last line end: its quotes don't match."""
+    start = end = 0
+    for cell in _QUOTED.finditer(block):
+        end = max(end, block.rfind(b"\n", start, cell.start()) + 1)
+        start = cell.end()
+    end = max(end, block.rfind(b"\n", start) + 1)
+    return end or (0 if len(block) < 2 * PIECE_BYTES else whole_lines(block))
 
 
 def _lines(block: bytes, before: int, header: bool) -> Callable[[int], str]:

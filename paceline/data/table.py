@@ -23,11 +23,11 @@ from paceline.data.out_of_core import PIECE_BYTES, Growing
 PARQUET = ".parquet"
 ENDINGS = (".csv", ".tsv", PARQUET)
 _SHOWN = 30
+"""Names of columns that an error shows."""
 _SETS = {"test", "val", "valid", "validation"}
 """What files are called that are no parts of a train.csv."""
 _INDEX = re.compile(r"|__index_level_\d+__|Unnamed: \d+(\.\d+)*")
 """What pandas calls the index that it saves, and reads back."""
-"""Names of columns that an error shows."""
 
 
 def read_table(
@@ -327,11 +327,11 @@ def files_of(path: Path) -> list[Path]:
             files = sorted((file for file in path.iterdir() if ending(file) in ENDINGS), key=str)
             if not files:
                 raise DataError(f"{path} holds no file that ends in {', '.join(ENDINGS)}.")
-            stems = {file.name.partition(".")[0].lower() for file in files}
-            if "train" in stems and stems & _SETS:
+            stems = {re.split(r"[.\-_]", file.name.lower())[0]: file.name for file in reversed(files)}
+            if "train" in stems and stems.keys() & _SETS:
                 raise DataError(
                     f"{path} holds sets, not the parts of one table ({', '.join(file.name for file in files)}). Read them by "
-                    f"their names: read_table({str(path / files[-1].name)!r}, ..., test=...), or give --data one of them."
+                    f"their names: read_table({str(path / stems['train'])!r}, ..., test=...), or give --data one of them."
                 )
     if ending(files[0]) not in ENDINGS:
         raise DataError(

@@ -10,7 +10,7 @@ from safetensors import SafetensorError, safe_open
 
 from paceline.core.errors import DataError
 from paceline.core.explain.cause import Finding, causes
-from paceline.core.run.best_model import Measure, measure_of, scores_of, whose
+from paceline.core.run.best_model import Measure, chooses, measure_of, scores_of, whose
 from paceline.core.run.scoring import Score
 from paceline.core.run.warnings import RunWarning
 from paceline.core.settings.config import Config
@@ -84,10 +84,15 @@ class Kept:
 
     @property
     def best(self) -> Score | None:
-        """The best one on validation data; None where none was kept for that."""
-        part = f"{self.whose}validation"
-        scored = [score for score in self.scores if scores_of(score.metrics, part)]
+        """The best one on validation data, or on what else chooses; None where none was scored."""
+        part = f"{self.whose}{self.chooses}"
+        scored = [score for score in self.scores if f"{part}_{self.measure.name}" in score.metrics]
         return max(scored, key=lambda score: self.measure.rank(scores_of(score.metrics, part)), default=None)
+
+    @property
+    def chooses(self) -> str:
+        """The split whose scores choose the best version (`best_model.chooses`)."""
+        return chooses(self.scores[-1].metrics if self.scores else {}).removeprefix(self.whose)
 
     @property
     def warnings(self) -> list[RunWarning]:

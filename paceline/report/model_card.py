@@ -132,12 +132,9 @@ def _scores(kept: Kept) -> list[Html]:
         for split in reversed(SPLITS)
         if scores_of(score.metrics, whose + split)
     ]
-    how = f"The best version is the one with the best validation {kept.measure.name.replace('_', ' ')}"
-    said = [
-        f"{how}; test scores are reported and choose nothing."
-        if best
-        else "There is no validation part, so that no version could be chosen as the best one by it."
-    ]
+    how = f"The best version is the one with the best {kept.chooses} {kept.measure.name.replace('_', ' ')}"
+    test = "nothing else was scored" if kept.chooses == "test" else "test scores are reported and choose nothing"
+    said = [f"{how}; {test}." if best else "No version has a score that chooses the best one."]
     if whose:
         said.append("These are the scores of the mean of the workers' models, which is what is kept.")
     heads = ["version", "part", "examples", *(name.replace("_", " ") for name in names)]

@@ -74,10 +74,12 @@ _PARTS = tuple(f"{whose}{split}" for whose in ("", "mean_", "vote_") for split i
 def _best(kept: Kept) -> list[Html]:
     best, measure = kept.best, kept.measure.name.replace("_", " ")
     if best is None:
-        return [text(f"There is no validation part, so no version was chosen by its {measure}.", "faint")]
-    value = number(best.metrics[f"{kept.whose}validation_{kept.measure.name}"])
+        return [text(f"No version has a score that chooses the best one, its {measure}.", "faint")]
+    value = number(best.metrics[f"{kept.whose}{kept.chooses}_{kept.measure.name}"])
     whose = " of the mean of the workers' models" if kept.whose else ""
-    return [text(f"The best validation {measure}{whose} is {value}, after epoch {best.epoch} ({best.seconds:.1f} s).")]
+    return [
+        text(f"The best {kept.chooses} {measure}{whose} is {value}, after epoch {best.epoch} ({best.seconds:.1f} s).")
+    ]
 
 
 def _score_table(kept: Kept, names: Sequence[str]) -> Html:

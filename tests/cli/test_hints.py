@@ -10,7 +10,7 @@ import pytest
 from paceline.cli.hints import next_lines
 from paceline.core.run.warnings import RunWarning
 from paceline.core.settings.config import Config
-from paceline.load_settings import write_yaml
+from paceline.load_settings import load, write_yaml
 from paceline.local.read_config import read_config
 from paceline.local.run_folder import RunFolder
 
@@ -89,6 +89,13 @@ def test_other_settings_that_the_proposed_policy_refuses_are_not_proposed(tmp_pa
             "-s 2 --policy ssp --set policy.bound=3 --set optimizer.lr=0.01",
         ),
         ({"policy": {"name": "ssp", "bound": 3}}, ["policy=asp"], "--set policy=asp"),
+        ({"policy": "ssp:3"}, ["optimizer.lr=0.01"], "--policy ssp:3 --set optimizer.lr=0.01"),
+        ({"policy": "ssp:3"}, ["policy=asp"], "--set policy=asp"),
+        (
+            {"data": {"strategy": "random"}, "slow": {"1": "2x"}},
+            ["batch_size=64"],
+            """--set 'data.strategy="random"' --set 'slow.1="2x"' --set batch_size=64""",
+        ),
     ],
 )
 def test_after_a_bad_run_of_a_script_its_own_command_is_proposed_and_the_script_is_not_run(
@@ -96,14 +103,13 @@ def test_after_a_bad_run_of_a_script_its_own_command_is_proposed_and_the_script_
 ) -> None:
     script = tmp_path / "my train.py"
     script.write_text(f"open({str(tmp_path / 'ran')!r}, 'w')\ndef data(path): ...\n")
-    config = Config.model_validate(
-        {"task": str(script), "data": {"source": "script"}, "arguments": ["--size", "2"], **given}
-    )
+    data = {"source": "script", **given.pop("data", {})}
+    given = {"task": str(script), "data": data, "arguments": ["--size", "2"], **given}
+    config = load(None, given, {})
     folder = RunFolder(tmp_path / "one")
     folder.path.mkdir()
     write_yaml(config, folder.config)
-    kept = {"task": str(script), "data": {"source": "script"}, "arguments": ["--size", "2"], "run": "one", **given}
-    folder.given.write_text(json.dumps(kept))
+    folder.given.write_text(json.dumps({**given, "run": "one"}))
 
     (line,) = next_lines(config, folder, (bad(*sets),))
 

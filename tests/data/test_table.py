@@ -148,12 +148,22 @@ def test_row_numbers_that_pandas_has_saved_and_read_are_no_feature(tmp_path: Pat
     assert read_table(file, "y", columns=["Unnamed: 0"]).train.features.tolist() == [[0], [1]]
 
 
-@pytest.mark.parametrize("other", ["test.csv", "val.csv", "Validation.csv"])
-def test_the_sets_of_a_folder_are_not_read_as_one_table(tmp_path: Path, other: str):
-    for name in ("train.csv", other):
+@pytest.mark.parametrize(
+    ("train", "other"),
+    [
+        ("train.csv", "test.csv"),
+        ("train.csv", "val.csv"),
+        ("train.csv", "Validation.csv"),
+        ("train-00000-of-00001.csv", "test-00000-of-00001.csv"),
+    ],
+)
+def test_the_sets_of_a_folder_are_not_read_as_one_table(tmp_path: Path, train: str, other: str):
+    for name in (train, other):
         written(tmp_path, "x,y\n1,a\n2,b\n", name)
 
-    with pytest.raises(DataError, match=r"holds sets, not the parts of one table \(.*train\.csv.*test=\.\.\."):
+    with pytest.raises(
+        DataError, match=rf"holds sets, not the parts of one table \(.*read_table\('.*{train}', \.\.\., test="
+    ):
         read_table(tmp_path, "y")
 
 
@@ -170,10 +180,16 @@ def test_a_cell_in_quotes_may_hold_line_ends_wherever_a_large_file_is_cut(
     assert found.train.labels.tolist() == [row % 2 for row in range(60)]
 
 
-def test_quotes_that_do_not_match_keep_no_rows_back_for_ever(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+@pytest.mark.parametrize("is_open", [False])
+def test_a_quote_within_a_cell_is_no_cell_in_quotes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_open: bool):
     monkeypatch.setattr(files, "PIECE_BYTES", 50)
     monkeypatch.setattr(csv_blocks, "PIECE_BYTES", 50)
-    rows = [f"5{chr(34) if row == 3 else ''} inches,{row},{'ab'[row % 2]}" for row in range(60)]
+    texts = (
+        {3: '5" disk', 4: '"never', 20: '"of\ntwo lines"', 40: '"a ""b""\nc"'}
+        if is_open
+        else {3: '5" disk', 20: '"a\nb"'}
+    )
+    rows = [f"{texts.get(row, 'text')},{row},{'ab'[row % 2]}" for row in range(60)]
 
     found = read_table(written(tmp_path, "\n".join(["text,x,y", *rows, ""])), "y", columns=["x"])
 

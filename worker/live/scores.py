@@ -2,6 +2,7 @@
 
 from collections import Counter
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -35,7 +36,8 @@ def baseline(live: LiveTraining, device: torch.device, seed: int) -> dict[str, f
     """What scores are compared with: the model's `train_loss` as it is now, and of each set whose targets are classes
     `SET_majority`, the share of the largest one (ratio), and `SET_examples`."""
     found: dict[str, float] = {}
-    for name, sums in _sums(live, device, seed).items():
+    alone = replace(live, computing=replace(live.computing, metrics={}))
+    for name, sums in _sums(alone, device, seed).items():
         found |= {"train_loss": sums.loss} if name == "train" else {}
         found |= {f"{name}_{key}": value for key, value in sums.majority().items()}
     return found

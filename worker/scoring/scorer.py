@@ -114,7 +114,7 @@ class Scorer(ABC):
         self._measure = best
         self._examples = dict(examples)
         self._best = _kept(models / "best.safetensors", best)
-        self._baseline: dict[str, float] = {}
+        self._baseline: dict[str, float] | None = None
 
     @abstractmethod
     def baseline(self) -> dict[str, float]:
@@ -138,7 +138,7 @@ class Scorer(ABC):
         """Scores until the run is finished."""
         score: pb.Score | None = None
         while True:
-            reply = self._chief.evaluate(score, self._baseline)
+            reply = self._chief.evaluate(score, self._baseline or {})
             score = None
             if reply.phase == "finished":
                 return
@@ -152,7 +152,8 @@ class Scorer(ABC):
         start = time.monotonic()
         if due.final:
             self.hasten()
-        self._baseline = self._baseline or self.baseline()
+        if self._baseline is None:
+            self._baseline = self.baseline()
         versions = self._pull()
         scores, more = self.measure(due)
         self._metrics.note(due.epoch, time.monotonic() - start, scores)

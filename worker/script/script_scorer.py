@@ -40,6 +40,10 @@ class ScriptScorer(Scorer):
         """Epochs of the scores since the best one."""
         self._epoch = 0
         """Of the version that is scored."""
+        self._is_final = False
+        """Whether that is the run's last one."""
+        self._is_own = asked is not None and asked.baseline is None
+        """Whether a script brings the function; that of `paceline.train` needs no check."""
         self.has_taken = False
         """Whether a version has been scored, or taken."""
         self._has_told = False
@@ -61,7 +65,7 @@ class ScriptScorer(Scorer):
     def measure(self, due: pb.EvaluateReply) -> tuple[Scores, dict[str, float]]:
         """Where the policy's local models count, their mean is scored, too, and kept; without servers they are all there is.
         A vote would need the outputs, which only the script's function sees."""
-        self._epoch = due.epoch
+        self._epoch, self._is_final = due.epoch, due.final
         kinds, count = self._in_force.policy.scores, 0
         scores = self._scored() if "global" in kinds else {}
         if "mean" in kinds and (count := self._take_mean(due)):
@@ -81,14 +85,17 @@ class ScriptScorer(Scorer):
         found, line = named(self._evaluate(), self._evaluate, self._measure)
         self._replica.model.train(was_training)
         scores = by_split(found)
-        lines = [line, self._checked(scores)]
-        if not self._has_told:
-            print("\n".join(filter(None, lines)), flush=True)  # the launcher shows what the evaluator prints
+        said = "\n".join(filter(None, (line, self._checked(scores))))
+        if said and not self._has_told:
+            print(said, flush=True)  # the launcher shows what the evaluator prints
             self._has_told = True
         return scores
 
     def _checked(self, scores: Scores) -> str:
-        """What to say of who chooses the best model. ConfigError where nothing does."""
+        """What to say of who chooses the best model. ConfigError where nothing does, unless that would throw a trained model
+        away."""
+        if not self._is_own:
+            return ""
         split = chooses(
             {f"{split}_{name}": value for split, values in scores.items() for name, value in values.items()}
         )
@@ -96,10 +103,13 @@ class ScriptScorer(Scorer):
         measure = self._measure or default_measure(names)
         if measure.name not in names:
             gave = ", ".join(names) or "nothing"
-            raise ConfigError(
+            said = (
                 f"The function of paceline.evaluate gave {gave}, so that nothing chooses the best model by its {measure.name}. "
                 f"Say what does: paceline.evaluate(..., best='max {next(iter(names), 'f1')}'), or min."
             )
+            if self._is_final:
+                return said
+            raise ConfigError(said)
         if split != "test":
             return ""
         return (

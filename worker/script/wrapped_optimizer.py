@@ -58,17 +58,19 @@ class WrappedOptimizer(Optimizer):
         finite = found_inf is None or not bool(found_inf)
         if scale is not None and finite:
             self._unscale(scale)
+        self._sought = _SEARCH if finite else self._sought
+        searches = not finite and self.leaves_out()
         self._note_state()
         if self._run.schedulers is not None:
             self._run.schedulers.note(self._run.position)
-        self._run.step(None if loss is None else float(loss), finite, self._rates(), self._searches(found_inf, finite))
+        self._run.step(None if loss is None else float(loss), finite, self._rates(), searches)
         return loss
 
-    def _searches(self, found_inf: Tensor | None, finite: bool) -> bool:
-        """Whether a GradScaler, if there is one, still looks for its factor: until its first step that is not left out, and for
-        no longer than some steps."""
-        self._sought = _SEARCH if finite else self._sought + 1
-        return found_inf is not None and self._sought < _SEARCH
+    def leaves_out(self) -> bool:
+        """A GradScaler leaves a step out; whether it still looks for its factor: until its first step that is not left out, and
+        for no longer than some steps."""
+        self._sought += 1
+        return self._sought < _SEARCH
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """As torch's. The script's own optimizer takes it, which steps where workers do, and which schedulers may hold."""

@@ -234,10 +234,10 @@ def test_scores_of_weights_that_the_run_went_back_from_use_up_no_patience() -> N
     evaluator._chief, evaluator._scored = SimpleNamespace(stop=stops.append), dict
 
     for epoch, is_better in ((1, True), (2, False), (3, False), (2, False), (3, False)):
-        evaluator.measure(SimpleNamespace(epoch=epoch))
+        evaluator.measure(SimpleNamespace(epoch=epoch, final=False))
         evaluator.kept(is_better, False)
     assert not stops
-    evaluator.measure(SimpleNamespace(epoch=4))
+    evaluator.measure(SimpleNamespace(epoch=4, final=False))
     evaluator.kept(False, False)
     assert stops == ["3 scores in a row were no better than the best one"]
 
@@ -328,8 +328,9 @@ def test_where_local_models_count_their_mean_is_scored_and_kept(policy: str, fou
     scoring._evaluate = lambda: float(replica.local[0])
     scoring._measure = None
     scoring._has_told = True
+    scoring._is_own = True
 
-    scores, more = scoring.measure(SimpleNamespace(peers=["a:1", "b:2"], epoch=1))
+    scores, more = scoring.measure(SimpleNamespace(peers=["a:1", "b:2"], epoch=1, final=False))
 
     assert scores == found
     assert more == ({} if policy == "bsp" else {"local_models": 2})
@@ -341,7 +342,8 @@ def scoring_of(found: Any, best: str | None = None) -> Any:
     made._replica = SimpleNamespace(refresh=lambda: None, model=torch.nn.Linear(1, 1))
     made._evaluate = lambda: found
     made._measure = None if best is None else Measure.parse(best, "best")
-    made._has_told = False
+    made._has_told = made._is_final = False
+    made._is_own = True
     return made
 
 
@@ -374,7 +376,27 @@ def test_scores_that_choose_the_best_model_are_taken_as_they_are(
 ) -> None:
     scoring_of(found, best)._scored()
 
-    assert told in capsys.readouterr().out
+    out = capsys.readouterr().out
+    assert told in out if told else out == ""
+
+
+def test_a_trained_model_is_not_thrown_away_since_nothing_chooses_the_best_one(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    made = scoring_of({"f1": 0.9})
+    made._is_final = True
+
+    assert made._scored() == {"validation": {"f1": 0.9}}
+    assert "gave f1, so that nothing chooses the best model by its loss." in capsys.readouterr().out
+
+
+def test_what_paceline_train_scores_needs_nothing_that_chooses(capsys: pytest.CaptureFixture[str]) -> None:
+    for found in ({}, {"test_loss": 0.5}):
+        made = scoring_of(found)
+        made._is_own = False
+        made._scored()
+
+    assert capsys.readouterr().out == ""
 
 
 def test_alone_has_what_a_run_has() -> None:
