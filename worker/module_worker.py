@@ -103,6 +103,8 @@ class Worker(Member):
             self._train_among(self._peers, clock, place, seat, mine, sampler)
             return
         in_force = PolicyInForce(build_policy(self.config.policy), switch_value(seat.switch))
+        if in_force.has_gone_back(clock + seat.handicap):
+            self.client.forget_owed()  # it may be of gradients that exploded
         versions = self.client.pull_start(in_force, self.replica.local, clock + seat.handicap)
         self.replica.refresh()
         self.say("training", clock=clock, versions=versions, view=seat.view, shards=mine)

@@ -72,6 +72,7 @@ class LiveRun:
             config=source.config, name=READER, addresses=source.addresses, credentials=source.credentials
         )
         self._client = ParameterClient(around, weights.plan)
+        self._client.pull_exactly()
 
     def status(self) -> StatusReply | None:
         """Where the run is; None while the chief can't be reached."""

@@ -106,6 +106,10 @@ class Link:
         self._catching_up = threading.Lock()
         """Held by the one thread of the present turn that sends pushes again."""
 
+    def pull_exactly(self) -> None:
+        """From now on weights come as the server has them, whatever the codec would round: they will be kept."""
+        self._pull_codec = load_codec("none")
+
     def enter_epoch(self, epoch: int) -> None:
         """Sets the pass over the data (from 0) of the next pushes."""
         if epoch == self._epoch:

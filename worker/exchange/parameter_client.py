@@ -105,6 +105,11 @@ class ParameterClient:
         """Receives the model into `target`; returns the version of each slice. `mean`: as in `Link.pull`."""
         return self._everywhere(lambda link: link.pull(version, target, is_patient, mean))
 
+    def pull_exactly(self) -> None:
+        """As in `Link`."""
+        for link in self.links:
+            link.pull_exactly()
+
     def give_up_after(self, patience: float) -> None:
         """Calls that nobody answers for so long (seconds) end with ServersGone."""
         for link in self.links:

@@ -109,6 +109,7 @@ class Scorer(ABC):
         make_private(models)
         self._chief = ChiefClient(around)
         self._client = ParameterClient(around, plan)
+        self._client.pull_exactly()
         self._in_force = PolicyInForce(build_policy(config.policy))
         self._average_from = config.mean_from
         self._measure = best

@@ -116,6 +116,11 @@ def wrap(run: ScriptRun, optimizer: Optimizer, model: nn.Module, accumulate: int
         )
     if buffers not in get_args(Buffers):
         raise ConfigError(f"paceline.wrap: buffers is {buffers!r}; expected one of {', '.join(get_args(Buffers))}.")
+    if buffers == "first" and build_policy(run.settings.policy).pushes != "gradients":
+        raise ConfigError(
+            f"paceline.wrap: buffers is 'first', but workers of policy {run.settings.policy.name} push their models, of which "
+            "the statistics are averaged like the weights. Pass buffers='mean', or 'own'."
+        )
     within = inner(model)
     section = _section(run, optimizer, within)
     groups = [group["parameters"] for group in section.get("groups", ())]

@@ -115,6 +115,7 @@ class Training:
         self.optimizer = effective(pool, asked, policy)
         self.momentum = None if pool is None else pool.momentum(asked, policy)
         stepper = policy.worker_optimizer(self.optimizer)
+        stepper = stepper.still() if isinstance(stepper, Grouped) else stepper
         is_pushed = policy.pushes == "gradients"  # so the servers step with what these steps take
         in_place = self.replica.own_steps(None if is_pushed else stepper)
         self.stepper = stepper if in_place is None else in_place

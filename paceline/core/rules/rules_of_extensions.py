@@ -53,6 +53,14 @@ def _steps_plainly(optimizer: Any, config: Config) -> bool:
     return steps_as_sgd(optimizer) and (translated or not any(one.momentum for one in optimizer.members))
 
 
+def _averages(config: Config) -> bool:
+    """Whether pushes hold tensors that are no weights, like BatchNorm's running statistics."""
+    return bool(config.optimizer.options.get("averaged"))
+
+
+_OWN = "pass buffers='own' to paceline.wrap, which leaves each worker its own"
+"""What to do where running statistics don't go with something."""
+
 # codecs
 _PULL = (
     SettingsRule(
@@ -82,6 +90,12 @@ _PUSH = (
         "corrects what waits in a residual until it is sent: use {instead} with error feedback, or leave codec.momentum out.",
         {"feedback": _feedback},
         instead=lambda: codecs_that(_leaves_out),
+    ),
+    SettingsRule(
+        lambda push, config: _averages(config) and _leaves_out(push) and config.codec.has_feedback,
+        "The model has running statistics (BatchNorm), and codec.push is {codec.push.name}: what it leaves out of them would "
+        f"pile up. Use {{instead}}, or {_OWN}.",
+        instead=lambda: codecs_that(_keeps_all),
     ),
     SettingsRule(
         lambda push, config: bool(config.codec.warmup) and not can_warm_up(push),
@@ -185,6 +199,11 @@ _PEERS = (
         lambda peers, config: peers.plain and bool(config.optimizer.options.get("groups")),
         "optimizer.groups are set, but {policy.name} takes plain steps, all at one rate. Leave optimizer.groups out, or take "
         "another policy, like allreduce.",
+    ),
+    SettingsRule(
+        lambda peers, config: peers.plain and _averages(config),
+        "The model has running statistics (BatchNorm), and workers of {policy.name} would step them at the learning rate. Take "
+        f"another policy, like allreduce, or {_OWN}.",
     ),
     _without_servers("codec.error_feedback", lambda config: bool(config.codec.error_feedback), "Leave it out"),
     _without_servers(

@@ -8,7 +8,7 @@ from paceline.core.settings.config import ScheduleConfig
 from paceline.core.slice.copies import NO_COPIES
 from paceline.core.slice.rate import Rate
 from paceline.core.steps.effective import Pool, effective, scheduled
-from paceline.core.steps.groups import Grouping, grouped
+from paceline.core.steps.groups import Grouped, Grouping, grouped
 from paceline.core.steps.layout import Layout
 from paceline.core.steps.optimizer import Optimizer
 from paceline.core.sync.policy import Policy
@@ -40,6 +40,7 @@ class ServerHalf(PolicyInForce):
         if layout is None and (asked.groups or asked.averaged):
             raise ConfigError("A slice that steps parameter groups needs their layout.")
         self._asked = grouped(asked, layout)
+        self._averages = bool(asked.averaged)
         self._schedule = schedule
         self._epochs = epochs
         self._pool = pool
@@ -70,11 +71,12 @@ class ServerHalf(PolicyInForce):
                 f"{worker} leaves tensors {manner.untouched} alone; the model has {tensors:,}, counted from 0."
             )
 
-    def optimizer_for(self, manner: Manner) -> Optimizer:
-        """The optimizer for a step in this manner."""
-        return (
-            self.optimizer if self._grouping is None else self._grouping.in_manner(self.optimizer, manner, self.missed)
-        )
+    def optimizer_for(self, manner: Manner, members: int = 1) -> Optimizer:
+        """The optimizer for a step in this manner. `members`: where the push of one of these is folded alone."""
+        if self._grouping is None:
+            return self.optimizer
+        found = self._grouping.in_manner(self.optimizer, manner, self.missed)
+        return found.of_one(members) if members > 1 and self._averages and isinstance(found, Grouped) else found
 
     def adopt(self, change: Switch) -> bool:
         is_new = super().adopt(change)

@@ -8,10 +8,12 @@ from paceline.core.values import Vector
 
 class Averaged(Optimizer):
     """Its "gradient" is how far a worker's values have gone back since they were pulled, so that a plain step by the mean of
-    several brings the mean of their values; by one, what that worker has added. No rate has a part in it."""
+    several brings the mean of their values; by one of them alone, its share of that. No rate has a part in it."""
 
     is_still: bool = False
     """Whether a step changes nothing: at a worker, whose values have gone there by themselves."""
+    share: float = 1.0
+    """Of the workers, behind a step."""
 
     @property
     def slots(self) -> int:
@@ -27,9 +29,9 @@ class Averaged(Optimizer):
         slots: Sequence[Vector],
         steps: int,
     ) -> None:
-        """out <- weights - scale * gradient."""
+        """out <- weights - share * scale * gradient."""
         out[:] = weights
         if not self.is_still:
             from paceline.core import kernels  # here: a mistake in the config must show without waiting for numba
 
-            kernels.plain_step(out, gradient, scale)
+            kernels.plain_step(out, gradient, self.share * scale)

@@ -162,6 +162,12 @@ class Grouped(Optimizer):
         parts = tuple(Averaged(is_still=True) if isinstance(part, Averaged) else part for part in self.parts)
         return self.model_copy(update={"parts": parts})
 
+    def of_one(self, members: int) -> "Grouped":
+        """The same for one worker's push, folded alone: of what is averaged it has its share. By all of it,
+        each after the other, such values would swing about the mean of many workers, further and further."""
+        parts = tuple(Averaged(share=1 / members) if isinstance(part, Averaged) else part for part in self.parts)
+        return self.model_copy(update={"parts": parts})
+
     def undone(self, moved: Vector, lr: float) -> Vector:
         """The gradients by which plain steps have moved the weights (before - after); 0 where the rate is, or nothing was
         stepped."""

@@ -40,6 +40,7 @@ KINDS: tuple[tuple[str, str, type], ...] = (
     ("codec", CODECS, Codec),
 )
 PLAIN = "optimizer={name: sgd, lr: 0.1, momentum: 0, weight_decay: 0}"
+AVERAGED = "optimizer={name: sgd, lr: 0.1, momentum: 0, weight_decay: 0, averaged: [running_mean]}"
 SPARSE = ("policy=asp", "updates=sparse", PLAIN)
 GRADIENTS = ("policy=asp", "updates=sparse", "optimizer=ftrl")
 ALONE = ("servers=0", "policy=dpsgd")
@@ -132,6 +133,9 @@ PAIRS: tuple[tuple[str, tuple[str, ...], str | None, str], ...] = (
     ("codec.push", (TOPK, "codec.momentum=0.9"), "codec.error_feedback=false", "codec.error_feedback=true"),
     ("codec.push", ("codec.warmup_epochs=2",), "codec.push=int8", "codec.push=topk"),
     ("codec.push", ("codec.push=topk", "epochs=4"), "codec.warmup_epochs=4", "codec.warmup_epochs=3"),
+    ("codec.push", (AVERAGED,), "codec.push=topk", "codec.push=int8"),
+    ("policy without servers", ("servers=0", AVERAGED), "policy=broadcast", "policy=dpsgd"),
+    ("policy dc_asgd", (AVERAGED,), "policy=dc_asgd", "policy=ssp"),
     ("codec.pull", (), "codec.pull=topk", "codec.pull=int8"),
     (LOCAL, ("policy=asp", PLAIN), "updates=dense", "updates=sparse"),
     (LOCAL, SPARSE, "stopping={rule: window}", "stopping=null"),

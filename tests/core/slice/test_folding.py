@@ -4,11 +4,16 @@ import numpy as np
 import pytest
 
 from paceline.core.errors import BadPush
+from paceline.core.settings.config import Options, ScheduleConfig
 from paceline.core.slice.dense_folding import DenseFolding
 from paceline.core.slice.folding import settled
+from paceline.core.slice.server_half import ServerHalf
 from paceline.core.slice.sparse_folding import SparseFolding
 from paceline.core.slice.state import SliceState
+from paceline.core.steps.layout import Layout
+from paceline.core.steps.optimizer import build_optimizer
 from paceline.core.sync.clocks import Clocks
+from paceline.core.sync.policy import build_policy
 from paceline.core.values import Dense, Empty, Outcome, Places, Seat, Sparse
 from tests.support.slice_parts import a_push, clocks_with, counted, dense_folding, half_of
 
@@ -125,3 +130,35 @@ def test_both_come_back_from_what_they_gave():
         folding.restore(state)
 
         assert folding.current().values.tolist() == before
+
+
+LAYOUT = Layout.whole([("weight", (1,)), ("running_mean", (1,))])
+
+
+def averaging_half(policy: str) -> ServerHalf:
+    """Of a weight, and of a value that is averaged."""
+    asked = build_optimizer(Options(name="sgd", lr=0.5, momentum=0.0, weight_decay=0.0, averaged=["running_mean"]))
+    return ServerHalf(2, build_policy(Options(name=policy)), asked, ScheduleConfig(lr_scale="none"), 1.0, None, LAYOUT)
+
+
+def test_one_workers_push_moves_what_is_averaged_by_its_share_and_a_weight_by_all_of_it():
+    folding = dense_folding(Clocks(), averaging_half("asp"), [1.0, 1.0])
+
+    folding.fold_one(a_push(), 4, rate=0.5)
+
+    assert folding.current().values.tolist() == [0.5, 0.75]
+
+
+@pytest.mark.parametrize("policy", ["asp", "ensemble"])
+def test_many_workers_that_fold_each_by_itself_come_to_the_mean_of_their_statistics(policy: str):
+    workers, momentum, clocks = 40, 0.3, Clocks()
+    folding = dense_folding(clocks, averaging_half(policy))
+    pulled, own = [0.0] * workers, np.linspace(0, 2, workers)
+
+    for step in range(100 * workers):
+        worker = step % workers
+        gone = Dense(np.array([0.0, momentum * (pulled[worker] - own[worker])], np.float32))
+        folding.fold_one(a_push(f"worker-{worker}", update=gone), workers, rate=0.5)
+        pulled[worker] = float(folding.current().values[1])
+
+    assert pulled == pytest.approx([own.mean()] * workers, abs=0.1)

@@ -468,6 +468,17 @@ def test_a_pull_waits_for_its_version() -> None:
     assert [request.version for request in line.server.asked] == [5, 5, 5]
 
 
+def test_what_is_to_be_kept_is_pulled_as_the_server_has_it() -> None:
+    line = Line(pull="bf16")
+    line.server.pulls.extend([answer(elements=5), answer(elements=5)])
+
+    line.link.pull(None, line.model)
+    line.link.pull_exactly()
+    line.link.pull(None, line.model)
+
+    assert [request.codec for request in line.server.asked] == ["bf16", "none"]
+
+
 @pytest.mark.parametrize("act", [WAIT, VersionGone("gone")])
 def test_an_impatient_pull_takes_the_newest_version(act: Act) -> None:
     line = Line()

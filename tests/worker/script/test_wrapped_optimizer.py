@@ -1,13 +1,15 @@
 """A wrapped optimizer in the hands of torch's GradScaler."""
 
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from paceline.core.errors import ConfigError
+from paceline.core.settings.config import Options
 
 torch = pytest.importorskip("torch")
-from paceline.worker.script.wrapped_optimizer import WrappedOptimizer  # noqa: E402
+from paceline.worker.script.wrapped_optimizer import WrappedOptimizer, wrap  # noqa: E402
 
 
 class Run:
@@ -93,3 +95,11 @@ def test_a_step_before_any_gradient_is_refused() -> None:
     parameter.grad = torch.ones(())
     optimizer.step()
     assert len(run.steps) == 1
+
+
+def test_the_statistics_of_worker_0_alone_are_refused_where_workers_push_their_models() -> None:
+    model = torch.nn.Sequential(torch.nn.Linear(2, 2), torch.nn.BatchNorm1d(2))
+    run: Any = SimpleNamespace(settings=SimpleNamespace(policy=Options(name="local_sgd")))
+
+    with pytest.raises(ConfigError, match=r"buffers is 'first', but workers of policy local_sgd push .*buffers='mean'"):
+        wrap(run, torch.optim.SGD(model.parameters(), lr=0.1), model, 1, "first")

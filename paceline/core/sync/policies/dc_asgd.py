@@ -6,6 +6,7 @@ from typing import ClassVar
 import numpy as np
 from pydantic import Field, PrivateAttr
 
+from paceline.core.extension import SettingsRule
 from paceline.core.steps.optimizer import Optimizer
 from paceline.core.sync.clocks import Clocks
 from paceline.core.sync.policy import Gathered, Policy
@@ -19,6 +20,13 @@ class DcAsgd(Policy):
     server begins its mean square from scratch."""
 
     shorthand: ClassVar[str | None] = "compensation"
+    rules: ClassVar[tuple[SettingsRule, ...]] = (
+        SettingsRule(
+            lambda policy, config: bool(config.optimizer.options.get("averaged")),
+            "The model has running statistics (BatchNorm), which policy {policy.name} would correct like gradients. Take "
+            "another policy, like ssp, or pass buffers='own' to paceline.wrap, which leaves each worker its own.",
+        ),
+    )
     compensation: float = Field(2.0, ge=0, description="lambda; 2 for the adaptive form, 0.04 for the constant one.")
     m: float = Field(0.95, ge=0, lt=1, description="Decay of the mean square (ratio); 0: constant lambda.")
     _backups: dict[str, Vector] = PrivateAttr(default_factory=dict)
