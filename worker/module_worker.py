@@ -63,6 +63,8 @@ class Worker(Member):
         self.replica = replica or _replica(config, device, rank_of(around.name))
         plan = make_plan(self.replica.shapes, config.servers, config.plan)
         self._peers = None
+        self._forgot = 0
+        """The last change that went back to older weights, of those that this process has found made already."""
         senders = 0
         if not config.servers:
             codec, senders = config.codec.push_codec, config.workers
@@ -103,8 +105,9 @@ class Worker(Member):
             self._train_among(self._peers, clock, place, seat, mine, sampler)
             return
         in_force = PolicyInForce(build_policy(self.config.policy), switch_value(seat.switch))
-        if in_force.has_gone_back(clock + seat.handicap):
-            self.client.forget_owed()  # it may be of gradients that exploded
+        if in_force.made is not None and in_force.made.back and in_force.number > self._forgot:
+            self.client.forget_owed()  # it may be of gradients that exploded, before the run went back
+            self._forgot = in_force.number
         versions = self.client.pull_start(in_force, self.replica.local, clock + seat.handicap)
         self.replica.refresh()
         self.say("training", clock=clock, versions=versions, view=seat.view, shards=mine)

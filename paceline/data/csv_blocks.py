@@ -26,7 +26,7 @@ _COMMA = re.compile(r"\s*[+-]?\d+,\d+([eE][+-]?\d+)?\s*")
 _POINT = re.compile(r"\s*[+-]?\d*\.\d+([eE][+-]?\d+)?\s*")
 _SEVERAL = re.compile(r"[\d.eE+-]+([;\t|][\d.,eE+-]*)+|[\d.eE+-]+(,[\d.eE+-]*){2,}")
 """Numbers with separators between them; one comma may be that of a fraction."""
-_QUOTED = re.compile(rb'(?:(?<=[\r\n,;\t|])|\A)"[^"]*(?:""[^"]*)*(?:"|\Z)')
+_QUOTED = re.compile(rb'"(?<![^\r\n,;\t|]")[^"]*(?:""[^"]*)*(?:"|\Z)')
 """A cell in quotes; quotes within other cells mean themselves."""
 _BOMS = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
 Text = tuple[bytes, str | None]
@@ -210,6 +210,8 @@ def _table(content: bytes, names: Sequence[str] | None, form: Form, text: Collec
 def _whole_rows(block: bytes) -> int:
     """How many bytes of it are whole rows: behind the last line end that is in no cell in quotes. Where a large block has none,
     behind its last line end: its quotes don't match."""
+    if b'"' not in block:
+        return whole_lines(block)
     start = end = 0
     for cell in _QUOTED.finditer(block):
         end = max(end, block.rfind(b"\n", start, cell.start()) + 1)

@@ -327,12 +327,14 @@ def files_of(path: Path) -> list[Path]:
             files = sorted((file for file in path.iterdir() if ending(file) in ENDINGS), key=str)
             if not files:
                 raise DataError(f"{path} holds no file that ends in {', '.join(ENDINGS)}.")
-            stems = {re.split(r"[.\-_]", file.name.lower())[0]: file.name for file in reversed(files)}
-            if "train" in stems and stems.keys() & _SETS:
-                raise DataError(
-                    f"{path} holds sets, not the parts of one table ({', '.join(file.name for file in files)}). Read them by "
-                    f"their names: read_table({str(path / stems['train'])!r}, ..., test=...), or give --data one of them."
-                )
+            stems = [re.split(r"[.\-_]", file.name.lower())[0] for file in files]
+            if "train" in stems and _SETS.intersection(stems):
+                train = str(path / files[stems.index("train")].name)
+                todo = f"Read them by their names: read_table({train!r}, ..., test=...), or give --data one of them."
+                if len(set(stems)) < len(stems):
+                    todo = "Put the parts of each set into its own folder, and read these: read_table(train, ..., test=...)."
+                names = some([file.name for file in files], _SHOWN)
+                raise DataError(f"{path} holds sets, not the parts of one table ({names}). {todo}")
     if ending(files[0]) not in ENDINGS:
         raise DataError(
             f"{path} ends in none of {', '.join(ENDINGS)} (a CSV may be compressed: .csv.gz); rename the file."

@@ -180,15 +180,17 @@ def test_a_cell_in_quotes_may_hold_line_ends_wherever_a_large_file_is_cut(
     assert found.train.labels.tolist() == [row % 2 for row in range(60)]
 
 
-@pytest.mark.parametrize("is_open", [False])
-def test_a_quote_within_a_cell_is_no_cell_in_quotes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_open: bool):
-    monkeypatch.setattr(files, "PIECE_BYTES", 50)
+def test_quotes_that_do_not_match_keep_no_rows_back_for_ever(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(csv_blocks, "PIECE_BYTES", 50)
-    texts = (
-        {3: '5" disk', 4: '"never', 20: '"of\ntwo lines"', 40: '"a ""b""\nc"'}
-        if is_open
-        else {3: '5" disk', 20: '"a\nb"'}
-    )
+
+    assert csv_blocks._whole_rows(b'"never,1\n' + 5 * b"x,2\n") == 0
+    assert csv_blocks._whole_rows(b'"never,1\n' + 30 * b"x,2\n" + b"y") == 9 + 120
+    assert csv_blocks._whole_rows(b'"a ""b""\nc",1\nx,2\n5" disk,3\n"d\ne') == 28
+
+
+def test_a_quote_within_a_cell_is_no_cell_in_quotes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(files, "PIECE_BYTES", 50)
+    texts = {3: '5" disk', 20: '"a\nb"'}
     rows = [f"{texts.get(row, 'text')},{row},{'ab'[row % 2]}" for row in range(60)]
 
     found = read_table(written(tmp_path, "\n".join(["text,x,y", *rows, ""])), "y", columns=["x"])

@@ -48,8 +48,8 @@ class ScriptWorker(Worker):
         self.has_model = True
         policy = PolicyInForce(build_policy(self.config.policy), switch_value(seat.switch)).policy
         assert isinstance(self.replica, ScriptReplica)
-        workers = self.config.workers
-        self.replica.count_statistics(place, policy.step_pushes(workers) if policy.has_sum else workers)
+        workers, is_alone = self.config.workers, policy.served and not policy.has_sum
+        self.replica.count_statistics(place, workers if is_alone else policy.step_pushes(workers))
         self._on_seat(clock * policy.most_steps, sampler, [self._shards.shard(number) for number in mine])
         try:
             super().train(clock, place, seat, mine, sampler)

@@ -12,7 +12,7 @@ from paceline.core.settings.config import Options
 from paceline.core.steps.optimizer import build_optimizer
 from paceline.core.sync.policy import build_policy
 from paceline.worker.script.schedulers import Schedulers
-from paceline.worker.script.script_replica import Buffers, ScriptReplica, inner
+from paceline.worker.script.script_replica import Buffers, ScriptReplica, inner, statistics
 from paceline.worker.script.script_run import ScriptRun
 from paceline.worker.script.tell import tell
 from paceline.worker.script.torch_optimizers import described, left_out, rates
@@ -116,12 +116,12 @@ def wrap(run: ScriptRun, optimizer: Optimizer, model: nn.Module, accumulate: int
         )
     if buffers not in get_args(Buffers):
         raise ConfigError(f"paceline.wrap: buffers is {buffers!r}; expected one of {', '.join(get_args(Buffers))}.")
-    if buffers == "first" and build_policy(run.settings.policy).pushes != "gradients":
+    within, policy = inner(model), build_policy(run.settings.policy)
+    if buffers == "first" and statistics(within) and (policy.pushes != "gradients" or policy.most_steps > 1):
         raise ConfigError(
-            f"paceline.wrap: buffers is 'first', but workers of policy {run.settings.policy.name} push their models, of which "
-            "the statistics are averaged like the weights. Pass buffers='mean', or 'own'."
+            f"paceline.wrap: buffers is 'first', but workers of policy {run.settings.policy.name} push how their models have "
+            "moved, and of that the statistics are averaged like the weights. Pass buffers='mean', or 'own'."
         )
-    within = inner(model)
     section = _section(run, optimizer, within)
     groups = [group["parameters"] for group in section.get("groups", ())]
     replica = ScriptReplica(run.script, within, optimizer, left_out(optimizer, within), buffers, groups, section["lr"])

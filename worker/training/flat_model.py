@@ -98,6 +98,10 @@ class FlatModel:
         views = self.gradient.views[len(self._parameters) :]
         for view, before, buffer in zip(views, self._before, self._buffers, strict=True):
             torch.sub(before, buffer, out=view)
+        if (
+            self._buffers and self._weights.host is not self._weights.values
+        ):  # on a GPU the forward pass has moved them there
+            self._weights.host[self.weights_end :].copy_(self._weights.values[self.weights_end :])
 
     def to_host(self) -> Vector:
         """The gradient in main memory."""

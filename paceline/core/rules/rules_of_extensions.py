@@ -58,7 +58,7 @@ def _averages(config: Config) -> bool:
     return bool(config.optimizer.options.get("averaged"))
 
 
-_OWN = "pass buffers='own' to paceline.wrap, which leaves each worker its own"
+_OWN = "in a script pass buffers='own' to paceline.wrap, which leaves each worker its own"
 """What to do where running statistics don't go with something."""
 
 # codecs

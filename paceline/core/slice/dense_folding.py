@@ -72,7 +72,7 @@ class DenseFolding:
         half.copies.finish()
         target = versions.target()
         half.steps += 1
-        optimizer = half.optimizer_for(gathered.manner, gathered.members if gathered.worker else 1)
+        optimizer = half.optimizer_for(gathered.manner, gathered.members if gathered.worker else 0)
         half.policy.fold(versions.current.values, target, gathered, optimizer, lr, half.slots, half.steps)
         self._publish(target)
 

@@ -71,12 +71,14 @@ class ServerHalf(PolicyInForce):
                 f"{worker} leaves tensors {manner.untouched} alone; the model has {tensors:,}, counted from 0."
             )
 
-    def optimizer_for(self, manner: Manner, members: int = 1) -> Optimizer:
+    def optimizer_for(self, manner: Manner, members: int = 0) -> Optimizer:
         """The optimizer for a step in this manner. `members`: where the push of one of these is folded alone."""
         if self._grouping is None:
             return self.optimizer
         found = self._grouping.in_manner(self.optimizer, manner, self.missed)
-        return found.of_one(members) if members > 1 and self._averages and isinstance(found, Grouped) else found
+        if not members or not self._averages or not isinstance(found, Grouped):
+            return found
+        return found.of_one(members if self._pool is None else max(members, self._pool.workers))  # some may be away
 
     def adopt(self, change: Switch) -> bool:
         is_new = super().adopt(change)

@@ -29,10 +29,6 @@ class PolicyInForce:
         """Whether this process has not made the change yet."""
         return self.made is None or change.number > self.made.number
 
-    def has_gone_back(self, progress: int) -> bool:
-        """Whether the last change went back to older weights, and a worker of this progress has pushed nothing since."""
-        return self.made is not None and bool(self.made.back) and progress <= self.made.version
-
     def check_level(self, versions: Collection[int]) -> None:
         """Behind where, in rounds, a worker has weights of different versions. It computes a round again that some slices have
         closed, and the others of its round have gone on there meanwhile: its next gradient would be that of no round."""

@@ -37,12 +37,3 @@ def test_weights_of_different_rounds_are_of_no_use_in_rounds_only():
 
     with pytest.raises(Behind, match="weights of rounds 6, 7"):
         PolicyInForce(BSP).check_level([7, 6, 7])
-
-
-def test_a_worker_that_comes_after_the_run_went_back_and_before_it_pushes_has_nothing_of_before():
-    back = Switch(1, {"name": "ssp", "bound": 5}, 10, back=(4, 4))
-    found = PolicyInForce(build_policy(Options(name="asp")), back)
-
-    assert [found.has_gone_back(progress) for progress in (9, 10, 11)] == [True, True, False]
-    assert not PolicyInForce(build_policy(Options(name="asp")), TO_SSP).has_gone_back(3)
-    assert not PolicyInForce(build_policy(Options(name="asp"))).has_gone_back(3)

@@ -97,9 +97,12 @@ def test_a_step_before_any_gradient_is_refused() -> None:
     assert len(run.steps) == 1
 
 
-def test_the_statistics_of_worker_0_alone_are_refused_where_workers_push_their_models() -> None:
+@pytest.mark.parametrize(
+    "policy", [Options(name="local_sgd"), Options(name="downpour", push_every=4)], ids=lambda found: found.name
+)
+def test_the_statistics_of_worker_0_alone_are_refused_where_workers_push_their_models(policy: Options) -> None:
     model = torch.nn.Sequential(torch.nn.Linear(2, 2), torch.nn.BatchNorm1d(2))
-    run: Any = SimpleNamespace(settings=SimpleNamespace(policy=Options(name="local_sgd")))
+    run: Any = SimpleNamespace(settings=SimpleNamespace(policy=policy))
 
-    with pytest.raises(ConfigError, match=r"buffers is 'first', but workers of policy local_sgd push .*buffers='mean'"):
+    with pytest.raises(ConfigError, match=rf"buffers is 'first', but workers of policy {policy.name} push .*='mean'"):
         wrap(run, torch.optim.SGD(model.parameters(), lr=0.1), model, 1, "first")

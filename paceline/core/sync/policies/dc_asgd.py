@@ -24,7 +24,7 @@ class DcAsgd(Policy):
         SettingsRule(
             lambda policy, config: bool(config.optimizer.options.get("averaged")),
             "The model has running statistics (BatchNorm), which policy {policy.name} would correct like gradients. Take "
-            "another policy, like ssp, or pass buffers='own' to paceline.wrap, which leaves each worker its own.",
+            "another policy, like ssp, or in a script pass buffers='own' to paceline.wrap, which leaves each worker its own.",
         ),
     )
     compensation: float = Field(2.0, ge=0, description="lambda; 2 for the adaptive form, 0.04 for the constant one.")
