@@ -272,6 +272,8 @@ class _Launch:
                 self._note(status)
                 if status.phase == "finished":
                     return
+                if status.phase == "waiting" and status.version:
+                    self._processes.call_back()
             stalled = stall.check(status, now)
             if stalled:
                 self._say(stalled)

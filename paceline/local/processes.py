@@ -135,6 +135,12 @@ class Processes:
             self._tell_printed()
             time.sleep(0.05)
 
+    def call_back(self) -> None:
+        """The run waits for workers again, since it was given more epochs while it stopped: those that have left it come."""
+        for child in self._children:
+            if child.role == "worker" and child.poll() == 0:
+                self._start_again(child)
+
     def thaw(self) -> None:
         """What a fault has frozen goes on, so that it can end."""
         self._faults.thaw(self._children)

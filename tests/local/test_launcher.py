@@ -419,6 +419,28 @@ def test_workers_of_this_machine_share_its_cores_alone(tmp_path: Path) -> None:
     assert [each.threads for each in made] == [cores(), max(1, cores() // 64), cores()]
 
 
+def test_workers_that_had_left_come_back_where_the_run_waits_for_them_again(stage: Stage) -> None:
+    stage.plot(worker_0=[0, "hang"])
+
+    class Extended(FakeChief):
+        """Stops, then has more epochs."""
+
+        def status(self) -> StatusReply:
+            is_back = len(stage.starts("worker-0")) == 2
+            return super().status() if is_back else StatusReply(phase="waiting", version=3)
+
+    outcome = run_local(
+        stage.config,
+        stage.run.path,
+        say=stage.said.append,
+        connect=lambda *_: Extended(lambda: len(stage.starts("worker-0")) == 2),
+    )
+
+    assert outcome.exit_code == 0
+    assert len(stage.starts("worker-0")) == 2
+    assert len(stage.starts("worker-1")) >= 1
+
+
 def test_the_command_that_goes_on_with_a_run_has_its_device_and_keys(
     stage: Stage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
