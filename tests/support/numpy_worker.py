@@ -30,6 +30,7 @@ class Step:
     size: float = 1.0
     untouched: tuple[int, ...] = ()
     manner: Manner = AS_SET
+    searches: bool = False
 
 
 class Softmax:

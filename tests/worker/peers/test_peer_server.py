@@ -191,6 +191,7 @@ def test_a_worker_without_a_peer_service_is_not_named() -> None:
 class Linear:
     """A replica whose outputs are given; one mini-batch."""
 
+    name = "linear"
     metrics_are_means = False
 
     def __init__(self, *outputs: Any, labels: Any) -> None:
