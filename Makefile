@@ -70,8 +70,8 @@ $(VENV)/.spark: requirements-spark.lock | $(VENV)/.ready
 demo: setup ## train for real: servers, workers and evaluator, three policies, slow workers (DATA=, EPOCHS= for CIFAR-10)
 	$(BIN)/paceline demo $(if $(DATA),--data $(DATA)) $(if $(EPOCHS),--epochs $(EPOCHS))
 
-test: setup spark ## all tests (those of the spark engine only where there is Java)
-	$(BIN)/python -m pytest -n 2 --dist loadfile -rfEs
+test: setup spark ## all tests (those of the spark engine only where there is Java); three at a time, since they wait for processes
+	$(BIN)/python -m pytest -n 3 --dist loadfile -rfEs
 
 mutants: setup ## each defect of tests/mutants/mutants.yaml planted in a copy, where the tests named with it must fail
 	$(BIN)/python -m tests.mutants
