@@ -2,7 +2,7 @@
 Plain values in the launcher's process: no messages, no sockets, and nothing that could change the run."""
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
@@ -154,17 +154,19 @@ def chart_name(metric: str) -> str:
     return metric.replace("_", "/", 1)
 
 
-def flat(settings: Mapping[str, Any], prefix: str = "") -> dict[str, bool | int | float | str]:
+def flat(settings: Mapping[str, Any]) -> dict[str, bool | int | float | str]:
     """Nested settings by dotted keys; lists are JSON, and None is left out."""
-    found: dict[str, bool | int | float | str] = {}
+    plain = (bool, int, float, str)
+    return {key: value if isinstance(value, plain) else json.dumps(value) for key, value in leaves(settings)}
+
+
+def leaves(settings: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
+    """The same, with lists as they are."""
     for key, value in settings.items():
         if isinstance(value, Mapping):
-            found |= flat(value, f"{prefix}{key}.")
-        elif isinstance(value, (bool, int, float, str)):
-            found[f"{prefix}{key}"] = value
+            yield from leaves(value, f"{prefix}{key}.")
         elif value is not None:
-            found[f"{prefix}{key}"] = json.dumps(value)
-    return found
+            yield f"{prefix}{key}", value
 
 
 def _curves(group: str, workers: Iterable[WorkerState]) -> dict[str, float]:

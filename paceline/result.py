@@ -42,9 +42,7 @@ class Result:
 
     @property
     def _end(self) -> dict[str, Any]:
-        """How the run ended; nothing while it goes on, for what the folder says then is of an earlier launch."""
-        facts = self._place.facts()
-        return facts if facts.get("exit_code") is not None else {}
+        return RunFolder.of_its_end(self._place.facts())
 
     @property
     def history(self) -> list[Score]:

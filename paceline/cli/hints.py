@@ -2,9 +2,10 @@
 
 import json
 import shlex
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
+from paceline.callback import leaves
 from paceline.cli.resume import home_of
 from paceline.core.errors import PacelineError
 from paceline.core.explain.cause import Finding
@@ -122,7 +123,7 @@ def _command(config: Config, folder: RunFolder, sets: Sequence[str] = (), slow: 
 def _launch(config: Config, folder: RunFolder, sets: Sequence[str]) -> str:
     """The command that launches the run's script with other settings, without running it; empty where these are refused."""
     given = read_yaml(folder.given) if folder.given.exists() else {}
-    known = {key: value for key, value in _leaves(given) if key not in _OF_A_SCRIPT}
+    known = {key: value for key, value in leaves(given) if key not in _OF_A_SCRIPT}
     if any(each.startswith("policy=") for each in sets):
         known = {key: value for key, value in known.items() if key.partition(".")[0] != "policy"}
     said = {key: f"{key}={json.dumps(value)}" for key, value in known.items()}
@@ -134,15 +135,6 @@ def _launch(config: Config, folder: RunFolder, sets: Sequence[str]) -> str:
     pairs = [*(pair for key, pair in said.items() if key not in _LAUNCHED), *sets]
     words += [word for each in pairs for word in ("--set", each)]
     return f"paceline launch {shlex.join([*words, config.task, *config.arguments])}"
-
-
-def _leaves(given: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
-    """The settings by dotted key; lists stay lists."""
-    for key, value in given.items():
-        if isinstance(value, Mapping):
-            yield from _leaves(value, f"{prefix}{key}.")
-        elif value is not None:
-            yield f"{prefix}{key}", value
 
 
 def _short(config: Config) -> dict[str, Any] | None:

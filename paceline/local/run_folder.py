@@ -204,6 +204,11 @@ class RunFolder:
             bool(self.facts()) or any(self.path.glob("server-*/snapshot-*")) or any(self.models.glob("*.safetensors"))
         )
 
+    @staticmethod
+    def of_its_end(facts: dict[str, Any]) -> dict[str, Any]:
+        """What run.json says of a run that has ended; nothing while it goes on, for the rest is of an earlier launch."""
+        return facts if facts.get("exit_code") is not None else {}
+
     def checked(self) -> Self:
         """Itself; TooNew where a newer release has written this folder, DataError where its form is no number."""
         found = self.facts().get("format", FORMAT)

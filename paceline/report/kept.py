@@ -49,8 +49,7 @@ class Kept:
 
     @property
     def _end(self) -> dict[str, Any]:
-        """What run.json says of its end; nothing while it goes on, for the rest is of an earlier launch."""
-        return self.facts if self.facts.get("exit_code") is not None else {}
+        return RunFolder.of_its_end(self.facts)
 
     @property
     def seconds(self) -> float:

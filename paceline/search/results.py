@@ -198,9 +198,8 @@ class Results:
     def cost(self) -> str | None:
         """The examples of all runs, against those of the full grid; None where all of it is trained."""
         spent = _sum([row.examples for row in self.rows])
-        whole = [
-            examples for row in self.rows if (examples := row.examples_in_full) is not None
-        ]  # not of what has failed
+        # what has failed is not known
+        whole = [examples for row in self.rows if (examples := row.examples_in_full) is not None]
         if self.full is None or not spent or not whole:
             return None
         of_grid = statistics.fmean(whole) * self.full

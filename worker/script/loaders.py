@@ -179,8 +179,6 @@ class StreamLoader(ScriptLoader):
 def options_of(theirs: "DataLoader[Any]") -> dict[str, Any]:
     """The options of a user's DataLoader, to deal its rows again. Raises ConfigError if it draws its rows in another way."""
     found = {name: getattr(theirs, name) for name in _OPTIONS if getattr(theirs, name, None)}
-    if theirs.num_workers == 0:
-        found.pop("prefetch_factor", None)
     dataset: Any = theirs.dataset
     shuffle = None
     if not is_stream(dataset):
@@ -221,11 +219,9 @@ def _drawn(theirs: "DataLoader[Any]") -> tuple[Any, bool]:
 
 def fitting(options: dict[str, Any]) -> dict[str, Any]:
     """Without those of a user's DataLoader that torch refuses where no other processes load."""
-    only = (
-        ()
-        if options.get("num_workers")
-        else ("prefetch_factor", "persistent_workers", "timeout", "multiprocessing_context")
-    )
+    if options.get("num_workers"):
+        return options
+    only = ("prefetch_factor", "persistent_workers", "timeout", "multiprocessing_context")
     return {name: value for name, value in options.items() if name not in only}
 
 
