@@ -11,7 +11,7 @@ import typer
 
 from paceline.cli.arguments import Data, Sets, Yes
 from paceline.cli.exits import console, exits
-from paceline.core.errors import Stopped, UsageError
+from paceline.core.errors import PacelineError, Stopped, UsageError
 from paceline.terminal import say
 
 if TYPE_CHECKING:
@@ -83,20 +83,31 @@ def reproduce(
             lacking = {making.artefact.name: lacks for making in every if not full and (lacks := making.lacks)}
             if what in lacking:
                 raise UsageError(f"{what} can't be made here. {lacking[what]}")
+            failed: dict[str, PacelineError] = {}
             try:
                 with raising():
                     for making in every:
-                        if making.artefact.name in lacking:
-                            say(f"{making.artefact.name} is left out: {lacking[making.artefact.name]}")
-                        else:
-                            _make(
-                                making, _trained(making, data, sets or (), yes) if full else _shown(making, console())
-                            )
+                        name = making.artefact.name
+                        if name in lacking:
+                            say(f"{name} is left out: {lacking[name]}")
+                            continue
+                        try:
+                            runs = _trained(making, data, sets or (), yes) if full else _shown(making, console())
+                            _make(making, runs)
+                        except PacelineError as error:
+                            if isinstance(error, Stopped) or len(every) == 1:
+                                raise
+                            failed[name] = error
+                            say(f"{name} has failed, the others go on: {type(error).__name__}: {error}", sys.stderr)
             except (KeyboardInterrupt, Stopped):
                 say(f"Ended early. Finished runs are kept; this goes on: {_command()}", sys.stderr)
                 raise
             say(f"The page is {write_page(out)}.")
             _say_refusals([*makings(out), *makings(out, True)])
+            for first in failed.values():
+                raise type(first)(
+                    f"{', '.join(failed)} failed, as said above. Finished runs are kept; this makes the rest: {_command()}"
+                )
 
 
 def _command() -> str:
@@ -173,12 +184,13 @@ def _show(screen: "Console", every: "Sequence[Making]") -> None:
         table.add_row(
             f"[bold]{making.artefact.name}[/bold]{begun}\n{recipe.number}: {recipe.shows}",
             recipe.full.needs.partition(":")[0] if recipe.full else "",
-            f"{making.minutes:.1f}",
+            "" if making.minutes is None else f"{making.minutes:.1f}",
             *(str(verdicts.count(each) or "") for each in Verdict),
         )
     screen.print(table)
     _say_refusals(every)
-    say("Make one: paceline reproduce NAME; all of them: paceline reproduce all")
+    more = " --full --data PATH" if any(making.is_full for making in every) else ""
+    say(f"Make one: paceline reproduce NAME{more}; all of them: paceline reproduce all{more}")
 
 
 def _say_refusals(every: "Sequence[Making]") -> None:

@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from paceline.core.errors import ConfigError
+from paceline.core.errors import ConfigError, DiskError
 from paceline.local.gpus import DEVICES, visible_gpus
 from paceline.local.run_folder import held
 from paceline.private import make_private
@@ -18,6 +18,12 @@ FORMAT = 1
 """Of the file. Raised when older files can't be read any more."""
 RunKey = tuple[str, int]
 """Row and seed."""
+
+
+def other_runs(found: Mapping[str, Any], wanted: Mapping[str, Any]) -> str:
+    """What a file of runs holds, and what a command makes that can't use them: a sentence without its subject."""
+    seen, makes = (", ".join(f"{key} {value}" for key, value in each.items()) for each in (found, wanted))
+    return f"holds runs of {seen}; this command makes {makes}."
 
 
 class Kept:
@@ -56,7 +62,12 @@ class Kept:
 
     def locked(self) -> AbstractContextManager[None]:
         """Only one command adds runs; ConfigError for the second one."""
-        make_private(self._file.parent)
+        try:
+            make_private(self._file.parent)
+        except OSError as error:
+            raise DiskError(
+                f"Can't use {self._file.parent}: {error.strerror}. Give --out a folder to write in."
+            ) from error
         return held(
             self._file.parent,
             lambda: (
@@ -94,17 +105,17 @@ class Kept:
         try:
             about, *lines = map(json.loads, whole.splitlines())
             found = {key: about.get(key) for key in self._what}
-        except (ValueError, AttributeError) as error:
-            self.refusal = f"{self._file} can't be read: {error}. {self._aside}"
-            return
-        if found != self._what:
-            seen, wanted = (", ".join(f"{key} {value}" for key, value in each.items()) for each in (found, self._what))
-            self.refusal = f"{self._file} holds runs of {seen}; this command makes {wanted}. {self._aside}"
+            if found != self._what:
+                self.refusal = f"{self._file} {other_runs(found, self._what)} {self._aside}"
+                return
+            self.about = about
+            for line in lines:
+                self._take(line)
+        except (ValueError, AttributeError, KeyError, TypeError) as error:
+            self.refusal = f"{self._file} can't be read ({type(error).__name__}: {error}). {self._aside}"
+            self.about, self._figures = {}, {}
             return
         self._size = len(whole)
-        self.about = about
-        for line in lines:
-            self._take(line)
 
     def _take(self, line: Mapping[str, Any]) -> None:
         key = line["row"], line["seed"]

@@ -11,17 +11,20 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 from paceline.core.errors import ConfigError, UsageError
+from paceline.data.whole_file import replacing
 from paceline.local.cpu_cores import cores
 from paceline.plot_style import png
 from paceline.private import make_private
 from paceline.reproduce import page
 from paceline.reproduce.artefacts import Artefact, known
-from paceline.reproduce.kept import Kept
+from paceline.reproduce.kept import Kept, other_runs
 from paceline.reproduce.recipe import Around, Finish, Runs, Train
 from paceline.reproduce.rule import Verdict
 from paceline.reproduce.side_by_side import Finished, timed, train_side_by_side
 
 RUNS, PICTURE, RESULT, TABLE = "runs.jsonl", "picture.png", "result.json", "table.txt"
+OF = "of.json"
+"""In the folder of a paper's full runs: of which data and settings these are."""
 
 
 class Making:
@@ -42,16 +45,17 @@ class Making:
         self.artefact = artefact
         self.recipe = artefact.recipe
         self.is_full = full
-        self.seeds = self.recipe.seeds if seeds is None else seeds
+        self.seeds = (self.recipe.full if full and self.recipe.full else self.recipe).seeds if seeds is None else seeds
         size = "full" if full else "small"
         self.folder = out / size / artefact.name
         trained = self.recipe.same_runs_as or artefact.name
         owner = next((each for each in known() if each.name == trained), artefact)
-        what = {"artefact": trained, "size": size, "version": owner.recipe.version}
+        what: dict[str, Any] = {"artefact": trained, "size": size, "version": owner.recipe.version}
         if full and sets is not None:
             what["settings"] = list(sets)
         if data is not None:
             what["data"] = data
+        self._own: dict[str, Any] = {key: what[key] for key in ("settings", "data") if key in what}
         self._runs = out / size / artefact.paper / "runs"
         self.kept = Kept(out / size / trained / RUNS, what, self._runs if full else None)
 
@@ -77,10 +81,12 @@ class Making:
         return sum(self.kept.seconds.get(key, 0.0) for key in self.keys)
 
     @property
-    def minutes(self) -> float:
-        """That making it takes: measured on this machine, or about."""
-        at_once = min(self.kept.about["cores"], len(self.keys)) if self.recipe.side_by_side and self.kept.about else 1
-        return self.recipe.minutes if self.missing else self.seconds / 60 / at_once
+    def minutes(self) -> float | None:
+        """That making it takes: measured on this machine, or about; None where nobody knows."""
+        if self.missing:
+            return None if self.is_full else self.recipe.minutes
+        is_apart = self.recipe.side_by_side and not self.is_full
+        return self.seconds / 60 / (min(self.kept.about["cores"], len(self.keys)) if is_apart else 1)
 
     @property
     def lacks(self) -> str:
@@ -97,9 +103,22 @@ class Making:
 
     def train_full(self, data: str, sets: Sequence[str], finish: Finish) -> Iterator[str]:
         """The same at the paper's size, with run folders next to the results. `data`, `sets`, `finish`: as in `Around`.
-        KeyboardInterrupt or Stopped leave a run in the middle; the next call goes on with it."""
+        KeyboardInterrupt or Stopped leave a run in the middle; the next call goes on with it. ConfigError where the folder of
+        a paper's runs has those of other data or settings, even if none of them is finished."""
         assert self.recipe.full is not None
+        self._claim_runs()
         yield from self._keep(self._each(self.recipe.full.run, Around(self._runs, data, sets, finish)))
+
+    def _claim_runs(self) -> None:
+        """The folder of the paper's runs is for these data and settings alone from now on."""
+        file = self._runs / OF
+        make_private(self._runs)
+        if not file.exists():
+            with replacing(file, "what the runs are of") as temporary:
+                temporary.write_text(json.dumps(self._own) + "\n")
+        elif (found := json.loads(file.read_text())) != self._own:
+            told = other_runs(found, self._own)
+            raise ConfigError(f"{self._runs} {told} Move {self._runs} away, or give another --out.")
 
     def _each(self, run: Train, around: Around) -> Iterator[Finished]:
         for row, seed in self.missing:
@@ -223,7 +242,9 @@ def makings(out: Path, full: bool = False) -> Sequence[Making]:
 
 
 def page_of(out: Path) -> Path:
-    """The page's file. UsageError where it is another one."""
+    """The page's file. UsageError where it is another one, or `out` is no folder."""
+    if out.exists() and not out.is_dir():
+        raise UsageError(f"--out {out}: this is a file. Give a folder for the results.")
     folder = out if out.name not in ("", "..") else out.resolve()
     path = folder.with_name(f"{folder.name}.md")
     if path.exists() and not path.read_text(errors="replace").startswith(page.TITLE):

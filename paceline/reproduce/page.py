@@ -5,12 +5,13 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 from math import isfinite, isinf
+from statistics import stdev
 from textwrap import fill
 from typing import Any
 
-from paceline.intervals import of_mean
+from paceline.intervals import FEWEST, of_mean
 from paceline.reproduce.artefacts import PAPERS, Artefact
-from paceline.reproduce.claims import Claim
+from paceline.reproduce.claims import Claim, Numbers
 from paceline.reproduce.recipe import Runs
 from paceline.reproduce.rule import RULE, Verdict
 
@@ -58,8 +59,16 @@ Nobody has run this size to its end yet."""
 NONE = "none yet"
 REFUSED = "can't be used: see `paceline reproduce`"
 NOTHING = "no figure"
+WHY = {
+    Verdict.AGREES: "The sentence holds in the whole interval of {} runs.",
+    Verdict.DOES_NOT: "The sentence holds nowhere in the interval of {} runs.",
+    Verdict.CANNOT: "The sentence holds in a part of the interval of {} runs.",
+}
+"""Of runs for which the recipe has no sentence."""
 WIDTH = 100
 """Columns of prose."""
+DEVIATION = ".6f"
+"""How standard deviations are written: [Sharding] has six digits."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,7 +126,7 @@ def _part(made: Made, folder: str) -> Iterator[str]:
     full = recipe.full if made.runs.is_full else None
     yield f"### {recipe.number}{' at full size' if full else ''}: {recipe.shows}"
     yield ""
-    own = "".join([" --full", *(f" --set {pair}" for pair in about.get("settings", ()))]) if full else ""
+    own = "".join([" --full --data PATH", *(f" --set {pair}" for pair in about.get("settings", ()))]) if full else ""
     made_by = f"`paceline reproduce {artefact.name}{own} --seeds {made.runs.seeds}`"
     on = f"{about['cores']} cores" + (f" and {about['gpus']} GPUs" if "gpus" in about else "")
     first, last = made.dates
@@ -142,20 +151,26 @@ def _part(made: Made, folder: str) -> Iterator[str]:
 
 
 def table(runs: Runs) -> list[str]:
-    """Mean and interval of each row and column; the paper's number behind it where it has one."""
+    """Mean and interval of each row and column, the paper's number behind it where it has one; then the standard deviation of
+    the runs, where the paper has that."""
     recipe = runs.recipe
-    with_paper = [name for name in recipe.columns if any(name in row for row in recipe.paper.values())]
-    heads = [
-        head for name, column in recipe.columns.items() for head in [column.name, *["paper"] * (name in with_paper)]
-    ]
+    with_paper, with_deviation = (
+        [name for name in recipe.columns if any(name in row for row in numbers.values())]
+        for numbers in (recipe.paper, recipe.deviations)
+    )
+    heads = []
+    for name, column in recipe.columns.items():
+        heads += [column.name, *["paper"] * (name in with_paper), *["deviation", "paper"] * (name in with_deviation)]
     lines = [f"| | {' | '.join(heads)} |", "|---" * (1 + len(heads)) + "|"]
     for row in recipe.rows:
         cells = []
         for name, column in recipe.columns.items():
-            cells.append(_ours(runs.of(row, name), column.form))
+            values = runs.of(row, name)
+            cells.append(_ours(values, column.form))
             if name in with_paper:
-                number = recipe.paper.get(row, {}).get(name)
-                cells.append("" if number is None else f"{number:{column.form}}")
+                cells.append(_theirs(recipe.paper, row, name, column.form))
+            if name in with_deviation:
+                cells += [_deviation(values), _theirs(recipe.deviations, row, name, DEVIATION)]
         lines.append(f"| {row} | {' | '.join(cells)} |")
     return lines
 
@@ -167,8 +182,16 @@ def _claim(claim: Claim, runs: Runs, is_ours: bool) -> str:
     figure = f"{ours.middle:.4g}{between}" if isfinite(ours.middle) else NOTHING
     difference = "" if paper is None or not isfinite(ours.middle) else f"{ours.middle - paper:+.3g}"
     figures = [figure] if is_ours else ["words" if paper is None else f"{paper:.4g}", figure, difference]
-    cells = [claim.says, *figures, f"**{verdict}**", "" if runs.is_full else claim.why.get(verdict, "")]
+    cells = [claim.says, *figures, f"**{verdict}**", _why(claim, verdict, runs)]
     return f"| {' | '.join(cells)} |"
+
+
+def _why(claim: Claim, verdict: Verdict, runs: Runs) -> str:
+    """The recipe's sentence, which is about its own runs; of other ones what their interval says."""
+    if runs.seeds < FEWEST:
+        return "Fewer than three runs tell nothing."
+    is_about_these = not runs.is_full and runs.seeds == runs.recipe.seeds
+    return claim.why.get(verdict, "") * is_about_these or WHY[verdict].format(runs.seeds)
 
 
 def _duration(seconds: float) -> str:
@@ -184,3 +207,14 @@ def _ours(values: Sequence[float], form: str) -> str:
     if isinf(interval.low):
         return f"{interval.middle:{form}}"
     return f"{interval.middle:{form}} ± {interval.high - interval.middle:{form}}"
+
+
+def _theirs(numbers: Numbers, row: str, column: str, form: str) -> str:
+    """The paper's number; nothing where it has none."""
+    number = numbers.get(row, {}).get(column)
+    return "" if number is None else f"{number:{form}}"
+
+
+def _deviation(values: Sequence[float]) -> str:
+    """The standard deviation; nothing of one run alone, or where a run has no such figure."""
+    return f"{stdev(values):{DEVIATION}}" if len(values) > 1 and all(map(isfinite, values)) else ""

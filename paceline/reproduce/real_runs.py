@@ -38,6 +38,7 @@ def trained(around: Around, name: str, preset: str, settings: Mapping[str, Any],
     these; PacelineError: the run failed, or has no score; KeyboardInterrupt or Stopped: it was ended."""
     config = config_of(around, name, preset, settings)
     assert around.finish is not None
+    _follow_data(RunFolder(around.folder / str(config.run)), around.data)
     folder, outcome = around.finish(config, around.folder)
     check_finished(folder, outcome)
     if not (result := Result(folder.path)).metrics:
@@ -48,6 +49,13 @@ def trained(around: Around, name: str, preset: str, settings: Mapping[str, Any],
     for each in (*folder.path.glob("server-*"), *([] if keeps else [folder.shards, folder.models])):
         shutil.rmtree(each, ignore_errors=True)
     return result
+
+
+def _follow_data(place: RunFolder, path: str) -> None:
+    """A run that was broken off goes on with its data set where that is now: its content is known to be the same."""
+    if place.config.exists() and (before := place.settings()).data.path != path:
+        moved = before.data.model_copy(update={"path": path})
+        place.rewrite(before.model_copy(update={"data": moved}).model_dump(mode="json"))
 
 
 def run_small(config: Config, place: RunFolder, show: Show = lambda status, rate, causes: None, **more: Any) -> Outcome:

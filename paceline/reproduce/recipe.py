@@ -53,6 +53,8 @@ class Full:
     needs: str
     """Which data, a colon, and where one gets it: a sentence."""
     run: Train
+    seeds: int = 5
+    """Of each row. [Sharding] has five; [SHAT] and [Hogwild] don't say how many."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,6 +76,8 @@ class Recipe:
     """About, on two cores, without --full."""
     seeds: int = 5
     paper: Numbers = field(default_factory=dict)
+    deviations: Numbers = field(default_factory=dict)
+    """The paper's standard deviations; the table has ours next to them."""
     full: Full | None = None
     """None: there is no larger size."""
     same_runs_as: str = ""

@@ -39,7 +39,7 @@ def _run_of(every: Mapping[str, Method], task: str) -> Callable[[Around, str, in
     def run(around: Around, name: str, seed: int) -> Figures:
         result = run_of(around, task, "resnet56", name, every[name], seed)
         shards = open_shards(result.folder / "shards")
-        training = _training(result, shards)
+        training = of_all_training(result, shards)
         return {
             "training_loss": training["loss"],
             "training_accuracy": training["accuracy"],
@@ -51,7 +51,7 @@ def _run_of(every: Mapping[str, Method], task: str) -> Callable[[Around, str, in
     return run
 
 
-def _training(result: Result, shards: Shards) -> dict[str, float]:
+def of_all_training(result: Result, shards: Shards) -> dict[str, float]:
     """Loss and accuracy on all training examples, each once; the run's own are those of 2,000."""
     ids = np.concatenate([shards.ids(number) for number in range(len(shards))])
     once = np.sort(np.unique(ids, return_index=True)[1])

@@ -23,12 +23,13 @@ def timed(run: Train, around: Around, row: str, seed: int) -> Finished:
 
 
 def train_side_by_side(run: Train, keys: Sequence[RunKey], folder: Path) -> Iterator[Finished]:
-    """Trains all of them, and gives them in their order. `folder`: each process makes its own in it. Closing the
+    """Trains all of them, and gives each as soon as it is finished. `folder`: each process makes its own in it. Closing the
     iterator, or an interruption, ends the processes; one that is killed raises joblib's TerminatedWorkerError."""
     from joblib import Parallel, delayed, parallel_config
 
     with parallel_config("loky", n_jobs=min(cores(), len(keys)), inner_max_num_threads=1):
-        yield from Parallel(return_as="generator")(delayed(_train)(run, folder, row, seed) for row, seed in keys)
+        every = (delayed(_train)(run, folder, row, seed) for row, seed in keys)
+        yield from Parallel(return_as="generator_unordered")(every)
 
 
 def _train(run: Train, folder: Path, row: str, seed: int) -> Finished:

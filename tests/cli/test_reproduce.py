@@ -8,7 +8,7 @@ import pytest
 from typer.testing import CliRunner
 
 from paceline.cli.__main__ import app
-from paceline.core.errors import UsageError
+from paceline.core.errors import DiskError, UsageError
 from paceline.local import capacity
 from paceline.reproduce import artefacts
 from paceline.reproduce.recipes.sharding import fig_7
@@ -126,6 +126,41 @@ def test_a_file_of_another_version_is_told_where_all_are_listed(tmp_path: Path) 
 
     assert "holds runs of format 1, artefact sharding/fig-7, size small, version 0; this command makes" in reproduce()
     assert "exit code 78" in reproduce("sharding/fig-7", "--seeds", "1")
+
+
+def test_a_failing_one_does_not_keep_the_others_from_being_made(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fails(around: object, row: str, seed: int) -> None:
+        raise DiskError("The disk is full.")
+
+    (good,) = artefacts.wanted("sharding/fig-7")
+    failing = replace(good, name="sharding/fig-0", recipe=replace(fig_7.RECIPE, run=fails))
+    monkeypatch.setattr(artefacts, "known", lambda: [failing, good])
+    told = " ".join(reproduce("all", "--seeds", "1").split())
+
+    assert "sharding/fig-0 has failed, the others go on: DiskError: The disk is full." in told
+    assert "table, picture and JSON are in reproduction/small/sharding/fig-7" in told
+    assert "The page is reproduction.md." in told
+    assert "sharding/fig-0 failed, as said above. Finished runs are kept; this makes the rest: paceline" in told
+    assert "exit code 73" in told
+
+
+def test_a_file_is_no_folder_of_results(tmp_path: Path) -> None:
+    (tmp_path / "results").write_text("mine")
+
+    told = reproduce("sharding/fig-7", "--out", "results")
+
+    assert "--out results: this is a file. Give a folder for the results." in told
+    assert "exit code 64" in told
+
+
+def test_the_full_size_is_listed_without_minutes_that_nobody_has_measured() -> None:
+    listed = reproduce("--full")
+
+    assert "Make one: paceline reproduce NAME --full --data PATH" in " ".join(listed.split())
+    (fig_4,) = (line.split() for line in listed.splitlines() if line.startswith("shat/fig-4"))
+    assert fig_4 == ["shat/fig-4", "CIFAR-10"]
 
 
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])

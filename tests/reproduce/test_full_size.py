@@ -25,7 +25,9 @@ from paceline.reproduce.making import Making, checksum, write_page
 from paceline.reproduce.rcv1_runs import rows_like_rcv1
 from paceline.reproduce.real_runs import by_epoch
 from paceline.reproduce.recipe import Around, Runs
+from paceline.reproduce.recipes.sharding import fig_1
 from paceline.reproduce.recipes.shat import fig_4
+from paceline.result import Result
 from paceline.tasks.task import load_task
 from paceline.v1.run_service_pb2 import StatusReply
 from paceline.worker.training.model_and_gradient import Replica
@@ -179,6 +181,23 @@ def test_a_full_run_ends_in_the_middle_and_goes_on(
         assert all(config in second.asked for config in third.asked)
 
 
+def test_the_training_loss_at_the_end_is_of_all_images(
+    small: Callable[[bool], Small], data: Callable[[str], str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(fig_1, "by_epoch", lambda result, figure: [9.0])  # of a sample
+    making = OneRow(wanted("sharding/fig-1")[0], tmp_path, 1, True, SHORT)
+    list(making.train_full(data("sharding/fig-1"), SHORT, small(False)))
+
+    result = Result(tmp_path / "full" / "sharding" / "runs" / "cifar10-cnn-random-seed0")
+    task = load_task(result.config.task, result.config.model)
+    every = task.data(result.config.data.path).train
+    figures = making.kept.figures["random", 0]
+    assert figures["last_training"] == pytest.approx(
+        Replica(task, "cpu", model=result.model).score(every.features, every.labels)["loss"]
+    )
+    assert figures["training"] == figures["validation"] == [9.0]
+
+
 @pytest.mark.parametrize("name", ["hogwild/table-1", "hogwild/table-2"])
 def test_full_tables_of_hogwild_are_made_in_this_process(
     name: str, data: Callable[[str], str], small: Callable[[bool], Small], tmp_path: Path
@@ -246,6 +265,14 @@ def test_a_setting_that_the_recipe_varies_is_refused(
         list(making.train_full(data("shat/fig-4"), [pair], small(False)))
 
 
+def test_a_full_size_has_its_own_number_of_runs(tmp_path: Path) -> None:
+    for name in ("sharding/table-2", "shat/fig-4", "hogwild/fig-1"):
+        (artefact,) = wanted(name)
+        assert Making(artefact, tmp_path).seeds == artefact.recipe.seeds
+        assert Making(artefact, tmp_path, full=True).seeds == 5
+        assert Making(artefact, tmp_path, 1, True).seeds == 1
+
+
 def test_data_is_known_by_its_content_wherever_it_is(tmp_path: Path) -> None:
     one, other = (images(tmp_path / name, ("train.bin", "test.bin"), 2) for name in ("one", "other"))
     assert checksum(str(one)) == checksum(str(other)) != checksum(str(one / "test.bin"))
@@ -253,6 +280,35 @@ def test_data_is_known_by_its_content_wherever_it_is(tmp_path: Path) -> None:
     (other / "test.bin").write_bytes(b"another")
     assert checksum(str(one)) != checksum(str(other))
     assert checksum("s3://mine/images") == "s3://mine/images"
+
+
+def test_a_run_goes_on_where_its_data_set_was_moved_to(small: Callable[[bool], Small], tmp_path: Path) -> None:
+    before = images(tmp_path / "before", (*TRAIN, TEST), 1)
+    (artefact,), sets = wanted("shat/fig-4"), SETS["shat"]
+    with pytest.raises(KeyboardInterrupt):
+        list(
+            OneRow(artefact, tmp_path, 1, True, sets, checksum(str(before))).train_full(str(before), sets, small(True))
+        )
+    after = before.rename(tmp_path / "after")
+
+    again = OneRow(artefact, tmp_path, 1, True, sets, checksum(str(after)))
+    list(again.train_full(str(after), sets, small(False)))
+
+    assert not again.missing
+
+
+def test_a_folder_of_runs_is_of_one_data_set_even_before_one_is_finished(
+    small: Callable[[bool], Small], tmp_path: Path
+) -> None:
+    data = images(tmp_path / "images", (*TRAIN, TEST), 1)
+    sets = SETS["shat"]
+    with pytest.raises(KeyboardInterrupt):
+        list(OneRow(wanted("shat/table-2")[0], tmp_path, 1, True, sets, "old").train_full(str(data), sets, small(True)))
+
+    other = OneRow(wanted("shat/fig-4")[0], tmp_path, 1, True, sets, "new")
+    with pytest.raises(ConfigError, match=r"holds runs of settings .*data old; this command makes .*data new\. Move"):
+        list(other.train_full(str(data), sets, small(False)))
+    assert other.missing
 
 
 def test_epochs_that_the_evaluator_skipped_have_no_score(tmp_path: Path) -> None:
@@ -305,6 +361,6 @@ def test_full_results_are_apart_from_small_ones_and_from_those_with_other_settin
         Making(artefact, out, 3, True, []).kept.check()
     text = write_page(out).read_text()
     assert "### Fig. 3 at full size: loss by epoch, asynchronous" in text
-    assert "`paceline reproduce hogwild/fig-3 --full --set epochs=3 --seeds 3`" in " ".join(text.split())
+    assert "`paceline reproduce hogwild/fig-3 --full --data PATH --set epochs=3 --seeds 3`" in " ".join(text.split())
     assert "| none yet | cannot tell: 2 |" in text
     assert (out / "full" / "hogwild" / "fig-3" / "picture.png").is_file()

@@ -2,7 +2,7 @@
 
 import json
 import re
-from math import inf
+from math import inf, nan
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from paceline.core.errors import ConfigError, UsageError
+from paceline.data.shards import open_shards
 from paceline.plot_style import png
 from paceline.reproduce import hogwild_races, page
 from paceline.reproduce.artefacts import PAPERS, Artefact, known, wanted
@@ -20,7 +21,7 @@ from paceline.reproduce.recipe import Around, Runs
 from paceline.reproduce.recipes.actors import fig_3
 from paceline.reproduce.recipes.sharding import fig_7, table_2
 from paceline.reproduce.rule import Verdict
-from paceline.reproduce.sharding_methods import config_of
+from paceline.reproduce.sharding_methods import config_of, sparse_of
 from paceline.reproduce.tasks import classes_in_classes
 from paceline.simulator.problem import problem_of
 from tests.support.tree import ROOT
@@ -132,6 +133,12 @@ def test_a_seed_of_sharding_draws_dealing_and_weights_but_not_the_split(
     assert (first.first != second.first).any()
 
 
+def test_a_run_without_sparse_neighbourhoods_has_no_mean_size_of_them(tmp_path: Path) -> None:
+    problem_of(config_of(table_2.TASK, None, "bundled", {"name": "random"}, 0, 1), tmp_path)
+
+    assert sparse_of(open_shards(tmp_path).manifest) == pytest.approx({"sparse": 0, "size": nan}, nan_ok=True)
+
+
 def quick() -> Artefact:
     (artefact,) = wanted("sharding/fig-7")
     return artefact
@@ -173,6 +180,8 @@ def test_half_a_line_of_a_killed_command_is_left_out(tmp_path: Path) -> None:
         ),
         ('"format": 1', '"format": 9', "holds runs of format 9"),
         ('{"format"', '["format"', "can't be read"),
+        ('{"row"', '{}\n{"row"', "can't be read (KeyError: 'row')"),
+        ('{"row"', '7\n{"row"', "can't be read (TypeError"),
     ],
 )
 def test_results_of_another_version_are_refused(tmp_path: Path, before: str, after: str, told: str) -> None:
@@ -306,6 +315,22 @@ def test_every_verdict_of_the_guide_has_its_sentence_why() -> None:
         if not making.missing:
             for claim, verdict in zip(making.recipe.claims, making.verdicts(), strict=True):
                 assert claim.why.get(verdict), f"{making.artefact.name}: {claim.says}: {verdict}"
+
+
+def test_the_sentence_why_is_about_the_runs_that_are_made(tmp_path: Path) -> None:
+    def whys(seeds: int) -> list[str]:
+        making = Making(quick(), tmp_path / str(seeds), seeds=seeds)
+        list(making.train())
+        making.write()
+        lines = write_page(tmp_path / str(seeds)).read_text().splitlines()
+        return [line.rsplit("| ", 1)[1] for line in lines if "**" in line and line.startswith("| ")]
+
+    of_recipe, of_four, of_two = whys(fig_7.RECIPE.seeds), whys(4), whys(2)
+
+    assert len(of_recipe) == len(fig_7.RECIPE.claims)
+    assert not any("interval of" in why for why in of_recipe)
+    assert all(why.startswith("The sentence holds ") and "interval of 4 runs" in why for why in of_four)
+    assert set(of_two) == {"Fewer than three runs tell nothing. |"}
 
 
 def test_runs_without_a_figure_are_counted_and_break_nothing(tmp_path: Path) -> None:

@@ -1,13 +1,14 @@
-"""Runs of a recipe at the same time: they are the same, in the same order, and end with their command."""
+"""Runs of a recipe at the same time: they are the same, are kept when they are finished, and end with their command."""
 
 import multiprocessing
+import time
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from paceline.core.errors import ConfigError
-from paceline.reproduce import making
+from paceline.reproduce import making, side_by_side
 from paceline.reproduce.artefacts import Artefact, wanted
 from paceline.reproduce.making import Making
 from paceline.reproduce.recipe import Around, Figures
@@ -28,8 +29,25 @@ def test_runs_side_by_side_are_those_one_after_another(tmp_path: Path, monkeypat
         Making(apart, tmp_path / "two", seeds=2),
     )
 
-    assert list(other.train()) == list(one.train())
+    assert sorted(other.train()) == sorted(one.train())
     assert other.kept.figures == one.kept.figures
+
+
+def after_the_other(around: Around, row: str, seed: int) -> Figures:
+    """The first row ends only when its caller has kept the second one."""
+    while row == "first" and not (around.folder.parent / "kept").exists():
+        time.sleep(0.01)
+    return {"row": row}
+
+
+def test_a_finished_run_is_kept_while_an_earlier_one_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(making, "cores", lambda: 2)
+    monkeypatch.setattr(side_by_side, "cores", lambda: 2)
+    found = side_by_side.train_side_by_side(after_the_other, [("first", 0), ("second", 0)], tmp_path)
+
+    assert next(found)[0] == ("second", 0)
+    (tmp_path / "kept").touch()
+    assert [key for key, _, _ in found] == [("first", 0)]
 
 
 def in_a_process_of_its_own(around: Around, row: str, seed: int) -> Figures:

@@ -5,6 +5,7 @@ from collections.abc import Mapping, Sequence
 
 from matplotlib.figure import Figure
 
+from paceline.data.shards import open_shards
 from paceline.reproduce.claims import Varies
 from paceline.reproduce.pictures import lines
 from paceline.reproduce.real_runs import by_epoch
@@ -12,7 +13,7 @@ from paceline.reproduce.recipe import Around, Column, Figures, Full, Recipe, Run
 from paceline.reproduce.recipes.sharding import table_2
 from paceline.reproduce.rule import Verdict
 from paceline.reproduce.sharding_methods import config_of
-from paceline.reproduce.sharding_on_cifar import NEEDS, TRAINS, run_of
+from paceline.reproduce.sharding_on_cifar import NEEDS, TRAINS, of_all_training, run_of
 from paceline.simulator.problem import problem_of
 from paceline.simulator.training import training_of
 from paceline.simulator.workers import Training
@@ -21,6 +22,8 @@ EPOCHS = 10
 ROW = "random"
 MODEL = "cnn"
 """At full size: four layers."""
+TRAINING = "The training loss at the end is of all training images; the curve is of 2,000 of them."
+"""At full size."""
 LOSSES = {"training": "train_loss", "validation": "test_loss"}
 """What is drawn, and what measures it: the paper validates on the test images."""
 DIFFERENT = 0.01
@@ -49,12 +52,12 @@ def run(around: Around, name: str, seed: int) -> Figures:
 
 def run_full(around: Around, name: str, seed: int) -> Figures:
     result = run_of(around, "cifar10", MODEL, name, {"name": name}, seed)
-    return told_of(
-        {
-            told: by_epoch(result, lambda score, measure=measure: score.metrics[measure])  # type: ignore[misc]
-            for told, measure in LOSSES.items()
-        }
-    )
+    curves = {
+        told: by_epoch(result, lambda score, measure=measure: score.metrics[measure])  # type: ignore[misc]
+        for told, measure in LOSSES.items()
+    }
+    training = of_all_training(result, open_shards(result.folder / "shards"))
+    return {**told_of(curves), "last_training": training["loss"]}
 
 
 def told_of(curves: Mapping[str, Sequence[float]]) -> Figures:
@@ -90,6 +93,6 @@ RECIPE = Recipe(
     ],
     minutes=1,
     side_by_side=True,
-    full=Full(TRAINS.format("A small CNN", "CIFAR-10"), NEEDS["cifar10"], run_full),
+    full=Full(f"{TRAINS.format('A small CNN', 'CIFAR-10')} {TRAINING}", NEEDS["cifar10"], run_full),
     version=2,
 )
