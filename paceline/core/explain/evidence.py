@@ -10,7 +10,7 @@ from paceline.core.settings.config import Config
 ENOUGH = 5
 """Steps of each worker below which its times say nothing."""
 LEAST = 4.0
-"""Training time below which a run in training, and a server, is not judged (seconds): two heartbeats."""
+"""Training time below which a run in training, a server or a worker is not judged (seconds): two heartbeats."""
 Part = str
 """A part of a worker's time: compute, data, exchange or wait."""
 OWN: tuple[Part, ...] = ("compute", "data", "exchange")

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from paceline.core.explain.evidence import OWN, Evidence, Part, WorkerTime, middle, share_of
+from paceline.core.explain.evidence import LEAST, OWN, Evidence, Part, WorkerTime, middle, share_of
 from paceline.core.run.straggler import FACTOR, slow_workers
 
 SHORT_FACTOR, SHORT = 2.0, 20.0
@@ -10,7 +10,7 @@ SHORT_FACTOR, SHORT = 2.0, 20.0
 has the lower one even then: it stands next to the figures that it is judged by, and advises nothing."""
 WAITS = 0.15
 """Share of the others' time above which they wait for it: equal workers in lock-step wait for each other, too, but evenly."""
-LEAST = 0.05
+WORTH = 0.05
 """Share of the workers' time that it costs at least."""
 
 
@@ -39,8 +39,11 @@ class Laggards:
 
 
 def laggards(evidence: Evidence) -> Laggards | None:
-    """The workers that hold the others up, or lag behind; None where all are about equal."""
+    """The workers that hold the others up, or lag behind; None where all are about equal, and of a run so short that a pause of
+    one process would tell."""
     workers = evidence.workers
+    if evidence.seconds < LEAST:
+        return None
     factor = SHORT_FACTOR if evidence.seconds < SHORT else FACTOR
     steps = {worker.name: worker.each(*OWN) for worker in workers}
     slow, usual = slow_workers(steps, factor), middle(steps.values())
@@ -53,7 +56,7 @@ def laggards(evidence: Evidence) -> Laggards | None:
     share = sum(each.wait for each in others) / sum(each.total for each in workers) if are_waited_for else 0.0
     if not are_waited_for:
         share = sum(1 - usual / steps[name] for name in slow) / len(workers)
-    if share < LEAST:
+    if share < WORTH:
         return None
     part, mine, theirs = _part(late, others)
     names = tuple(worker.name for worker in late)

@@ -91,6 +91,12 @@ def test_a_short_look_needs_twice_as_long(compute: float, is_named: bool) -> Non
     assert (named(evidence) == ["slow_worker"]) is is_named
 
 
+@pytest.mark.parametrize(("seconds", "is_named"), [(3.9, False), (4.0, True)])
+def test_a_worker_is_not_judged_by_a_run_of_a_few_seconds(seconds: float, is_named: bool) -> None:
+    evidence = run(*four(compute=100, others_wait=80), seconds=seconds)
+    assert (named(evidence) == ["slow_worker"]) is is_named
+
+
 def test_a_slow_worker_for_which_nobody_waits_costs_its_own_work() -> None:
     found = only(run(*four(compute=100), policy="asp"))
     assert found.said == "nobody waits for worker-3, whose steps take 5.0 times as long (100 ms each)"
