@@ -3,6 +3,8 @@
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
+import numpy as np
+
 from paceline.core.errors import Behind
 from paceline.core.peers.peer_policy import build_peer_policy
 from paceline.core.peers.peer_run import topology_of
@@ -128,12 +130,16 @@ class Worker(Member):
         peers.heard(seat.view, seat.peers)
         policy, topology = build_peer_policy(self.config.policy), topology_of(self.config)
         seed, wanted = self.config.seed + place, self.client.check_wanted
-        peers.begin(self.incarnation, policy, topology, own, seed, seat.founder, wanted)
+        begins = seat.founder and peers.is_first(self.incarnation)
+        usual = self.config.worker_batch
+        peers.begin(self.incarnation, policy, topology, own, seed, begins, wanted, usual, seat.founder)
         self.say("training", clock=clock, view=seat.view, shards=mine, founder=seat.founder)
         try:
             last = train_among(training, peers, clock)
         finally:
             peers.end()
+        np.copyto(self.replica.local, own.local)  # with the last step
+        self.replica.refresh()
         self._peer.model.finish(own.local)
         self.say("done", clock=last, retries=self.client.retries)
 

@@ -52,7 +52,7 @@ class Among(Training):
     def _computed(self, worker: Worker, gradient: Vector | None, examples: int) -> None:
         self._waiting[worker.rank] = examples
         worker.counted = self.time.now
-        self._tell(self._members[worker.rank].step(gradient))
+        self._tell(self._members[worker.rank].step(gradient, examples / self.config.worker_batch))
         self._look(worker.rank)
 
     def _tell(self, messages: Sequence[Message]) -> None:

@@ -31,8 +31,8 @@ from paceline.worker.peers.peer_server import PeerLine
 _PLAIN = load_codec("none")
 _WAITING = 8
 """Messages to one worker that may wait to be sent; a thread with one more waits, too."""
-_PATIENCE = 10.0
-"""Longest wait for the answer to an ask (seconds)."""
+_PATIENCE, _SLOW = 10.0, 4e7
+"""Longest wait for the answer to an ask (seconds), and bytes a second for the model there and back, which is added."""
 _WHOLE = ("ask", "answer", "model", "newest", "mean")
 """Kinds of messages whose values are a whole model, or a gradient."""
 _SLOWEST = 4e6
@@ -86,6 +86,7 @@ class Peers:
         """Number of each member's last message that was taken."""
         self._asks: list[Message] = []
         self._id = 0
+        self._usual = 1
         self.own: Own
         """The model that the policy changes, and what it steps it with."""
         self.follow: Callable[[Meeting | None, Mapping[int, str]], None] = lambda meeting, addresses: None
@@ -124,6 +125,12 @@ class Peers:
                     self._failure = error
             self._changed.notify_all()
 
+    def is_first(self, incarnation: int) -> bool:
+        """Whether this worker has the lowest number of all members: where all are founders, they begin with its weights."""
+        mine = member_id(self._name, incarnation)
+        with self._changed:
+            return mine == min(self._addresses, default=mine)
+
     @property
     def _group(self) -> Group:
         return Group(self._view, tuple(sorted(self._addresses)))
@@ -135,14 +142,18 @@ class Peers:
         topology: Topology,
         own: Own,
         seed: int,
-        is_founder: bool,
+        begins: bool,
         check: Callable[[], None],
+        usual: int = 1,
+        is_founder: bool = False,
     ) -> None:
-        """Takes part once `heard` has named the members; a worker later than the founders begins with what a member gives.
-        `check` raises if this is not wanted any more. Raises DataError if no member is left that could give it."""
+        """Takes part once `heard` has named the members: where it `begins`, with its own weights, otherwise with what a member
+        gives, or a founder with its own where nobody has a model. `check` raises if this is not wanted any more; `usual`:
+        examples of a mini-batch. Raises DataError if no member is left that could give a later worker the model."""
         self._id = member_id(self._name, incarnation)
-        self._is_joining = not is_founder
-        welcome = None if is_founder else self._welcomed(check)
+        self._usual = usual
+        self._is_joining = not begins
+        welcome = None if begins else self._welcomed(check, is_founder)
         with self._changed:
             self._is_joining = False
             self._failure = None
@@ -182,18 +193,18 @@ class Peers:
             np.copyto(copy_to, self.own.local)
             self._send(messages)
 
-    def end_step(self, gradient: Vector | None, check: Callable[[], None]) -> float:
-        """Takes the step's gradient, and returns when the policy lets the worker go on: how long it waited for others
-        (seconds)."""
+    def end_step(self, gradient: Vector | None, check: Callable[[], None], examples: int = 1) -> float:
+        """Takes the step's gradient, of `examples`, and returns when the policy lets the worker go on: how long it waited
+        for others (seconds)."""
         with self._changed:
-            self._send(self._present().step(gradient))
+            self._send(self._present().step(gradient, examples / self._usual))
             asked = time.monotonic()
             while self._present().waits_for() or any(line.waiting > _WAITING for line in self._lines.values()):
                 if not self._changed.wait(_LOOK):
                     check()
                 if self._failure is not None:
                     raise self._failure
-                if self._asks and time.monotonic() - asked > _PATIENCE:
+                if self._asks and time.monotonic() - asked > _PATIENCE + 8 * self._plan.total / _SLOW:
                     for ask in self._asks:
                         self._say("a worker does not answer; the step goes on without it", worker=_named([ask.to])[0])
                         self._present().gave_up(ask)
@@ -268,6 +279,7 @@ class Peers:
         )
         room = line.scratch(codec, self._part_bytes, len(values))
         parts = list(encoded_parts(values, codec, self._part_bytes, room))
+        said = time.monotonic()
         for pause in backoff():
             try:
                 line.peer.deliver(head, parts, self._timeout)
@@ -276,8 +288,11 @@ class Peers:
                 with self._changed:
                     self._sent += size
                 return
-            except TryAgain:
+            except TryAgain as error:
                 self._metrics.retries.inc()
+                if time.monotonic() - said > _SAY_EVERY:
+                    said, to = time.monotonic(), _named([message.to])[0]
+                    self._say("can't reach another worker; trying again", worker=to, why=str(error))
                 if line.closed.wait(pause):
                     return
 
@@ -289,13 +304,15 @@ class Peers:
     def _line_to(self, address: str) -> PeerLine:
         return PeerLine(address, self._credentials, self._transport)
 
-    def _welcomed(self, check: Callable[[], None]) -> Welcome:
+    def _welcomed(self, check: Callable[[], None], is_founder: bool) -> Welcome | None:
         """What the first other member gives that can. Where none has a model, time and again, this process goes on with its
-        own, if it had one: the member with the lowest number first. DataError where it had none."""
+        own, if it had one, or with its first weights (None) if it is a founder: the member with the lowest number first.
+        DataError where it had none."""
         in_vain, said = 0, time.monotonic()
         for pause in backoff():
             with self._changed:
-                view, others = self._view, [place for member, place in self._addresses.items() if member != self._id]
+                here = sorted(self._addresses.items())
+                view, others = self._view, [address for member, address in here if member != self._id]
             without = 0
             for address in others:
                 try:
@@ -309,6 +326,8 @@ class Peers:
             in_vain = in_vain + 1 if without == len(others) else 0
             with self._changed:
                 place = sorted(self._addresses).index(self._id) if self._id in self._addresses else 0
+            if self._left is None and is_founder and in_vain >= _TRIES * (1 + place):
+                return None
             if self._left is not None and in_vain >= _TRIES * (1 + place):
                 own = replace(self._left.welcome(), lr=None)
                 self._say("no other worker has a model; this one goes on with its own", round=own.round)

@@ -22,7 +22,8 @@ def train_among(training: Training, peers: Peers, clock: int) -> int:
             peers.own.manner = (
                 done.manner if training.policy.averages else Manner(done.rates)
             )  # one model for all: touched by one
-        waited = peers.end_step(done.gradient if done is not None and usable else None, wanted)
+        gradient = done.gradient if done is not None and usable else None
+        waited = peers.end_step(gradient, wanted, max(1, weight(done)))
         told = training.view, Empty(replica.length), weight(done), None
         (head,) = training.client.push_pull(clock, *told, round=peers.round)
         head.waited = waited  # not for the chief, but for the others

@@ -1,5 +1,6 @@
 """Gradients added up by torch.distributed, as far as a policy wants that (allreduce, `by: torch`)."""
 
+import math
 import os
 import queue
 import socket
@@ -128,7 +129,7 @@ class _Team:
             wanted = _next(self._rounds)
             group = self._form()
             while True:
-                self._sum(wanted, *group.add_up(wanted.gradient, self._left))
+                self._sum(wanted, *group.add_up(wanted.gradient, wanted.share, self._left))
                 wanted = _next(self._rounds)
         except _Left:
             return
@@ -181,16 +182,17 @@ class _Group(ABC):
         self._options.timeout = _ADD
         self._connect(store, place, hosts[place])
 
-    def add_up(self, gradient: Vector | None, left: threading.Event) -> tuple[Vector, float]:
-        """The sum of all gradients, in new memory, the same bits for all members; and their number."""
+    def add_up(self, gradient: Vector | None, share: float, left: threading.Event) -> tuple[Vector, float]:
+        """The sum of all gradients, in new memory, the same bits for all members; and what they count together. `share`: what
+        mine does."""
         row = torch.empty(self._elements + 1)
         values: Vector = row.numpy()
         np.copyto(values[:-1], 0.0 if gradient is None else gradient)
-        values[-1] = gradient is not None
+        values[-1] = 0.0 if gradient is None else share
         self._reduce(row, left)
         total, count = values[:-1], float(values[-1])
-        if not (0 <= count <= self._size and kernels.all_finite(total)):
-            raise BadPush(f"The sum of {count:g} gradients of {self._size} workers has NaN or infinity.")
+        if not (0 <= count < math.inf and kernels.all_finite(total)):
+            raise BadPush(f"The sum of gradients of {self._size} workers, which count {count:g}, has NaN or infinity.")
         return total, count
 
     @abstractmethod

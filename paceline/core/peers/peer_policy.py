@@ -65,7 +65,7 @@ class Message:
     """The sender's step, from 1; of an answer, the asker's."""
     values: Vector
     weight: float = 1.0
-    """Gradients in a sum, or the share that a model carries (push-sum)."""
+    """What the gradients in a sum count, the share that a model carries (push-sum), or the rate of an update."""
     hop: int = 0
     """Which of the messages of an all-reduce."""
     places: Places | None = None
@@ -88,7 +88,9 @@ class Meeting:
     round: int | None = None
     """The round whose sum I still need; None: none at the moment."""
     gradient: Vector | None = None
-    """My part of it; None: I have none."""
+    """My part of it, weighted; None: I have none."""
+    share: float = 1.0
+    """What it counts."""
 
     def is_same(self, other: "Meeting | None") -> bool:
         """Whether both are the same meeting; the round does not matter."""
@@ -159,8 +161,9 @@ class PeerPolicy(Scaled, ABC):
         self._phase = "computing"
         return self._open()
 
-    def step(self, gradient: Vector | None) -> list[Message]:
-        """The step's gradient, which must not change until nobody is waited for; None: there was none that can be used."""
+    def step(self, gradient: Vector | None, share: float = 1.0) -> list[Message]:
+        """The step's gradient, which must not change until nobody is waited for; None: there was none that can be used.
+        `share`: its examples by those of a usual mini-batch, for policies that add gradients up."""
         self._gradient = gradient
         self._phase = "waiting"
         return self._push(gradient) + self._close_if_complete()
@@ -209,7 +212,8 @@ class PeerPolicy(Scaled, ABC):
         return []
 
     def summed(self, meeting: Meeting, total: Vector | None, count: float = 0.0) -> list[Message]:
-        """Takes the sum of `count` gradients that `meeting` needed, which no one changes any more. None: there will be none."""
+        """Takes the sum of gradients that `meeting` needed, which no one changes any more; they count `count` together. None:
+        there will be none."""
         return []
 
     @property

@@ -37,6 +37,9 @@ class Scaled(Extension):
     same_steps: ClassVar[bool] = False
     """Without servers: whether all members take the same steps, so that those of a round must have one rate."""
 
+    waits: ClassVar[bool] = False
+    """Without servers: whether each step waits for messages of others, so that all make about as many."""
+
     def step_pushes(self, members: int) -> float:
         """Pushes whose mean makes one step: 1, or all members' in lock-step. Own steps of workers whose models are averaged
         count like lock-step's."""

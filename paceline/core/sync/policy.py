@@ -262,6 +262,10 @@ class Unserved(Policy):
     def same_steps(self) -> bool:  # type: ignore[override]
         return self._peers.same_steps
 
+    @property
+    def keeps_together(self) -> bool:
+        return self._peers.waits
+
     def caution(self, optimizer: Optimizer, members: int) -> str:
         return self._peers.caution(optimizer, members)
 

@@ -470,6 +470,17 @@ def test_the_sender_of_actors_takes_its_whole_gradient():
     assert peers.models() == pytest.approx(np.array([[-0.3, -0.6], [0, -0.6]]))
 
 
+def test_an_update_is_taken_at_its_senders_rate():
+    peers = Peers("broadcast", {0: [0.0], 1: [0.0]}, tau=0.5, lr=1.0, gradient=lambda rank, x: np.float32([2.0]))
+    peers.members[1].take_rate(0.125)
+
+    peers.go_on(0)
+    peers.go_on(0)
+    peers.deliver()
+
+    assert peers.models().tolist() == [[-2.0], [-2.0]]
+
+
 def test_nothing_is_sent_where_nothing_crosses_the_threshold():
     peers = Peers("broadcast", {rank: [0.0] for rank in range(3)}, tau=0.5, gradient=lambda rank, x: np.float32([0.2]))
 

@@ -126,7 +126,6 @@ PAIRS: tuple[tuple[str, tuple[str, ...], str | None, str], ...] = (
     ("policy without servers", ALONE, "loop=mine.py", "loop=null"),
     ("policy without servers", ALONE, "on_lost_worker=wait", "on_lost_worker=shrink"),
     ("policy without servers", ALONE, "divergence.rollbacks=5", "divergence.rollbacks=0"),
-    ("policy without servers allreduce", ("servers=0", "policy=allreduce"), "batch=speed", "batch=worker"),
     ("optimizer", (TOPK, "codec.momentum=0.9"), "optimizer=adam", "optimizer=sgd"),
     ("codec.push", SPARSE, "codec.push=int8", "codec.push=bf16"),
     ("codec.push", ("policy=bsp", "codec.push=topk"), "schedule.lr_scale=adascale", "schedule.lr_scale=linear"),

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from paceline.core.coding.codec import load_codec
-from paceline.core.errors import BadPush, DataError, NotYet, PacelineError, PlanMismatch, Unauthenticated
+from paceline.core.errors import BadPush, DataError, NotYet, PacelineError, PlanMismatch, Stopped, Unauthenticated
 from paceline.core.peers.peer_policy import build_peer_policy
 from paceline.core.peers.topology import build_topology
 from paceline.core.settings.config import Options, PlanConfig
@@ -29,6 +29,8 @@ peers = pytest.importorskip("paceline.worker.peers.other_workers")
 PLAN = make_plan(SHAPES, 0, PlanConfig())
 PLAIN = build_optimizer(Options(name="sgd", lr=0.5, momentum=0.0, weight_decay=0.0))
 SOON = 20.0
+USUAL = 8
+"""Examples of a mini-batch."""
 
 
 class Member:
@@ -49,16 +51,21 @@ class Member:
         return Peer(worker=self.name, incarnation=self.incarnation, address=self.address)
 
     def begin(
-        self, policy: str, topology: str = "ring", is_founder: bool = True, check: Callable[[], None] = lambda: None
+        self,
+        policy: str,
+        topology: str = "ring",
+        begins: bool = True,
+        check: Callable[[], None] = lambda: None,
+        is_founder: bool = False,
     ) -> None:
         built = build_peer_policy(Options(name=policy)), build_topology(Options(name=topology))
-        self.peers.begin(self.incarnation, *built, self.own, self.rank, is_founder, check)
+        self.peers.begin(self.incarnation, *built, self.own, self.rank, begins, check, USUAL, is_founder)
 
-    def step(self, gradient: float, lr: float = 0.5) -> Vector:
+    def step(self, gradient: float, lr: float = 0.5, examples: int = 8) -> Vector:
         """A whole step; the weights that the gradient was taken at. `lr`: of the next one."""
         seen = np.zeros(PLAN.total, np.float32)
         self.peers.start_step(seen)
-        self.peers.end_step(np.full(PLAN.total, gradient, np.float32), lambda: None)
+        self.peers.end_step(np.full(PLAN.total, gradient, np.float32), lambda: None, examples)
         self.peers.take_rate(lr)
         return seen
 
@@ -180,6 +187,61 @@ def test_vectors_of_a_round_are_used_again_as_soon_as_they_have_been_sent(member
     assert all(len(one.peers._policy._buffers._idle) <= 6 for one in members)
 
 
+@pytest.mark.parametrize("policy", ["allreduce"])
+def test_a_gradient_counts_by_its_examples(member: Callable[..., Member], policy: str) -> None:
+    members = [member(rank) for rank in range(3)]
+    told(1, *members)
+    for one in members:
+        one.begin(policy)
+
+    side_by_side(*(lambda one=one: one.step(float(one.rank), 0.5, (4, 4, 8)[one.rank]) for one in members))  # type: ignore[misc]
+
+    assert {one.own.local[0] for one in members} == {-0.5 * (0 * 4 + 1 * 4 + 2 * 8) / 16}
+
+
+# the first weights
+def test_founders_begin_with_the_weights_of_the_first_one(member: Callable[..., Member]) -> None:
+    members = [member(rank, start=float(rank)) for rank in range(3)]
+    told(1, *members)
+    firsts = [one.peers.is_first(one.incarnation) for one in members]
+    assert firsts == [True, False, False]
+
+    side_by_side(*(lambda one=one: one.begin("allreduce", begins=one.rank == 0, is_founder=True) for one in members))  # type: ignore[misc]
+    side_by_side(*(lambda one=one: one.step(1.0) for one in members))  # type: ignore[misc]
+
+    assert {one.own.local[0] for one in members} == {-0.5}
+
+
+def test_without_the_first_one_they_begin_with_those_of_the_next(member: Callable[..., Member]) -> None:
+    gone, second, third = (member(rank, start=float(rank)) for rank in range(3))
+    told(1, gone, second, third)
+    gone.close()
+    told(2, second, third)
+
+    side_by_side(*(lambda one=one: one.begin("allreduce", begins=False, is_founder=True) for one in (second, third)))  # type: ignore[misc]
+
+    assert [one.own.local[0] for one in (second, third)] == [1.0, 1.0]
+
+
+def test_who_can_not_reach_another_worker_says_so(
+    member: Callable[..., Member], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(peers, "_SAY_EVERY", 0.0)
+    here, away = member(0), member(1)
+    told(1, here, away)
+    here.begin("allreduce")
+    away.server.close()
+    here.peers.start_step(np.zeros(PLAN.total, np.float32))
+
+    def check() -> None:
+        if here.said.has("can't reach another worker; trying again"):
+            raise Stopped("seen")
+
+    with pytest.raises(Stopped, match="seen"):
+        here.peers.end_step(np.zeros(PLAN.total, np.float32), check)
+    assert next(facts["worker"] for event, facts in here.said if event.startswith("can't reach")) == "worker-1"
+
+
 # coming and going
 def test_nobody_waits_for_a_member_that_has_left(member: Callable[..., Member]) -> None:
     first, second, gone = (member(rank) for rank in range(3))
@@ -205,7 +267,7 @@ def test_who_joins_later_begins_with_anothers_model_and_trains_on_with_it(member
     for _ in range(3):
         side_by_side(lambda: first.step(1.0, 0.25), lambda: second.step(1.0, 0.25))
     told(2, first, second, late)
-    late.begin("allreduce", is_founder=False)
+    late.begin("allreduce", begins=False)
     assert late.own.local.tolist() == first.own.local.tolist()
     side_by_side(*(lambda one=one: one.step(1.0) for one in (first, second, late)))  # type: ignore[misc]
     assert [one.own.local[0] for one in (first, second, late)] == [-0.5 - 3 * 0.25] * 3
@@ -227,7 +289,7 @@ def test_who_joins_waits_for_the_rate_of_the_step_that_comes(member: Callable[..
         if len(checks) == 2:
             first.peers.take_rate(0.125)
 
-    late.begin("allreduce", is_founder=False, check=check)
+    late.begin("allreduce", begins=False, check=check)
 
     assert checks == [0.5, 0.5]
     assert late.own.lr == 0.125
@@ -243,7 +305,7 @@ def test_who_comes_back_is_another_member_and_numbers_its_messages_anew(member: 
     second.close()
     again = member(1, 50.0, incarnation=2)
     told(2, first, again)
-    again.begin("allreduce", is_founder=False)
+    again.begin("allreduce", begins=False)
     for _ in range(3):
         side_by_side(lambda: first.step(1.0), lambda: again.step(1.0))
     assert first.own.local.tolist() == again.own.local.tolist() == [-3.0] * PLAN.total
@@ -256,7 +318,7 @@ def test_where_nobody_has_a_model_any_more_the_run_is_given_up(member: Callable[
 
     def join(one: Member) -> None:
         with pytest.raises(DataError, match="All workers that had the run's model are gone") as caught:
-            one.begin("adpsgd", is_founder=False)
+            one.begin("adpsgd", begins=False)
         failed.append(caught.value)
 
     side_by_side(lambda: join(alone), lambda: join(other))
@@ -276,7 +338,7 @@ def test_those_who_all_had_to_join_anew_go_on_with_what_they_have(member: Callab
         one.own = Own(np.full(PLAN.total, 9.0, np.float32), PLAIN, 0.5)
         one.own.slots = PLAIN.new_slots(PLAN.total)
     told(2, *members)
-    side_by_side(*(lambda one=one: one.begin("allreduce", is_founder=False) for one in members))  # type: ignore[misc]
+    side_by_side(*(lambda one=one: one.begin("allreduce", begins=False) for one in members))  # type: ignore[misc]
     side_by_side(*(lambda one=one: one.step(1.0) for one in members))  # type: ignore[misc]
     assert {one.own.local[0] for one in members} == {-2.0}
 

@@ -356,11 +356,11 @@ def test_a_member_that_leaves_in_mid_sum_is_no_failure(
 
 def test_a_sum_that_is_not_finite_is_refused() -> None:
     alone = collective._Gloo(torch.distributed.HashStore(), 0, ["127.0.0.1"], 3, torch.device("cpu"))
-    total, count = alone.add_up(np.arange(3, dtype=np.float32), threading.Event())
-    assert (total.tolist(), count) == ([0, 1, 2], 1)
-    assert alone.add_up(None, threading.Event())[1] == 0
-    with pytest.raises(BadPush, match="The sum of 1 gradients of 1 workers has NaN or infinity"):
-        alone.add_up(np.full(3, np.inf, np.float32), threading.Event())
+    total, count = alone.add_up(np.arange(3, dtype=np.float32), 0.5, threading.Event())
+    assert (total.tolist(), count) == ([0, 1, 2], 0.5)
+    assert alone.add_up(None, 1.0, threading.Event())[1] == 0
+    with pytest.raises(BadPush, match="The sum of gradients of 1 workers, which count 1, has NaN or infinity"):
+        alone.add_up(np.full(3, np.inf, np.float32), 1.0, threading.Event())
 
 
 def test_a_group_that_cannot_be_formed_is_done_without(

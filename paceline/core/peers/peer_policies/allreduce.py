@@ -9,7 +9,6 @@ from pydantic import Field, PrivateAttr
 
 from paceline.core.coding.codec import Codec
 from paceline.core.errors import BadPush
-from paceline.core.extension import SettingsRule
 from paceline.core.peers.buffers import Buffers
 from paceline.core.peers.peer_policy import Group, Kind, Meeting, Message, PeerPolicy, Welcome
 from paceline.core.values import Vector
@@ -21,10 +20,12 @@ _AGAIN = 16
 class Allreduce(PeerPolicy):
     """AllReduce-SGD [Survey]; the ring: Patarasu and Yuan 2009. The gradient is cut into n pieces. At hop h = 0..2n-3 the
     member at place p sends piece p - h (mod n) to p + 1 and gets piece p - 1 - h: for h < n - 1 it adds it to its own; after
-    that the piece is complete and is copied. Each sends 2 (n - 1) / n of the gradient, for any n. x <- x - lr * sum / count.
+    that the piece is complete and is copied. Each sends 2 (n - 1) / n of the gradient, for any n. x <- x - lr * sum / count,
+    where a gradient is weighted, and counts, by its examples.
     Sums may be sent rounded; all members get the same rounded complete ones.
-    The ring is all members by rank, in every topology; when they change, the round starts again among those that have not
-    finished it. A member that has finished gives its mean to those that ask: so all that stay have taken the same steps.
+    The ring is all members by their numbers, in every topology; when they change, the round starts again among those that
+    have not finished it. A member that has finished gives its mean to those that ask: so all that stay have taken the same
+    steps.
     `by: torch`: the members of a view meet in rounds 1, 17, 33, ..., and from then on a collective adds up. A round still has
     one sum: a member that can't get it from the collective falls back to the ring until then and makes its successor do so (its
     part says that). The ring is complete only where all have fallen back; a member that has had the sum sends it on as a
@@ -39,13 +40,7 @@ class Allreduce(PeerPolicy):
     kinds: ClassVar[frozenset[Kind]] = frozenset({"part", "mean", "meet"})
     averages: ClassVar[bool] = False  # gradients are
     same_steps: ClassVar[bool] = True
-    rules: ClassVar[tuple[SettingsRule, ...]] = (
-        SettingsRule(
-            lambda policy, config: config.batch == "speed",
-            "batch: speed does not go with policy {policy.name}, whose mean counts each gradient alike: a slow worker's "
-            "examples would count more. Set batch=global, or take policy=bsp with servers.",
-        ),
-    )
+    waits: ClassVar[bool] = True
     _place: int = PrivateAttr()
     _size: int = PrivateAttr()
     _buffers: Buffers = PrivateAttr(default_factory=Buffers)
@@ -54,7 +49,9 @@ class Allreduce(PeerPolicy):
     _inbox: Vector = PrivateAttr()
     """What others have summed of each piece, before mine is added."""
     _count: float = PrivateAttr()
-    """Gradients in the piece that came last."""
+    """Gradients in the piece that came last, each by its examples."""
+    _share: float = PrivateAttr(1.0)
+    """Of my gradient."""
     _hop: int = PrivateAttr(0)
     _came: dict[tuple[int, int, int], Message] = PrivateAttr(default_factory=dict)
     """By view, round and hop: what came before its turn."""
@@ -83,13 +80,17 @@ class Allreduce(PeerPolicy):
         self._inbox = self._buffers.take(like)
         return []
 
+    def step(self, gradient: Vector | None, share: float = 1.0) -> list[Message]:
+        self._share = share
+        return super().step(gradient if gradient is None or share == 1 else gradient * np.float32(share))
+
     def _push(self, gradient: Vector | None) -> list[Message]:
         return [] if self._meets() else self._go_round(gradient)
 
     def _go_round(self, gradient: Vector | None) -> list[Message]:
         """The ring begins; a collective's sum of this round would come too late from now on."""
         self._fall_back()
-        self._count = float(gradient is not None)
+        self._count = 0.0 if gradient is None else self._share
         np.copyto(self._chunk(0), 0.0 if gradient is None else self._chunk(0, gradient))
         return self._send() + self._reduce()
 
@@ -136,7 +137,7 @@ class Allreduce(PeerPolicy):
             self._count = message.weight
             if self._hop < self._size - 1 and gradient is not None:
                 np.add(self._chunk(-1 - self._hop, gradient), came, out=total)
-                self._count += 1
+                self._count += self._share
             elif not np.may_share_memory(total, came):  # otherwise it has come to its room
                 np.copyto(total, came)
             self._hop += 1
@@ -197,7 +198,9 @@ class Allreduce(PeerPolicy):
         where = found.view, found.first, found.members[0]
         if found.port is None and door is not None and (door.view, door.round, door.sender) == where:
             found = self._meeting = replace(found, port=int(door.values[0]))
-        return replace(found, round=self._round, gradient=self._gradient) if self._awaits_sum else found
+        return (
+            replace(found, round=self._round, gradient=self._gradient, share=self._share) if self._awaits_sum else found
+        )
 
     def meet_at(self, meeting: Meeting, port: int) -> list[Message]:
         if not meeting.is_same(self._meeting):

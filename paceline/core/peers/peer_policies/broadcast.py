@@ -11,9 +11,10 @@ from paceline.core.values import Places, Vector
 
 
 class Broadcast(PeerPolicy):
-    """[Actors; Strom 2015]: residual += g; where |residual| >= tau it is sent to all, who take w <- w - lr * sent at once, and
-    is taken off the residual. Strom's sender does as its receivers do, so that all have one model but for what is under
-    way, and sends +-tau only (`quantised`); the sender of [Actors], by its authors' program, has taken its whole gradient."""
+    """[Actors; Strom 2015]: residual += g; where |residual| >= tau it is sent to all, who take w <- w - lr * sent at once, at
+    the sender's rate, and is taken off the residual. Strom's sender does as its receivers do, so that all have one model but
+    for what is under way, and sends +-tau only (`quantised`); the sender of [Actors], by its authors' program, has taken its
+    whole gradient."""
 
     kinds: ClassVar[frozenset[Kind]] = frozenset({"update"})
     usual_topology: ClassVar[str] = "complete"
@@ -50,14 +51,15 @@ class Broadcast(PeerPolicy):
         if self.own == "gradient":
             kernels.plain_step(self._own.local, gradient, self._own.rate)
         else:
-            self._apply(places, values)
+            self._apply(places, values, self._own.rate)
         sent = self._others() if len(places) else []
-        return [Message("update", self._rank, to, self._group.view, self._round, values, places=places) for to in sent]
+        about, rate = (self._group.view, self._round), float(self._own.rate)
+        return [Message("update", self._rank, to, *about, values, rate, places=places) for to in sent]
 
     def _take(self, message: Message) -> list[Message]:
         assert message.places is not None
-        self._apply(message.places, message.values)
+        self._apply(message.places, message.values, message.weight)
         return []
 
-    def _apply(self, places: Places, values: Vector) -> None:
-        self._own.local[places] -= np.float32(self._own.rate) * values
+    def _apply(self, places: Places, values: Vector, rate: float) -> None:
+        self._own.local[places] -= np.float32(rate) * values

@@ -16,6 +16,7 @@ class Dpsgd(PeerPolicy):
     member that is behind mixes with that until it has caught up: so the one furthest behind never waits."""
 
     kinds: ClassVar[frozenset[Kind]] = frozenset({"model", "newest"})
+    waits: ClassVar[bool] = True
     _weights: dict[int, float] = PrivateAttr(default_factory=dict)
     """My row of W, without my own."""
     _sent: Vector | None = PrivateAttr(None)

@@ -19,6 +19,7 @@ class Sgp(PushSum):
 
     kinds: ClassVar[frozenset[Kind]] = frozenset({"model", "note"})
     usual_topology: ClassVar[str] = "exponential"
+    waits: ClassVar[bool] = True
     _links: dict[int, Members] = PrivateAttr(default_factory=dict)
     """The ranks that each member sends to."""
     _sent: int = PrivateAttr(0)
