@@ -19,6 +19,8 @@ from paceline.server.snapshot_files import SnapshotFiles
 
 TABLES = ("term.json", "settings.json", "run.json", "strikes.json")
 """The folder's files other than snapshots."""
+_HANDOVER = 3.0
+"""How long the folder of a server that was killed may stay locked: the kernel ends what it writes first (seconds)."""
 
 
 class StateFolder:
@@ -204,12 +206,23 @@ def _locked(folder: Path) -> int:
             lock = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     except OSError as error:
         raise DiskError(f"Can't use the folder {folder}: {error.strerror}. Give --folder a place to write.") from error
-    try:
-        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError as error:
-        os.close(lock)
-        raise ConfigError(f"Another server uses {folder}. Stop it, or give this one another --folder.") from error
-    return lock
+    end = time.monotonic() + _HANDOVER
+    while True:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            return lock
+        except BlockingIOError as error:
+            if time.monotonic() < end:
+                time.sleep(0.05)
+                continue
+            os.close(lock)
+            raise ConfigError(f"Another server uses {folder}. Stop it, or give this one another --folder.") from error
+        except OSError as error:
+            os.close(lock)
+            raise DiskError(
+                f"{folder} can't be locked: {error.strerror}. Give --folder a place on a file system with locks, or mount this "
+                "one with them (Lustre: -o flock)."
+            ) from error
 
 
 def check_issued(path: Path, run: Mapping[str, Any] | None, seen: Mapping[str, int]) -> None:

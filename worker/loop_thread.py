@@ -20,6 +20,11 @@ Stopping = tuple[threading.Event, list[int]]
 class _Left(BaseException):
     """The script has left before the run's end. A BaseException, so that no code catches it by accident."""
 
+    def __init__(self, is_failure: bool) -> None:
+        """`is_failure`: by an error, so that it may be started again."""
+        super().__init__()
+        self.is_failure = is_failure
+
 
 class Finished(BaseException):
     """The script has done its share before the run's end."""
@@ -77,9 +82,10 @@ class LoopThread:
         self._answers.put(Finished())
         self.wait()
 
-    def close(self) -> None:
-        """Leaves the run; before its end, the others go on without this worker. Does nothing the second time."""
-        self._answers.put(_Left())
+    def close(self, is_failure: bool) -> None:
+        """Leaves the run; before its end, the others go on without this worker. `is_failure`: by an error, so that they may be
+        to wait for it (`on_lost_worker`). Does nothing the second time."""
+        self._answers.put(_Left(is_failure))
         if self._thread is not None:
             self._thread.join()
         self._free_signals()

@@ -129,8 +129,11 @@ class Session:
 
     def close(self) -> None:
         """Leaves the run; before its end, the others go on without this worker. Does nothing the second time."""
+        self._close(is_failure=False)
+
+    def _close(self, is_failure: bool) -> None:
         self._batch = None
-        self._replica.thread.close()
+        self._replica.thread.close(is_failure)
 
     def __enter__(self) -> "Session":
         return self
@@ -138,7 +141,7 @@ class Session:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self.close()
+        self._close(error is not None and not isinstance(error, KeyboardInterrupt))
 
     def _await(self) -> None:
         """Until the loop wants a gradient or has ended."""

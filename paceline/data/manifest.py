@@ -217,6 +217,8 @@ def read_manifest(folder: Path) -> Manifest:
 def _missing(folder: Path) -> str:
     if folder.is_dir():
         return f"{folder} has no {MANIFEST}: it is half-written or not a folder of shards. {FIX}"
+    if re.match(r"[a-z0-9]+:/", str(folder)):  # what a path makes of a URL
+        return f"{folder} is a URL, but this command reads shards in a folder. Copy them into one first."
     return f"There are no shards at {folder}: make them with `paceline shard`, or correct the path."
 
 

@@ -300,6 +300,14 @@ def _jobs(seen: Seen) -> Iterable[Finding]:
             code = re.search(r"failed with exit code (\d+) matching", failed.get("message", ""))
             exit_code = int(code[1]) if code else ConfigError.exit_code
             yield Finding(name, what, todo, exit_code=exit_code, lasting=0.0)
+        elif (indexes := job.get("status", {}).get("failedIndexes")) and condition(job, "Complete") is None:
+            yield Finding(
+                f"job/{job['metadata']['name']}",
+                f"index {indexes} failed too often in a row and is not started again: the run goes on without it, or waits "
+                "for it where on_lost_worker is wait.",
+                "See the log of its pod. To have it back: make teardown, then make deploy; it resumes.",
+                fatal=False,
+            )
 
 
 def _lacks(message: str) -> str:

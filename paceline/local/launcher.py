@@ -5,13 +5,13 @@ import shlex
 import shutil
 import time
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import asdict
 from functools import partial
 from pathlib import Path
 
 from paceline.callback import Callback
-from paceline.core.errors import OutOfMemory, PacelineError
+from paceline.core.errors import NotYet, OutOfMemory, PacelineError
 from paceline.core.settings.config import Config
 from paceline.local.faults import Faults
 from paceline.local.forker import Forker
@@ -169,6 +169,7 @@ class _Launch:
             is_unheard=lambda: config.is_script and described(folder.server(0)) is None,
             has_begun=self._has_begun,
             got_to=self._progress.of,
+            waits_for_lost=lambda: self._config.on_lost_worker == "wait",
         )
         here = others.workers_on_cores(config)
         settings = LaunchSettings(config, folder, device, shards or folder.shards, objects, others.bind, here)
@@ -274,6 +275,9 @@ class _Launch:
                     return
                 if status.phase == "waiting" and status.version:
                     self._processes.call_back()
+                if status.unfinished and (lost := ", ".join(self._processes.lost)):
+                    with suppress(NotYet):
+                        server.stop(f"every worker but {lost} has finished its epochs")
             stalled = stall.check(status, now)
             if stalled:
                 self._say(stalled)

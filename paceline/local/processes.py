@@ -55,10 +55,11 @@ class Processes:
         is_unheard: Callable[[], bool],
         has_begun: Callable[[], bool],
         got_to: Callable[[Child], int],
+        waits_for_lost: Callable[[], bool],
     ) -> None:
         """`echo`: gets what scripts print; `objects`: the descriptor that all but servers inherit; `is_unheard`: whether a
         script has yet to say what it wants; `has_begun`: whether anything was pushed; `got_to`: how far a
-        process has come (any unit that only grows)."""
+        process has come (any unit that only grows); `waits_for_lost`: whether workers wait for one that is gone."""
         self._folder = folder
         self._own = own
         self._say = say
@@ -70,6 +71,7 @@ class Processes:
         self._is_unheard = is_unheard
         self._has_begun = has_begun
         self._got_to = got_to
+        self._waits_for_lost = waits_for_lost
         self._waits = ""
         """What all wait for, as the run's folder says."""
         self._frozen = frozen
@@ -157,6 +159,13 @@ class Processes:
         """Workers and the evaluator."""
         return [child for child in self._children if child.role in ("worker", "evaluator")]
 
+    @property
+    def lost(self) -> list[str]:
+        """Workers without restarts left, where all others have ended well and no machine lends another one."""
+        workers = [child for child in self._children if child.role == "worker"]
+        are_over = all(child.given_up or child.poll() == 0 for child in workers) and not self._others.awaited()
+        return [child.name for child in workers if child.given_up] if are_over else []
+
     def present(self) -> int:
         """How many workers and evaluators run."""
         return sum(child.running for child in self.clients())
@@ -231,14 +240,16 @@ class Processes:
             self._say(f"{child.log} can't be written, so what {child.name} says is lost.")
 
     def _give_up(self, child: Child, code: int, what: str) -> None:
-        """The run goes on without a worker, as long as there is another one; without any other process it can't."""
+        """The run goes on without a worker, as long as there is another one and it may; without any other process it can't."""
         child.given_up = True
         workers = [other for other in self._children if other.role == "worker"]
-        if child.role != "worker" or (all(worker.given_up for worker in workers) and not self._others.awaited()):
-            last = "the last worker, " if child.role == "worker" else ""
+        is_last = all(worker.given_up for worker in workers) and not self._others.awaited()
+        if child.role != "worker" or is_last or self._waits_for_lost():
+            last = "the last worker, " if child.role == "worker" and is_last else ""
+            others = "" if child.role != "worker" or is_last else "; the others would wait for it (on_lost_worker=wait)"
             raise Ended(
                 code if code > 0 else PacelineError.exit_code,
-                f"{last}{what}, and has no restarts left{_in_vain(child)}. Its last lines:{child.tail()}",
+                f"{last}{what}, and has no restarts left{_in_vain(child)}{others}. Its last lines:{child.tail()}",
             )
         self._say(
             f"{what} and has no restarts left{_in_vain(child)}; the others go on without it. Its last lines:{child.tail()}"

@@ -311,7 +311,7 @@ class RunFolder:
                 return False
         except ConfigError:
             return True
-        except OSError:
+        except (DiskError, OSError):
             return False
 
     def _busy(self) -> str:
@@ -323,12 +323,18 @@ class RunFolder:
 
 @contextmanager
 def held(folder: Path, busy: Callable[[], str]) -> Iterator[None]:
-    """The folder is this process's own until the block ends; ConfigError with what `busy` says where it is another's."""
+    """The folder is this process's own until the block ends; ConfigError with what `busy` says where it is another's, DiskError
+    where its file system has no locks."""
     with (folder / ".lock").open("w") as lock:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError as error:
+        except BlockingIOError as error:
             raise ConfigError(busy()) from error
+        except OSError as error:
+            raise DiskError(
+                f"{folder} can't be locked: {error.strerror}. Take a folder on a file system with locks, or mount this one "
+                "with them (Lustre: -o flock)."
+            ) from error
         yield
 
 
@@ -477,8 +483,8 @@ def _extend(folder: RunFolder, config: Config) -> None:
     """The run keeps its settings with more epochs, and is not finished any more."""
     folder.check_name(str(folder.facts().get("called", folder.name)))
     with folder.locked():
+        folder.write_facts(finished=False, exit_code=None)  # first: a finished run would refuse them the second time
         _keep(folder, config)
-        folder.write_facts(finished=False)
 
 
 def _fill(folder: RunFolder, config: Config, given: Mapping[str, Any] | None) -> None:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
 
-from paceline.core.errors import ServersGone
+from paceline.core.errors import NotYet, ServersGone
 from paceline.core.explain.cause import Finding, finding_of
 from paceline.core.run.best_model import result
 from paceline.core.run.warnings import RunWarning
@@ -26,6 +26,8 @@ from paceline.watch.recoveries import Recoveries, Recovery, standing_recoveries
 if TYPE_CHECKING:
     from paceline.rpc.auth import Credentials
 
+STOP_PATIENCE = 30.0
+"""Time in which a run may become ready to be stopped (seconds)."""
 AWAY = 60.0
 """Time in which a chief of which only the address is known may come back (seconds)."""
 Connect = Callable[[str, "Credentials"], Chief]
@@ -113,14 +115,26 @@ def watch(
 
 
 def stop_run(folder: RunFolder, connect: Connect = RemoteChief) -> str:
-    """Asks the chief to end the training; what to tell the user."""
+    """Asks the chief to end the training, again for a while where it can't just now; what to tell the user."""
     chief = find_chief(folder, connect)
-    asked = chief.stop("paceline stop") if chief else False
+    asked = _stopped(chief) if chief else False
     if chief:
         chief.close()
     if not asked:
         return str(_ended(folder)["said"])
     return f"run {folder.name} stops: workers finish the step they are in, then the final version is scored and kept."
+
+
+def _stopped(chief: Chief) -> bool:
+    """Whether the chief could be reached. NotYet: it can't end the training."""
+    end = time.monotonic() + STOP_PATIENCE
+    while True:
+        try:
+            return chief.stop("paceline stop")
+        except NotYet:
+            if time.monotonic() >= end:
+                raise
+            time.sleep(0.2)
 
 
 def find_chief(folder: RunFolder, connect: Connect) -> Chief | None:

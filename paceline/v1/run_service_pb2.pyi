@@ -1255,6 +1255,7 @@ class StatusReply(_message.Message):
     BACK_TO_FIELD_NUMBER: _builtins.int
     GOING_BACK_FIELD_NUMBER: _builtins.int
     PLAIN_TEXT_FIELD_NUMBER: _builtins.int
+    UNFINISHED_FIELD_NUMBER: _builtins.int
     run: _builtins.str
     """Name of the run; empty where it has none."""
     phase: _builtins.str
@@ -1313,6 +1314,10 @@ class StatusReply(_message.Message):
     def awaited(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
         """Members for whom the others wait, since the run has come back and these have not."""
 
+    @_builtins.property
+    def unfinished(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """Where all others have finished: workers that lost their seats before, and for which the run waits a while."""
+
     def __init__(
         self,
         *,
@@ -1338,10 +1343,11 @@ class StatusReply(_message.Message):
         back_to: _builtins.int = ...,
         going_back: _builtins.bool = ...,
         plain_text: _builtins.bool = ...,
+        unfinished: _abc.Iterable[_builtins.str] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["awaited", b"awaited", "back_to", b"back_to", "budget", b"budget", "epoch", b"epoch", "examples", b"examples", "going_back", b"going_back", "missing", b"missing", "phase", b"phase", "plain_text", b"plain_text", "policy", b"policy", "queued", b"queued", "reason", b"reason", "run", b"run", "scores", b"scores", "seconds", b"seconds", "servers", b"servers", "skipped_scores", b"skipped_scores", "switching", b"switching", "version", b"version", "warnings", b"warnings", "went_back", b"went_back", "workers", b"workers"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["awaited", b"awaited", "back_to", b"back_to", "budget", b"budget", "epoch", b"epoch", "examples", b"examples", "going_back", b"going_back", "missing", b"missing", "phase", b"phase", "plain_text", b"plain_text", "policy", b"policy", "queued", b"queued", "reason", b"reason", "run", b"run", "scores", b"scores", "seconds", b"seconds", "servers", b"servers", "skipped_scores", b"skipped_scores", "switching", b"switching", "unfinished", b"unfinished", "version", b"version", "warnings", b"warnings", "went_back", b"went_back", "workers", b"workers"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from google.protobuf.message import Message
 
-from paceline.core.errors import ConfigError, PacelineError
+from paceline.core.errors import ConfigError, NotYet, PacelineError
 from paceline.core.run.scoring import Score
 from paceline.core.run.warnings import RunWarning
 from paceline.rpc.listening import PLAIN_TEXT
@@ -31,7 +31,8 @@ class Chief(Protocol):
         """Where the run is; None while the chief can't be reached."""
 
     def stop(self, reason: str) -> bool:
-        """Ends the training early; the run is then scored. False when the chief can't be reached."""
+        """Ends the training early; the run is then scored. False when the chief can't be reached; NotYet where it can't end the
+        training just now."""
 
     def set_policy(self, policy: str) -> Switch:
         """Changes the policy, given as JSON. TryAgain where the run can't do it just now, ConfigError where never."""
@@ -74,7 +75,7 @@ class RemoteChief:
 
         try:
             return call(method, request, self._patience)
-        except ConfigError:  # a wrong token, say: asking again would not help
+        except (ConfigError, NotYet):  # a wrong token, say: asking again would not help; or an answer
             raise
         except PacelineError as error:
             self.why = str(error)

@@ -1,6 +1,5 @@
 """Says what servers came back from, and what workers waited for, sent and computed again because of it."""
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 from paceline.v1.run_service_pb2 import ServerStatus, StatusReply
@@ -65,7 +64,7 @@ class Recoveries:
     def of(self, status: StatusReply, now: float) -> list[str]:
         """Lines on what is new. `now`: seconds on any steady clock."""
         lines = [line for server in status.servers if (line := self._new_start(server))]
-        lines += [*self._new_order(status), *self._wait.of(status.awaited, now)]
+        lines += [*self._new_order(status), *self._wait.of(status, now)]
         self.sum.waited = self._wait.seconds
         for worker in status.workers:
             counts = {name: worker.figures[name] for name in (REPLAYED, RERUN) if name in worker.figures}
@@ -108,8 +107,9 @@ class _Wait:
     _began: float = 0.0
     _told: bool = False
 
-    def of(self, awaited: Sequence[str], now: float) -> list[str]:
+    def of(self, status: StatusReply, now: float) -> list[str]:
         """Lines on it, once when it has lasted for a while, and once when it is over."""
+        awaited = status.awaited or status.unfinished
         if self._before is not None:
             self.seconds += now - self._before
         elif awaited:
@@ -121,13 +121,16 @@ class _Wait:
             return [f"the wait for other workers is over after {now - self._began:.0f} s"]
         if awaited and not self._told and now - self._began >= PATIENCE:
             self._told = True
-            return wait_line(awaited)
+            return wait_line(status)
         return []
 
 
-def wait_line(awaited: Sequence[str]) -> list[str]:
-    """Says which workers the others wait for; nothing where all are back."""
+def wait_line(status: StatusReply) -> list[str]:
+    """Says which workers the others, or the end of the run, wait for; nothing where all are back."""
     found = "the run has come back, and its workers wait for the others that it had; missing: "
+    if not status.awaited:
+        found = "the run waits for workers that have not finished, as the others have (for start_timeout): "
+    awaited = status.awaited or status.unfinished
     return [found + ", ".join(awaited)] if awaited else []
 
 
@@ -159,7 +162,7 @@ def standing_recoveries(status: StatusReply) -> list[str]:
     """For one look: what the present processes came back from, and what they did again."""
     replayed, rerun = (int(sum(each.figures.get(name, 0.0) for each in status.workers)) for name in (REPLAYED, RERUN))
     lines = [line for server in status.servers if (line := start_line(server))]
-    lines += [*went_back(status), *wait_line(status.awaited)]
+    lines += [*went_back(status), *wait_line(status)]
     return [*lines, _again(replayed, rerun)] if replayed or rerun else lines
 
 

@@ -1,6 +1,9 @@
 """The command line: options, exit codes, the run folder, status, what people get to see."""
 
+import errno
+import fcntl
 import json
+import os
 import stat
 import subprocess
 import sys
@@ -15,7 +18,7 @@ from typer.testing import CliRunner
 
 from paceline.cli.__main__ import app
 from paceline.cli.run import run, summary
-from paceline.core.errors import ConfigError, ServersGone, UsageError
+from paceline.core.errors import ConfigError, DiskError, NotYet, ServersGone, UsageError
 from paceline.core.settings.config import Config
 from paceline.load_settings import differences, read_yaml
 from paceline.local import run_folder
@@ -180,6 +183,37 @@ def test_a_new_run_has_its_settings_and_a_secret_token(tmp_path: Path) -> None:
     assert "epochs: 3" in folder.config.read_text()
     assert stat.S_IMODE(folder.token.stat().st_mode) == 0o600
     assert len(folder.read_secret()) > 30
+
+
+def test_a_file_system_without_locks_is_not_taken_for_a_run_that_goes_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder, _ = open_run(Config(run="one"), runs=tmp_path)
+
+    def no_locks(file: Any, operation: int) -> None:
+        raise OSError(errno.ENOSYS, os.strerror(errno.ENOSYS))
+
+    monkeypatch.setattr(fcntl, "flock", no_locks)
+
+    with pytest.raises(DiskError, match=r"can't be locked: Function not implemented\. Take a folder"), folder.locked():
+        pass
+    assert not folder.is_driven
+
+
+def test_more_epochs_that_could_not_be_written_down_are_taken_the_next_time(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder, _ = open_run(Config(run="one", epochs=3), runs=tmp_path)
+    folder.write_facts(finished=True, exit_code=0)
+    full = OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+    monkeypatch.setattr(run_folder, "write_yaml", lambda *_: (_ for _ in ()).throw(full))
+    with pytest.raises(DiskError, match="No space left"):
+        open_run(Config(run="one", epochs=5), runs=tmp_path)
+
+    monkeypatch.undo()
+    open_run(Config(run="one", epochs=5), runs=tmp_path)
+
+    assert (folder.settings().epochs, folder.facts()["finished"], folder.facts()["exit_code"]) == (5, False, None)
 
 
 def test_the_same_settings_resume_a_run_with_its_token(tmp_path: Path) -> None:
@@ -691,6 +725,37 @@ def test_stop_asks_the_chief(folder: RunFolder) -> None:
 
     assert chief.reasons == ["paceline stop"]
     assert "run one stops" in told
+
+
+class Refusing(OneAnswer):
+    """A chief that is not ready to stop the first times."""
+
+    def __init__(self, times: int) -> None:
+        super().__init__(training())
+        self.left = times
+
+    def stop(self, reason: str) -> bool:
+        super().stop(reason)
+        self.left -= 1
+        if self.left >= 0:
+            raise NotYet("The policy is just changing; ask again in a few seconds.")
+        return True
+
+
+def test_stop_asks_again_while_the_run_is_not_ready_for_it(folder: RunFolder) -> None:
+    chief = Refusing(times=1)
+
+    told = status.stop_run(folder, connect=lambda *_: chief)
+
+    assert len(chief.reasons) == 2
+    assert "run one stops" in told
+
+
+def test_stop_says_why_the_chief_refuses(folder: RunFolder, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(status, "STOP_PATIENCE", 0.0)
+
+    with pytest.raises(NotYet, match="The policy is just changing"):
+        status.stop_run(folder, connect=lambda *_: Refusing(times=9))
 
 
 def test_a_run_elsewhere_is_asked_at_its_chiefs_address(tmp_path: Path) -> None:

@@ -343,6 +343,19 @@ def test_a_job_that_lost_some_workers_for_good_while_the_others_ended_well_is_no
         assert told([found]) == ["job/w: 3 of 4 have ended well; the others failed for good."]
 
 
+def test_a_worker_that_is_not_started_again_is_told_while_the_others_train():
+    job = job_of("worker", "w", NEW, failedIndexes="1", active=3)
+
+    found = only(Seen(jobs=[job]))
+
+    assert not found.fatal
+    assert told([found])[0].startswith(
+        "job/w: index 1 failed too often in a row and is not started again: the run goes on"
+    )
+    job["status"]["conditions"] = [{"type": "Complete", "status": "True"}]
+    assert findings(Seen(jobs=[job])) == []
+
+
 def test_other_trouble_may_last_half_a_minute():
     trouble, patience = Finding("pod/x", "no node takes it.", "Add one."), Patience()
     there, well = State(None, {}, [], [], [trouble]), State(None, {}, [], [], [])

@@ -11,11 +11,10 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-import psutil
 import pytest
 
 from paceline.cli.run import summary
-from paceline.core.errors import ConfigError
+from paceline.core.errors import ConfigError, NotYet
 from paceline.core.settings.config import Config, DataConfig
 from paceline.local import begin_early, children, launcher, own_records, processes
 from paceline.local.cpu_cores import cores
@@ -27,6 +26,8 @@ from paceline.local.stalled_run import STILL, Stall
 from paceline.sharder.sharding import make_shards
 from paceline.v1.run_service_pb2 import Score, ServerStart, ServerStatus, StatusReply, WorkerStatus
 from paceline.watch.recoveries import Recovery
+from tests.support.gone import is_gone
+from tests.support.processes import eventually
 from tests.support.tree import ROOT
 
 FAKE = '''
@@ -199,8 +200,7 @@ def test_each_stage_is_a_line_with_the_time_since_the_launch(stage: Stage) -> No
 
 def gone(pids: list[int]) -> bool:
     """Whether none of them runs; waits for those that are just ending."""
-    left = [psutil.Process(pid) for pid in pids if psutil.pid_exists(pid)]
-    return not psutil.wait_procs(left, timeout=10)[1]
+    return eventually(lambda: all(is_gone(pid) for pid in pids), "the end of all processes")
 
 
 def test_a_run_that_finishes_gives_its_accuracy_and_figures(stage: Stage) -> None:
@@ -341,6 +341,51 @@ def test_without_any_worker_left_the_run_ends_with_an_error(stage: Stage) -> Non
     assert gone(stage.pids())
 
 
+def test_a_run_that_waits_for_lost_workers_ends_where_one_is_not_started_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, stage: Stage
+) -> None:
+    stage.run, stage.config = open_run(
+        Config(run="waits", workers=2, servers=2, restarts=1, on_lost_worker="wait"), runs=tmp_path
+    )
+    stage.plot(worker_0=["hang"], worker_1=[3])
+
+    outcome = stage.play(lambda: False)
+
+    assert outcome.exit_code == 3
+    assert "worker-1" in outcome.reason
+    assert "no restarts left" in outcome.reason
+    assert "the others would wait for it (on_lost_worker=wait)" in outcome.reason
+    assert gone(stage.pids())
+
+
+def test_nobody_waits_at_the_end_for_a_worker_without_restarts(stage: Stage) -> None:
+    class Deserted(FakeChief):
+        """Every worker but one has finished."""
+
+        def __init__(self) -> None:
+            self.reasons: list[str] = []
+            super().__init__(lambda: len(self.reasons) == 2)
+
+        def status(self) -> StatusReply:
+            waits = StatusReply(phase="training", version=3, unfinished=["worker-1"])
+            return super().status() if self.done() else waits
+
+        def stop(self, reason: str) -> bool:
+            self.reasons.append(reason)
+            if len(self.reasons) == 1:
+                raise NotYet("The policy is just changing.")
+            return True
+
+    stage.plot(worker_0=[0], worker_1=[3])
+    chief = Deserted()
+
+    outcome = run_local(stage.config, stage.run.path, say=stage.said.append, connect=lambda *_: chief)
+
+    assert outcome.exit_code == 0
+    assert chief.reasons == ["every worker but worker-1 has finished its epochs"] * 2
+    assert len(stage.starts("worker-1")) == 3
+
+
 @pytest.mark.parametrize("code", [64, 65, 78])
 def test_a_mistake_in_the_settings_or_data_is_not_tried_again(stage: Stage, code: int) -> None:
     stage.plot(worker_0=[code], worker_1=["hang"])
@@ -419,8 +464,11 @@ def test_workers_of_this_machine_share_its_cores_alone(tmp_path: Path) -> None:
     assert [each.threads for each in made] == [cores(), max(1, cores() // 64), cores()]
 
 
-def test_workers_that_had_left_come_back_where_the_run_waits_for_them_again(stage: Stage) -> None:
+def test_workers_that_had_left_come_back_where_the_run_waits_for_them_again(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
     stage.plot(worker_0=[0, "hang"])
+    monkeypatch.setattr(launcher, "FAREWELL", 0.1)
 
     class Extended(FakeChief):
         """Stops, then has more epochs."""

@@ -66,7 +66,6 @@ def test_the_secret_never_travels_and_is_no_token() -> None:
         ("", {}, Unauthenticated, "carries no token. Give the process's token file with --token-file"),
         (token(OTHER), {}, Unauthenticated, "of another run, or of an older secret: it is for worker-1 of run demo"),
         (token(at=time.time() - 2 * DAY), {}, Unauthenticated, r"worker-1 expired 2.* this server's clock says"),
-        (token(at=time.time() + DAY), {}, Unauthenticated, r"made .*, 2\d.\d h after this server's .* Set them by NTP"),
         (token(), {"run": "b"}, PermissionDenied, "for run 'demo', this is run 'b'. Make one for this run"),
         (
             token(role="king"),
@@ -82,7 +81,6 @@ def test_the_secret_never_travels_and_is_no_token() -> None:
         "none",
         "wrong run",
         "expired",
-        "a day ahead",
         "same secret, other run",
         "no role",
         "wrong role",
@@ -95,6 +93,11 @@ def test_a_wrong_token_is_refused_with_the_fix(
 ) -> None:
     with pytest.raises(error, match=told):
         checked(shown, **own)
+
+
+@pytest.mark.parametrize("hours", [1, 24])
+def test_a_token_stays_good_where_the_clock_is_set_back_after_it_was_made(hours: float) -> None:
+    assert checked(token(at=time.time() + hours * 3600)).role == "worker"
 
 
 def test_a_token_without_a_signature_or_signed_with_the_public_key_is_refused() -> None:
@@ -130,7 +133,7 @@ def test_what_a_stranger_writes_into_a_token_breaks_no_log() -> None:
     assert str(refused.value).isprintable()
     assert len(str(refused.value)) < 400
     with pytest.raises(Unauthenticated, match="1e"):
-        checked(token(made=1e18, until=2e18))
+        checked(token(until=-1e18))
 
 
 def test_an_expiry_ends_a_token_that_was_good_before() -> None:

@@ -2,9 +2,12 @@
 
 import dataclasses
 import errno
+import fcntl
 import hashlib
 import json
+import os
 import shutil
+import time
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +18,7 @@ from paceline.core.errors import ConfigError, DataError, DiskError
 from paceline.core.settings.config import Config, Options, PlanConfig
 from paceline.core.slice.plan import SlicePlan, make_plan
 from paceline.core.slice.state import SliceState
+from paceline.server import state_folder
 from paceline.server.checked_files import Owner
 from paceline.server.state_folder import StateFolder
 from tests.support.disks import CALLS, FailingDisk
@@ -140,11 +144,36 @@ def test_terms_grow_with_every_start(tmp_path: Path) -> None:
     assert terms == [1, 2, 3]
 
 
-def test_two_servers_cannot_use_one_folder(tmp_path: Path) -> None:
+def test_two_servers_cannot_use_one_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(state_folder, "_HANDOVER", 0.0)
     store = StateFolder(tmp_path, 3, Said())
     with pytest.raises(ConfigError, match="Another server"):
         StateFolder(tmp_path, 3, Said())
     store.close()
+
+
+def test_a_server_waits_for_the_lock_of_one_that_is_just_ending(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = StateFolder(tmp_path, 3, Said())
+    monkeypatch.setattr(time, "sleep", lambda seconds: store.close())
+
+    again = StateFolder(tmp_path, 3, Said())
+
+    assert again.term == 2
+    again.close()
+
+
+def test_a_file_system_without_locks_is_not_taken_for_another_server(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def no_locks(file: int, operation: int) -> None:
+        raise OSError(errno.ENOLCK, os.strerror(errno.ENOLCK))
+
+    monkeypatch.setattr(fcntl, "flock", no_locks)
+
+    with pytest.raises(DiskError, match=r"can't be locked: No locks available\. Give --folder a place"):
+        StateFolder(tmp_path, 3, Said())
 
 
 def test_200_damages_of_the_newest_snapshot_are_found_and_said(tmp_path: Path) -> None:

@@ -415,6 +415,13 @@ def test_without_matplotlib_the_command_says_what_to_install(uneven, tmp_path, m
         write_report([uneven], tmp_path / "report")
 
 
+def test_a_url_is_no_folder_of_shards():
+    with pytest.raises(
+        DataError, match=r"s3:/mine/shards is a URL, but this command reads shards in a folder\. Copy them"
+    ):
+        write_report([Path("s3://mine/shards")], Path("report"))
+
+
 def test_the_command_writes_the_report_and_says_what_it_found(uneven, even, tmp_path):
     command = [sys.executable, "-m", "paceline.cli", "shard-report", uneven, even, "--out", tmp_path / "report"]
 

@@ -141,6 +141,17 @@ def test_a_wait_for_other_workers_is_said_once_it_lasts_and_when_it_is_over() ->
     assert str(seen.sum) == "workers waited 9 s for others"
 
 
+def test_a_run_that_waits_for_workers_after_all_others_have_finished_says_so() -> None:
+    seen = Recoveries()
+    waits = StatusReply(phase="training", unfinished=["worker-1"])
+
+    lines = [seen.of(each, now) for each, now in [(waits, 0.0), (waits, 2.0), (status(), 9.0)]]
+
+    said = "the run waits for workers that have not finished, as the others have (for start_timeout): worker-1"
+    assert lines == [[], [said], ["the wait for other workers is over after 9 s"]]
+    assert standing_recoveries(waits) == [said]
+
+
 def test_a_short_wait_for_other_workers_is_not_worth_a_line() -> None:
     seen = Recoveries()
     waits = StatusReply(phase="training", awaited=["worker-1"])

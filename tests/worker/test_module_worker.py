@@ -86,6 +86,41 @@ def test_a_worker_whose_seat_another_process_holds_gives_up() -> None:
     assert caught.value.exit_code == 0
 
 
+class Left(BaseException):
+    """How a script has left."""
+
+    def __init__(self, is_failure: bool) -> None:
+        self.is_failure = is_failure
+
+
+@pytest.mark.parametrize(
+    ("error", "lost", "is_told", "leaves"),
+    [
+        (MemoryError(), "wait", False, False),
+        (MemoryError(), "wait", True, True),
+        (MemoryError(), "shrink", False, True),
+        (Left(is_failure=True), "wait", False, False),
+        (Left(is_failure=False), "wait", False, True),
+        (KeyboardInterrupt(), "wait", False, True),
+    ],
+)
+def test_a_worker_that_fails_keeps_its_seat_where_the_others_are_to_wait_for_it(
+    error: BaseException, lost: str, is_told: bool, leaves: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    left = []
+    one = worker(SimpleNamespace(leave=lambda *facts: left.append(facts), is_told=is_told))
+    one.config = one.config.model_copy(update={"on_lost_worker": lost})
+    one.progress = SimpleNamespace(state=None, alarm=None, enter=lambda phase: None)
+    one.client = SimpleNamespace(fenced=lambda: None)
+    monkeypatch.setattr(member, "Heartbeat", lambda *_, **__: SimpleNamespace(close=lambda: None))
+    monkeypatch.setattr(one, "sizes", lambda mine: (_ for _ in ()).throw(error), raising=False)
+
+    with pytest.raises(type(error)):
+        one._session(run_pb.JoinReply(incarnation=7, shards=[]), 1, 1)
+
+    assert left == [(7, False)] * leaves
+
+
 def test_a_worker_that_comes_after_the_end_has_nothing_to_do() -> None:
     late, said = worker(Chief(None)), list[str]()
     late.say = lambda event, **facts: said.append(event)

@@ -111,7 +111,7 @@ class Member(ABC):
             say=self.say,
             alarm=self.progress.alarm,
         )
-        finished = False
+        finished = keeps_seat = False
         self.incarnation = joined.incarnation
         try:
             everything = range(len(self._shards))
@@ -130,10 +130,15 @@ class Member(ABC):
             )
             self._take_seat(joined.incarnation, joined.place, mine, sampler)
             finished = True
+        except BaseException as error:
+            is_failure = getattr(error, "is_failure", isinstance(error, Exception))
+            keeps_seat = self.config.on_lost_worker == "wait" and is_failure and not self.chief.is_told
+            raise
         finally:
             self.progress.enter("done")
             heartbeat.close()
-            self.chief.leave(joined.incarnation, finished)
+            if not keeps_seat:
+                self.chief.leave(joined.incarnation, finished)
         self.left(joined.incarnation)
 
     def _take_seat(self, incarnation: int, place: int, mine: list[int], sampler: Sampler) -> None:

@@ -397,7 +397,7 @@ class ScriptRun:
         return beyond_own(self.name, self.position, own, self.settings.policy.name)
 
     def close(self) -> None:
-        """Leaves the run; the others go on."""
+        """Leaves the run that it has not finished; the others go on, or wait for its next process."""
         if self._replica is not None and self._has_joined and not self.is_over:
             self.is_over = True
-            self._replica.thread.close()
+            self._replica.thread.close(is_failure=True)

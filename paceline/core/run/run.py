@@ -263,16 +263,21 @@ class Run:
 
     def _maybe_all_left(self, now: float) -> None:
         """No seat is taken any more: the run is over, unless a worker that lost its seat may still come back."""
-        deserted = self.workers.note_deserted(now)
-        if deserted is None:
+        self.workers.note_seatless(now)
+        if self.membership.view.seats:
             return
         if self.phase is RunPhase.STOPPING:
             self.phases.enter(RunPhase.SCORING, now)
-        elif self.phase is RunPhase.TRAINING and self.workers.finished:
+        elif self.phase is RunPhase.TRAINING and self.workers.finished and not self.awaited(now):
             others = ", ".join(self.workers.unfinished)
-            if not others or self.config.budget == "per_worker" or deserted >= self.config.lease:
-                who = f"every worker but {others}" if others else "every worker"
-                self.phases.enter(RunPhase.SCORING, now, f"{who} has finished its epochs")
+            who = f"every worker but {others}" if others else "every worker"
+            self.phases.enter(RunPhase.SCORING, now, f"{who} has finished its epochs")
+
+    def awaited(self, now: float) -> list[str]:
+        """Workers without which the run does not end, where all others have finished: each may come back for
+        `start_timeout`."""
+        is_deserted = self.phase is RunPhase.TRAINING and self.workers.finished and not self.membership.view.seats
+        return self.workers.awaited(now, self.config.start_timeout) if is_deserted else []
 
     # a change of policy
     def switch(self, policy: Options, clocks: Clocks) -> None:

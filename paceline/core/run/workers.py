@@ -34,8 +34,8 @@ class Workers:
         """The machine of each worker that has joined; empty if it has not reported one."""
         self._addresses: dict[str, str] = {}
         """The address at which each joined worker serves its local model; empty if it serves none."""
-        self._deserted: float | None = None
-        """The time since which no worker has a seat."""
+        self._seatless: dict[str, float] = {}
+        """Since when workers that have not finished have been without a seat, as far as the chief has seen (seconds)."""
         self._unheard: set[str] = set()
         """Members that the chief's slice, back from a snapshot, may be behind."""
         self._beaten: set[str] = set()
@@ -104,18 +104,19 @@ class Workers:
     def begin_anew(self) -> None:
         """The run, which was over, waits for workers again."""
         self.finished = set()
-        self._deserted = None
+        self._seatless = {}
         self._unheard = set()
 
-    def note_deserted(self, now: float) -> float | None:
-        """Notes whether any worker has a seat, and returns how long none has had one (seconds, from the first look); None
-        while one has."""
-        if self._membership.view.seats:
-            self._deserted = None
-            return None
-        if self._deserted is None:
-            self._deserted = now
-        return now - self._deserted
+    def note_seatless(self, now: float) -> None:
+        """Notes who has no seat, though it has not finished."""
+        seatless = [worker for worker in self.unfinished if worker not in self._membership.view.seats]
+        self._seatless = {worker: self._seatless.get(worker, now) for worker in seatless}
+
+    def awaited(self, now: float, patience: float) -> list[str]:
+        """Who has not finished and is on the way to a seat, or has been without one for at most `patience` seconds: its process
+        may be started again. In worker order, as of the last note."""
+        places = self._membership.places
+        return [worker for worker, since in self._seatless.items() if worker in places or now - since <= patience]
 
     def state(self) -> dict[str, Any]:
         """The state as plain JSON values."""

@@ -146,12 +146,48 @@ def test_a_run_with_a_budget_per_worker_ends_when_all_have_left():
 
 
 def test_a_run_with_a_budget_per_worker_says_who_was_gone_before_its_end():
-    run, _ = started("a", "b", budget="per_worker")
+    run, _ = started("a", "b", budget="per_worker", start_timeout=30)
 
     run.leave("b", 1, False, 1.0)
-    run.leave("a", 1, True, 2.0)
+    run.leave("a", 1, True, 32.0)
 
     assert (run.phase, run.reason) == (RunPhase.SCORING, "every worker but b has finished its epochs")
+
+
+@pytest.mark.parametrize("budget", ["total", "per_worker"])
+def test_a_worker_that_is_told_to_stop_after_all_others_have_finished_is_waited_for(budget: str):
+    run, clocks = started("a", "b", budget=budget, epochs=9)
+    run.leave("a", 1, True, 1.0)
+    run.told("b", 1, 2.0)
+    run.leave("b", 1, False, 2.5, was_told=True)
+    assert (run.phase, run.awaited(3.0)) == (RunPhase.TRAINING, ["b"])
+    again = Run(run.config)
+
+    again.restore(json.loads(json.dumps(run.state())), 500.0)
+    for now in (500.0, 510.0, 790.0):
+        again.tick(now)
+    assert again.seat("b", again.join("b", False, *FACTS, 790.0), 0, clocks, 791.0) is True
+    assert again.awaited(791.0) == []
+    again.leave("b", 2, True, 900.0)
+
+    assert (again.phase, again.reason) == (RunPhase.SCORING, "every worker has finished its epochs")
+
+
+def test_a_worker_on_the_way_to_its_seat_is_waited_for_as_long_as_it_is_heard_of():
+    run, _ = started("a", "b", epochs=9, start_timeout=30, lease=15)
+    run.leave("b", 1, False, 1.0)
+    run.leave("a", 1, True, 2.0)
+    run.join("b", False, *FACTS, 20.0)
+
+    for now in (30.0, 33.0, 40.0):
+        run.beat("b", 2, WorkerReport(phase="joining"), now)
+        run.tick(now)
+        assert run.awaited(now) == ["b"]
+    run.tick(47.0)
+    run.tick(54.0)
+    run.tick(55.1)
+
+    assert run.phase is RunPhase.SCORING
 
 
 def test_a_run_that_loses_all_its_workers_waits_for_others():
@@ -171,21 +207,21 @@ def test_a_run_that_all_have_finished_is_over_at_once():
     assert (run.phase, run.reason) == (RunPhase.SCORING, "every worker has finished its epochs")
 
 
-def test_a_run_that_all_have_left_waits_a_lease_for_those_who_did_not_finish():
-    run, _ = started("a", "b", epochs=9, lease=15)
+def test_a_run_that_all_have_left_waits_for_those_who_did_not_finish():
+    run, _ = started("a", "b", epochs=9, start_timeout=30)
     run.leave("a", 1, True, 1.0)
     run.leave("b", 1, False, 2.0)
 
-    for now in (2.0, 9.0, 16.9):
+    for now in (2.0, 9.0, 32.0):
         run.tick(now)
         assert run.phase is RunPhase.TRAINING
-    run.tick(17.0)
+    run.tick(32.1)
 
     assert (run.phase, run.reason) == (RunPhase.SCORING, "every worker but b has finished its epochs")
 
 
 def test_a_worker_that_is_replaced_finds_the_run_going_on_and_the_next_wait_begins_anew():
-    run, clocks = started("a", "b", epochs=9, lease=15)
+    run, clocks = started("a", "b", epochs=9, start_timeout=30)
     run.leave("a", 1, True, 1.0)
     run.leave("b", 1, False, 2.0)
 
@@ -193,25 +229,25 @@ def test_a_worker_that_is_replaced_finds_the_run_going_on_and_the_next_wait_begi
     run.tick(17.0)
     run.leave("b", 2, False, 18.0)
     run.tick(24.0)
-    run.tick(32.9)
+    run.tick(48.0)
     assert run.phase is RunPhase.TRAINING
-    run.tick(33.0)
+    run.tick(48.1)
 
     assert run.phase is RunPhase.SCORING
 
 
-def test_a_restarted_chief_too_waits_a_lease_for_those_who_did_not_finish():
-    run, _ = started("a", "b", epochs=9, lease=15)
+def test_a_restarted_chief_too_waits_for_those_who_did_not_finish():
+    run, _ = started("a", "b", epochs=9, start_timeout=30)
     run.leave("a", 1, True, 1.0)
     run.leave("b", 1, False, 2.0)
     again = Run(run.config)
 
     again.restore(json.loads(json.dumps(run.state())), 5.0)
 
-    for now in (5.0, 12.0, 19.9):
+    for now in (5.0, 12.0, 35.0):
         again.tick(now)
         assert again.phase is RunPhase.TRAINING
-    again.tick(20.0)
+    again.tick(35.1)
     assert again.phase is RunPhase.SCORING
 
 
@@ -372,6 +408,7 @@ def test_a_restarted_chief_remembers_that_a_worker_has_finished():
     again.restore(json.loads(json.dumps(run.state())), 2.0)
 
     again.leave("b", 1, False, 3.0)
+    again.tick(303.1)
 
     assert again.phase is RunPhase.SCORING
 

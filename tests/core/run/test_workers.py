@@ -54,17 +54,26 @@ def test_the_fastest_is_the_fastest_member():
     assert workers.fastest == 70.0
 
 
-def test_a_desertion_lasts_from_the_first_look_and_begins_anew_after_somebody_came():
+def test_a_worker_without_a_seat_is_awaited_from_the_first_look_and_anew_after_it_came_back():
     workers, membership = started("a")
-    assert workers.note_deserted(1.0) is None
-    membership.leave("a", 1)
-    assert (workers.note_deserted(2.0), workers.note_deserted(5.0)) == (0.0, 3.0)
 
-    membership.seat("a", membership.join("a", False, 6.0), 0, None, Clocks(), 6.0)
-    assert workers.note_deserted(6.0) is None
+    def awaited(now: float) -> list[str]:
+        workers.note_seatless(now)
+        return workers.awaited(now, patience=3)
+
+    assert awaited(1.0) == []
+    membership.leave("a", 1)
+    assert [awaited(now) for now in (2.0, 5.0, 5.1)] == [["a"], ["a"], []]
+
+    incarnation = membership.join("a", False, 6.0)
+    assert awaited(6.0) == ["a"], "it is on its way"
+    membership.seat("a", incarnation, 0, None, Clocks(), 6.0)
+    assert awaited(6.0) == []
     membership.leave("a", 2)
 
-    assert workers.note_deserted(7.0) == 0.0
+    assert [awaited(now) for now in (7.0, 10.0, 10.1)] == [["a"], ["a"], []]
+    workers.finished.add("a")
+    assert awaited(7.0) == []
 
 
 def test_all_have_finished_when_nobody_who_ever_joined_is_missing():
