@@ -243,7 +243,10 @@ def _kmeans(points: Floats, how: Clustering, seeds: list[int]) -> tuple[Rows, Fl
 def _finite(values: Floats) -> Floats:
     """The same values; DataError where float32 did not hold them."""
     if not np.isfinite(values).all():
-        raise DataError("Some features are too large for clustering in float32; scale them, or remove the outliers.")
+        raise DataError(
+            "Some features are no finite numbers, or too large for clustering in float32. Fill in what is missing; scale the "
+            "others, or remove the outliers."
+        )
     return values
 
 
