@@ -1,6 +1,7 @@
 """What several test modules share."""
 
 import gc
+import os
 import signal
 import subprocess
 from collections import Counter
@@ -10,13 +11,20 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 import pytest
-from hypothesis import settings
+from hypothesis import HealthCheck, settings
 
 from paceline.core.steps.optimizer import Optimizer
 from paceline.core.values import Vector
 from tests.support import own
 
-settings.register_profile("any machine", deadline=None)
+settings.register_profile(
+    "any machine",
+    deadline=None,
+    suppress_health_check=[HealthCheck.too_slow],
+    # `make test`, which takes several processes, draws the same examples each time: what fails there fails by what was
+    # changed; a file that is run by itself goes on looking for new ones
+    derandomize="PYTEST_XDIST_WORKER" in os.environ,
+)
 settings.load_profile("any machine")
 if (
     signal.getsignal(signal.SIGINT) is signal.SIG_IGN

@@ -4,8 +4,10 @@ from pathlib import Path
 
 import pytest
 
+from tests.chaos import rounds
 from tests.chaos.own.dying_server import POINTS
 from tests.chaos.rounds import FORMS, KINDS, Round, deaths
+from tests.support.processes import PATIENCE
 
 SEED = 1218
 """All servers and two workers at once, then a server and a worker at once, each within a second or so."""
@@ -23,8 +25,9 @@ def test_killed_processes_lose_no_push_and_count_none_twice(kind: str, retain: i
 
 @pytest.mark.parametrize(("form", "server"), [("dense, lane", 0), ("coded, grpc", 1), ("sparse, lane", 0)])
 def test_a_server_that_dies_at_any_point_of_a_push_with_its_power_loses_none(
-    form: str, server: int, tmp_path: Path
+    form: str, server: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(rounds, "MOST_TO_A_POINT", PATIENCE)  # every point must be reached
     kind, variant = FORMS[form]
     result = Round(kind, SEED, tmp_path, variant=variant).run(deaths([server]))
 

@@ -1,5 +1,6 @@
 """Others on the other end of the lane: stock grpcio and grpc-go, with nothing but generated stubs."""
 
+import functools
 import hashlib
 import os
 import queue
@@ -165,21 +166,28 @@ def test_stock_grpcio_sees_the_status_and_text_of_every_refusal(serve: Serve) ->
 
 
 def test_a_stock_grpcio_client_that_cancels_or_waits_too_long_is_waited_for_no_more(serve: Serve) -> None:
-    service, reached = Service(), threading.Semaphore(0)
+    service, reached, told = Service(), threading.Semaphore(0), threading.Event()
 
     def wait(is_there: IsThere) -> None:
         reached.release()
         service.until_gone(is_there)
+        # the server, which keeps to the deadline too, is not to reset the call before the client has given up
+        assert told.wait(SOON)
 
-    service.at["pull"] = wait
     served = serve(service)
     with grpc.insecure_channel(served.address) as channel:
         stub = ParameterServiceStub(channel)
-        code, _ = refusal(lambda: list(stub.Pull(pb.PullRequest(), timeout=0.3)))
-        assert code is grpc.StatusCode.DEADLINE_EXCEEDED
+        assert len(weights(stub.Pull(pb.PullRequest(version=9), timeout=SOON))) == 9  # connects
+        service.at["pull"] = wait
+        for timeout in (0.3, 1.0, 4.0, SOON / 2):  # a short one may be over before the server has the call
+            told.clear()
+            call = stub.Pull(pb.PullRequest(), timeout=timeout)
+            assert refusal(functools.partial(list, call))[0] is grpc.StatusCode.DEADLINE_EXCEEDED
+            told.set()
+            if reached.acquire(blocking=False):
+                break
         assert service.gone.wait(SOON)
         service.gone.clear()
-        assert reached.acquire(timeout=SOON)
         call = stub.Pull(pb.PullRequest(), timeout=SOON)
         assert reached.acquire(timeout=SOON)
         call.cancel()

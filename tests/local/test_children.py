@@ -5,12 +5,12 @@ import subprocess
 import sys
 from pathlib import Path
 
-import psutil
 import pytest
 
 from paceline.local import children
 from paceline.local.child_environment import child_environment
 from paceline.local.children import Child, end_all
+from tests.support.gone import is_gone
 from tests.support.processes import eventually
 
 SAVES = """
@@ -72,7 +72,7 @@ subprocess.run(tethered(sys.executable, "-c", {inner!r}))
 """
     with subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE, text=True) as parent:
         assert parent.stdout is not None
-        child = psutil.Process(int(parent.stdout.readline()))
+        child = int(parent.stdout.readline())
         parent.kill()
         parent.wait()
-        eventually(lambda: not child.is_running() or child.status() == psutil.STATUS_ZOMBIE or None, "the child's end")
+        eventually(lambda: is_gone(child), "the child's end")

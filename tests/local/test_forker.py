@@ -14,12 +14,14 @@ import pytest
 from paceline.local.child_environment import child_environment
 from paceline.local.children import Child, end_all
 from paceline.local.forker import Forked, Forker, Loads
+from tests.support.gone import is_gone
 from tests.support.processes import eventually
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="forks on Linux only")
 TELLS = """
 import os, random, sys, numpy
-print(*sys.argv[1:], os.getpid(), os.environ["STAGE"], random.random(), numpy.random.rand(), flush=True)
+told = [*sys.argv[1:], os.getpid(), os.environ["STAGE"], random.random(), numpy.random.rand()]
+os.write(1, (" ".join(map(str, told)) + "\\n").encode())  # by one call: two children write to one file
 sys.exit(int(sys.argv[1]))
 """
 HANGS = "import time\nprint('hangs', flush=True)\ntime.sleep(600)\n"
@@ -51,11 +53,6 @@ def started(forker: Forker, folder: Path, text: str, *arguments: str) -> Forked:
     return child
 
 
-def is_alive(pid: int) -> bool:
-    status = Path(f"/proc/{pid}/stat")
-    return status.exists() and status.read_text().rpartition(")")[2].split()[0] != "Z"
-
-
 def test_a_child_has_its_arguments_environment_log_and_exit_code(forker: MakeForker, tmp_path: Path) -> None:
     one = forker("numpy")
     children = [started(one, tmp_path, TELLS, "3", "words") for _ in range(2)]
@@ -73,7 +70,7 @@ def test_the_death_of_the_forker_is_that_of_its_children_and_is_told(forker: Mak
     eventually(lambda: "hangs" in (tmp_path / "log").read_text(), "the child runs")
     os.kill(one._process.pid, signal.SIGKILL)
     assert child.wait(60) == -signal.SIGKILL
-    eventually(lambda: not is_alive(child.pid), "the child is gone")
+    eventually(lambda: is_gone(child.pid), "the child is gone")
     assert one.start(["-m", "this"], tmp_path / "log", tmp_path, {}) is None
 
 
@@ -147,7 +144,7 @@ def test_signals_to_children_that_are_just_ending_are_no_error(forker: MakeForke
             child.start()
         end_all(children, lambda: True)
         assert [child.code for child in children] == [-signal.SIGKILL] * 4
-        assert not any(is_alive(child.pid or 0) for child in children)
+        assert all(is_gone(child.pid or 0) for child in children)
 
 
 def test_what_cannot_be_forked_in_time_is_not_forked_later(
@@ -160,7 +157,7 @@ def test_what_cannot_be_forked_in_time_is_not_forked_later(
     begun = time.monotonic()
     assert one.start(["-m", "this"], tmp_path / "log", tmp_path, dict(os.environ)) is None
     assert time.monotonic() - begun < 60
-    eventually(lambda: not is_alive(one._process.pid), "it can't fork any more")
+    eventually(lambda: is_gone(one._process.pid), "it can't fork any more")
 
 
 def test_what_a_script_fails_with_is_shown_as_its_own(forker: MakeForker, tmp_path: Path) -> None:
@@ -254,7 +251,7 @@ def test_the_second_forker_and_its_children_end_with_the_first_one(
     os.kill(first._process.pid, signal.SIGKILL)
 
     assert child.wait(60) == -signal.SIGKILL
-    eventually(lambda: not is_alive(child.pid), "the child is gone")
+    eventually(lambda: is_gone(child.pid), "the child is gone")
     assert second.start(["-m", "this"], tmp_path / "log", tmp_path, {}) is None
 
 
@@ -406,9 +403,12 @@ def test_a_child_that_has_a_thread_starts_its_forker_afresh(
 def test_what_a_child_has_forked_ends_with_it(forking_child: Callable[..., Forked], tmp_path: Path) -> None:
     child = forking_child("hangs")
     eventually(lambda: (tmp_path / "child").exists() and (tmp_path / "child").read_text().count("own") == 2, "they run")
+    # they may run before the one that forks them has told their pids, which it does in pieces
+    eventually(lambda: (tmp_path / "log").read_text().count("\n") == 2, "their pids")
     pids = [int(word) for word in (tmp_path / "log").read_text().splitlines()[1].split()]
-    assert all(is_alive(pid) for pid in pids)
+    assert len(pids) == 3
+    assert not any(is_gone(pid) for pid in pids)
 
     os.kill(child.pid, signal.SIGKILL)
 
-    eventually(lambda: not any(is_alive(pid) for pid in pids), "all are gone")
+    eventually(lambda: all(is_gone(pid) for pid in pids), "all are gone")

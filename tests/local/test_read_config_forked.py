@@ -14,6 +14,7 @@ from paceline.core.errors import PacelineError
 from paceline.local.child_environment import child_environment
 from paceline.local.forker import Forker
 from paceline.local.read_config_forked import read_forked
+from tests.support.gone import is_gone
 from tests.support.processes import eventually
 
 pytestmark = [pytest.mark.skipif(sys.platform != "linux", reason="fork is for Linux")]
@@ -62,11 +63,6 @@ def run(folder: Path, text: str, *flags: str, **variables: str) -> subprocess.Po
         stderr=subprocess.PIPE,
         text=True,
     )
-
-
-def is_gone(pid: int) -> bool:
-    status = Path(f"/proc/{pid}/stat")
-    return not status.exists() or status.read_text().rpartition(")")[2].split()[0] == "Z"
 
 
 def test_flags_win_over_variables_and_what_the_file_prints_is_kept(tmp_path: Path) -> None:

@@ -67,7 +67,8 @@ def nothing(cluster: Cluster, workers: list[Any]) -> None:
 
 
 def replace_a_worker(cluster: Cluster, workers: list[Any]) -> None:
-    """kill -9 in the middle of a run, then a new process under the same name, once before its lease lapses and once after."""
+    """kill -9 in the middle of a run, which is held there, then a new process under the same name, once before its lease lapses
+    and once after."""
     cluster.until(lambda status: status.version > 20)
     workers[1].kill()
     workers[1] = cluster.worker(1)
@@ -75,6 +76,7 @@ def replace_a_worker(cluster: Cluster, workers: list[Any]) -> None:
     workers[1].kill()
     cluster.processes[1].wait_for("lease lapsed", worker="worker-1")
     workers[1] = cluster.worker(1)
+    cluster.hold(None)
 
 
 @pytest.mark.parametrize(
@@ -92,6 +94,8 @@ def test_the_bits_are_those_of_one_process(
     settings: dict[str, Any], disturb: Callable[[Cluster, list[Any]], Any], tmp_path: Path
 ) -> None:
     with Cluster(tmp_path, **({"epochs": 3, "optimizer": OPTIMIZER} | settings)) as cluster:
+        if disturb is replace_a_worker:
+            cluster.hold(60)
         model, rounds = from_processes(cluster, False, disturb)
 
         expected = in_one_process(Softmax(None), cluster.shards, rounds)

@@ -101,32 +101,34 @@ for number, cell in enumerate(json.load(open(sys.argv[1])), 1):
 KILLS = (
     HEAD
     + """
-def kill():
-    while True:
-        time.sleep(0.05)
-        try:
-            pid = json.load(open("runs/one/run.json"))["pids"]["worker-0"]
-            if '"event": "training"' in open("runs/one/logs/worker-0.log").read():
-                break
-        except (OSError, KeyError, ValueError):
-            pass
-    time.sleep(0.3)
-    os.kill(pid, 9)
+killed = os.path.abspath("killed")
 
-class Slow(TensorDataset):
+def trains_first():
+    "Whether this is worker 0."
+    told = json.loads(os.environ.get("PACELINE_CONNECT", '{"evaluates": true}'))
+    return told.get("rank", 0) == 0 and not told.get("evaluates")
+
+class Kills(TensorDataset):
+    "Kills worker 0 once, in the midst of its first epoch."
+    taken = 0
     def __getitem__(self, row):
-        time.sleep(0.003)
+        self.taken += 1
+        if self.taken == 50 and trains_first():
+            try:
+                os.close(os.open(killed, os.O_CREAT | os.O_EXCL))
+                os.kill(os.getpid(), 9)
+            except FileExistsError:
+                pass
         return super().__getitem__(row)
 
-threading.Thread(target=kill, daemon=True).start()
 said = []
-result = paceline.train(torch.nn.Linear(5, 3), Slow(x, y), test=(x, y), epochs=3, folder="runs/one", show=said.append, **small)
+result = paceline.train(torch.nn.Linear(5, 3), Kills(x, y), test=(x, y), epochs=3, folder="runs/one", show=said.append, **small)
 from paceline.core.errors import ConfigError
 told = []
 again = dict(test=(x, y), folder="runs/one", show=told.append, **small)
-same = paceline.train(torch.nn.Linear(5, 3), Slow(x, y), epochs=3, **again)
+same = paceline.train(torch.nn.Linear(5, 3), Kills(x, y), epochs=3, **again)
 try:
-    paceline.train(torch.nn.Linear(5, 3), Slow(x, y), epochs=4, **again)
+    paceline.train(torch.nn.Linear(5, 3), Kills(x, y), epochs=4, **again)
 except ConfigError as error:
     told.append(str(error))
 print(json.dumps({

@@ -9,7 +9,8 @@ from typing import Any
 
 import pytest
 
-from tests.support.processes import Cluster, Process
+from tests.runs.test_processes import saved
+from tests.support.processes import Cluster, Process, eventually
 
 SETTINGS: dict[str, Any] = {
     "workers": 4,
@@ -25,6 +26,8 @@ SETTINGS: dict[str, Any] = {
 }
 ROUNDS = 35
 """Rounds between two disturbances."""
+MORE = 10
+"""Rounds beyond these to which workers may come before they are held."""
 BEYOND = "some servers have more rounds than others, and nobody has their pushes"
 
 
@@ -51,6 +54,7 @@ def workers_of(cluster: Cluster) -> list[Process]:
 
 def begun(cluster: Cluster) -> tuple[list[Process], list[Process]]:
     """Servers and workers of a run that trains."""
+    cluster.hold(MORE)
     sharder, servers = cluster.sharder(), cluster.servers()
     assert sharder.wait() == 0
     workers = workers_of(cluster)
@@ -61,12 +65,31 @@ def begun(cluster: Cluster) -> tuple[list[Process], list[Process]]:
 def goes_on(cluster: Cluster) -> None:
     """Waits until more rounds are over; the run must not be at its end by then."""
     before = cluster.until(lambda status: status.phase == "training").version
+    go_further(cluster, ROUNDS + MORE)
     after = cluster.until(lambda status: status.version > before + ROUNDS or status.phase != "training")
     assert after.phase == "training", "the run is too short for what is done to it"
 
 
+def go_further(cluster: Cluster, rounds: int) -> None:
+    """Holds the workers that many rounds later."""
+    assert cluster.held_at is not None
+    cluster.hold(cluster.held_at + rounds)
+
+
+def has_unsaved(cluster: Cluster, index: int) -> None:
+    """Waits until the server has rounds that are not in its snapshot."""
+
+    def found() -> bool:
+        go_further(cluster, 1)  # where workers are held, servers have the time to save all
+        status = cluster.status()
+        return status is not None and status.version > saved(cluster.folder / f"s{index}") + 3
+
+    eventually(found, "rounds that are not saved")
+
+
 def end(cluster: Cluster, workers: list[Process]) -> tuple[str, ...]:
     """The slices at the end of the run."""
+    cluster.hold(None)
     assert [worker.wait() for worker in workers] == [0] * 4
     cluster.finish()
     return slices(cluster)
@@ -100,6 +123,7 @@ def servers_killed_with_a_worker(cluster: Cluster) -> tuple[str, ...]:
     servers, workers = begun(cluster)
     for index in (1, 0):
         goes_on(cluster)
+        has_unsaved(cluster, index)
         servers[index].kill()
         workers[index].kill()
         workers[index] = worker_of(cluster, index)

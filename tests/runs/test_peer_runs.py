@@ -85,9 +85,9 @@ def test_who_comes_back_to_a_lock_step_run_takes_over_the_present_model(tmp_path
         again = cluster.worker(2, torch=True)
         begun = again.wait_for("training")
         after(cluster, 5)
+        evaluator.send(signal.SIGSTOP)  # before the end, or it might have scored before it stands still
         cluster.stop()
         cluster.until(lambda status: status.phase == "scoring")
-        evaluator.send(signal.SIGSTOP)
         first, models = final_models(cluster)
         evaluator.send(signal.SIGCONT)
         codes = [process.wait() for process in (workers[0], workers[1], again, evaluator)]

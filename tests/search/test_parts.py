@@ -18,6 +18,7 @@ from paceline.local.child_environment import child_environment
 from paceline.local.cpu_cores import own_cores
 from paceline.local.forker import Forker
 from paceline.local.run_folder import open_run
+from paceline.local.signals import Signals
 from paceline.search.going import Going
 from paceline.search.grid import Grid, Published
 from paceline.search.jobs import Job, run_jobs
@@ -129,12 +130,20 @@ def test_ctrl_c_ends_what_runs_and_starts_nothing_more(tmp_path):
     assert jobs[1].child.pid is None
 
 
-def test_ctrl_c_is_heard_while_what_runs_are_forked_from_still_loads(tmp_path):
+def test_ctrl_c_is_heard_while_what_runs_are_forked_from_still_loads(tmp_path, monkeypatch):
+    class Pressed(Signals):
+        """Once signals are noted: before that Ctrl-C would end the test."""
+
+        def __enter__(self):
+            entered = super().__enter__()
+            threading.Timer(0.2, os.kill, (os.getpid(), signal.SIGINT)).start()
+            return entered
+
+    monkeypatch.setattr("paceline.search.jobs.Signals", Pressed)
     (tmp_path / "slow.py").write_text("import time; time.sleep(100)")
     environment = child_environment(1) | {"PYTHONPATH": str(tmp_path)}
     with closing(Forker(("slow",), environment)) as forker:
         one = job(tmp_path, "one", "pass", forker=forker)
-        threading.Timer(0.2, os.kill, (os.getpid(), signal.SIGINT)).start()
 
         assert run_jobs([one], 1, lambda *_: None) == 130
     assert one.child.pid is None

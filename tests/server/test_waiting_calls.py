@@ -18,13 +18,20 @@ CHANGED = threading.Condition()
 
 
 @pytest.fixture(autouse=True)
-def _lock():
+def _lock(monkeypatch):
+    monkeypatch.setattr("paceline.server.waiting_calls._LOOK", 0.01)
     with CHANGED:
         yield
 
 
 def soon() -> float:
+    """For what never comes."""
     return time.monotonic() + 0.01
+
+
+def late() -> float:
+    """For what comes."""
+    return time.monotonic() + 60
 
 
 def always() -> bool:
@@ -61,20 +68,20 @@ def a_reply(worker: str) -> Reply:
 
 
 def test_waiting_ends_with_a_result_or_at_the_deadline():
-    assert wait_until(CHANGED, lambda: 7, soon(), never) == 7, "nobody looks for the caller where there is a result"
+    assert wait_until(CHANGED, lambda: 7, late(), never) == 7, "nobody looks for the caller where there is a result"
     assert wait_until(CHANGED, lambda: None, soon(), always) is None
 
 
 def test_a_caller_that_has_gone_is_not_waited_for():
     with pytest.raises(TryAgain, match="The caller has gone away"):
-        wait_until(CHANGED, lambda: None, soon(), never)
+        wait_until(CHANGED, lambda: None, late(), never)
 
 
 def test_a_reply_is_handed_to_the_call_that_waits_for_it():
     pushes, call, reply = WaitingPushes(CHANGED), WaitingPush(), a_reply("a")
     pushes.expect("a", call)
 
-    found = pushes.answer("a", call, always, soon(), meanwhile(lambda: pushes.deliver(reply)))
+    found = pushes.answer("a", call, always, late(), meanwhile(lambda: pushes.deliver(reply)))
 
     assert found is reply
 
@@ -93,7 +100,7 @@ def test_a_repeat_takes_the_place_of_the_call_before():
     pushes.expect("a", call)
 
     with pytest.raises(TryAgain, match="A repeat of a's push replaced this call"):
-        pushes.answer("a", call, always, soon(), meanwhile(lambda: pushes.expect("a", repeat)))
+        pushes.answer("a", call, always, late(), meanwhile(lambda: pushes.expect("a", repeat)))
 
     assert pushes.deliver(a_reply("a"))
     assert repeat.reply is not None
@@ -103,11 +110,11 @@ def test_a_worker_that_is_no_member_any_more_is_not_waited_for():
     pushes, call = WaitingPushes(CHANGED), WaitingPush()
     pushes.expect("a", call)
 
-    assert pushes.answer("a", call, never, time.monotonic() + 60, always) is None
+    assert pushes.answer("a", call, never, late(), always) is None
 
 
 def test_a_version_that_is_there_is_pinned_at_once():
-    published = WaitingPulls(CHANGED).answer(None, False, a_slice(), soon(), never)
+    published = WaitingPulls(CHANGED).answer(None, False, a_slice(), late(), never)
 
     assert published is not None
     assert published.version == 0
@@ -116,7 +123,7 @@ def test_a_version_that_is_there_is_pinned_at_once():
 def test_a_version_to_come_is_pinned_when_it_comes():
     pulls, model_slice = WaitingPulls(CHANGED), a_slice()
 
-    found = pulls.answer(0, False, None, soon(), meanwhile(lambda: pulls.serve(model_slice)))
+    found = pulls.answer(0, False, None, late(), meanwhile(lambda: pulls.serve(model_slice)))
 
     assert found is not None
     assert pulls.answer(1, False, model_slice, soon(), always) is None
@@ -128,4 +135,4 @@ def test_a_version_that_is_gone_is_said():
             raise VersionGone("Version 0 is no longer kept.")
 
     with pytest.raises(VersionGone):
-        WaitingPulls(CHANGED).answer(0, False, Gone(1, Asp(), Sgd()), soon(), always)
+        WaitingPulls(CHANGED).answer(0, False, Gone(1, Asp(), Sgd()), late(), always)

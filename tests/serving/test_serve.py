@@ -395,7 +395,17 @@ def test_other_machines_ask_by_https_and_without_a_certificate(tmp_path: Path) -
     context = ssl.create_default_context(cafile=keys / AUTHORITY)
     shown = {"authorization": f"Bearer {served.token}"}
     metrics_token = held(Credentials(run.read_secret(), role="reader", name="reader", run=run.name)).shown()
+
+    def is_ready() -> bool:
+        ready = f"https://127.0.0.1:{served.ports['port']}/readyz"
+        try:
+            with urllib.request.urlopen(ready, timeout=PATIENCE, context=context) as reply:
+                return bool(reply.status == 200)
+        except (urllib.error.URLError, ConnectionError):
+            return False
+
     try:
+        eventually(is_ready, served.log)
         for port, path, headers in (
             ("port", "/v1/model", shown),
             ("metrics_port", "/metrics", {"authorization": metrics_token}),

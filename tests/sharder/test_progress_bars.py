@@ -15,6 +15,7 @@ from paceline.core.errors import ConfigError
 from paceline.data.progress import Progress
 from paceline.sharder.metrics import SharderMetrics
 from paceline.sharder.progress_bars import PlainLines, progress_of
+from tests.support.ports import own_port
 
 
 class Told:
@@ -55,11 +56,6 @@ def shown(console: Console) -> str:
 def taken_port() -> Iterator[int]:
     with socket.create_server(("0.0.0.0", 0)) as listening:
         yield listening.getsockname()[1]
-
-
-def free_port() -> int:
-    with taken_port() as port:
-        return port
 
 
 def metrics_at(port: int) -> list[str]:
@@ -222,7 +218,7 @@ def test_the_share_of_a_stage_is_never_above_one_and_one_where_there_is_nothing_
 
 
 def test_metrics_are_on_the_port_while_the_work_goes_on_and_no_longer(pipe: Console) -> None:
-    port = free_port()
+    port = own_port()
     with progress_of(pipe, port) as progress:
         progress.stage("writing", 8)
         progress.advance(2)

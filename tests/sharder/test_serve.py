@@ -32,6 +32,7 @@ from paceline.worker.startup.start import Start
 from paceline.worker.startup.streamed_shards import RemoteShards, ShardClient
 from paceline.worker.startup.wait_for_shards import find_shards
 from tests.support.in_process import Said
+from tests.support.ports import own_port
 from tests.support.processes import TOKEN, eventually
 
 RECIPE = Recipe(task="made", strategy="random", shards=2, validation=0, test=0, seed=0, examples="a" * 64)
@@ -92,7 +93,7 @@ class Served:
         self.said = Said()
         self.stop = threading.Event()
         self.shards = written(folder / "served", features)
-        self.server = serve.ShardServer(self.shards, Credentials(token), 0, self.registry)
+        self.server = serve.ShardServer(self.shards, Credentials(token), own_port(), self.registry)
         self.server.start()
         self.address = f"localhost:{self.server.port}"
 

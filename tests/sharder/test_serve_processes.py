@@ -11,6 +11,7 @@ import numpy as np
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
 from paceline.rpc.channel import open_channel
+from tests.support.ports import own_port
 from tests.support.processes import TOKEN, Cluster, Process, eventually
 
 SPARSE = {
@@ -112,7 +113,7 @@ def test_a_sparse_run_fetches_no_shard_but_its_own_though_it_counts_all(tmp_path
 
 def test_shards_that_are_there_are_served_again_and_others_are_refused(tmp_path: Path) -> None:
     with Cluster(tmp_path, data={"source": "server"}) as cluster:
-        first, ports = serving(cluster)
+        first, ports = serving(cluster, "--port", own_port())
         health = health_pb2_grpc.HealthStub(open_channel(f"localhost:{ports['health_port']}"))
         ready = health.Check(health_pb2.HealthCheckRequest(), timeout=10).status
         first.kill()

@@ -42,7 +42,7 @@ def test_workers_and_evaluator_fetch_their_shards_from_a_bucket_and_a_killed_wor
     tmp_path: Path,
 ) -> None:
     (tmp_path / "made.svm").write_text(libsvm(400, 30))
-    with Cluster(tmp_path, data=DATA, **SPARSE | {"epochs": 30, "slow": {"all": "3x"}}) as cluster:
+    with Cluster(tmp_path, data=DATA, **SPARSE | {"epochs": 100_000, "slow": {"all": "3x"}}) as cluster:
 
         def own(name: str) -> list[Any]:
             return ["--shards", tmp_path / name]
@@ -56,6 +56,8 @@ def test_workers_and_evaluator_fetch_their_shards_from_a_bucket_and_a_killed_wor
         killed.send(signal.SIGKILL)
         back = cluster.worker(1, *own("w1"), torch=True)
         back.wait_for("training")
+        cluster.until(lambda status: status.examples >= 30 * status.budget / 100_000)  # 30 epochs
+        cluster.stop()
         assert [process.wait() for process in (steady, back, evaluator)] == [0, 0, 0]
         status = cluster.until(lambda status: status.phase == "finished")
         cluster.end_servers(0)

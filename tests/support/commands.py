@@ -11,7 +11,7 @@ from paceline.local.fork_program import run_line
 from tests.support.processes import QUIET, TORCH, forker_of
 
 
-def python(*words: object, cwd: Path, patience: float = 110, **environment: str) -> subprocess.CompletedProcess[str]:
+def python(*words: object, cwd: Path, patience: float = 240, **environment: str) -> subprocess.CompletedProcess[str]:
     """What `python WORDS` prints and ends with. `environment`: what it sees besides what this process does. Ends it and raises
     subprocess.TimeoutExpired where it takes longer."""
     line = [str(word) for word in words]
@@ -28,7 +28,7 @@ def python(*words: object, cwd: Path, patience: float = 110, **environment: str)
         return subprocess.CompletedProcess(line, code, out.read_text(), error.read_text())
 
 
-def paceline(*words: object, cwd: Path, patience: float = 110) -> subprocess.CompletedProcess[str]:
+def paceline(*words: object, cwd: Path, patience: float = 240) -> subprocess.CompletedProcess[str]:
     """What `paceline WORDS` prints and ends with, as `python`."""
     return python("-m", "paceline.cli", *words, cwd=cwd, patience=patience)
 

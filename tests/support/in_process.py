@@ -22,6 +22,7 @@ from paceline.v1 import run_service_pb2 as run_pb
 from paceline.worker.exchange.parameter_client import ParameterClient
 from paceline.worker.membership.calls_to_chief import ChiefClient
 from paceline.worker.surroundings import Surroundings
+from tests.support.ports import own_port
 
 PLAIN = Options(name="sgd", lr=1.0, momentum=0.0, weight_decay=0.0)
 SHAPES = (("first.weight", (20,)), ("first.bias", (5,)), ("last.weight", (15,)))
@@ -71,7 +72,7 @@ class Cluster:
         self.said = [Said() for _ in range(config.servers)]
         self.servers: list[Server] = []
         for index in range(config.servers):
-            self.servers.append(self.begin(index, 0))
+            self.servers.append(self.begin(index, own_port()))
 
     @property
     def addresses(self) -> list[str]:

@@ -7,7 +7,7 @@ import struct
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import closing, contextmanager, suppress
 from typing import Any
 
 import hpack
@@ -143,11 +143,10 @@ class Lane:
     def serves(self) -> None:
         """A good client's push is folded, whole, and nobody else's is."""
         before = len(self.slice.folded)
-        transport, sink = LaneTransport(f"localhost:{self.port}", Credentials(TOKEN)), Gathered()
-        head = pb.PushHead(worker="worker-0", elements=ELEMENTS)
+        sink, head = Gathered(), pb.PushHead(worker="worker-0", elements=ELEMENTS)
         parts = encoded_parts(VALUES, load_codec("none"), 4 * PART)
-        found = transport.push_pull(head, parts, lambda head: sink, SOON)
-        transport.close()
+        with closing(LaneTransport(f"localhost:{self.port}", Credentials(TOKEN))) as transport:
+            found = transport.push_pull(head, parts, lambda head: sink, SOON)
         assert len(self.slice.folded) == found.version == before + 1
         assert np.array_equal(self.slice.folded[-1], VALUES)
         assert np.array_equal(np.frombuffer(sink.data, np.float32), self.slice.weights)

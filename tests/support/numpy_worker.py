@@ -2,10 +2,12 @@
 tests start fast. NUMPY_WORKER chooses the replica: softmax (trains), poison (does harm), ledger (counts pushes), samples
 (counts the numbered examples of tests/chaos/own/numbered.py), or a big one's size."""
 
+import math
 import os
 import struct
 import sys
 from dataclasses import dataclass
+from pathlib import Path
 from types import ModuleType
 from typing import Any, ClassVar
 
@@ -136,9 +138,17 @@ def stand_in(mode: str, rank: int) -> type[Softmax]:
     return Softmax
 
 
+def last_clock() -> float:
+    """The one in the file `hold`, at which the test holds the workers; infinite where there is none."""
+    try:
+        return int(Path("hold").read_text())
+    except FileNotFoundError:
+        return math.inf
+
+
 def main() -> None:
-    """Puts the replica in torch's place and runs the worker; notes which clocks each server answered with DROPPED, and in the
-    file `answered-RANK` which clock all of them answered last."""
+    """Puts the replica in torch's place and runs the worker, which waits where the test holds it; notes which clocks each
+    server answered with DROPPED, and in the file `answered-RANK` which clock all of them answered last."""
     replica = ModuleType("paceline.worker.training.model_and_gradient")
     rank = int(sys.argv[sys.argv.index("--rank") + 1])
     vars(replica).update(
@@ -165,6 +175,9 @@ def main() -> None:
             dropped.setdefault(server, []).extend([head.clock] if head.outcome == DROPPED else [])
         if any(head.stop for head in heads):
             say("last reply", clock=heads[0].clock, dropped=[dropped[server] for server in sorted(dropped)])
+            return
+        while heads[0].clock >= last_clock() and not training.client._stop.wait(0.01):
+            pass  # held, unless a signal ends it
 
     loop.mix = noting
     run_command(work)

@@ -1,6 +1,5 @@
 """Real processes for tests: starts servers, workers, evaluator and sharder as the launcher does, and ends them all."""
 
-import functools
 import json
 import os
 import signal
@@ -17,6 +16,7 @@ import yaml
 from paceline.core.settings.config import Config
 from paceline.core.slice.plan import SlicePlan
 from paceline.core.slice.state import SliceState
+from paceline.local import forker as forkers
 from paceline.local.forker import OPTIMIZER, SCRIPTS, Forked, Forker
 from paceline.rpc.auth import Credentials
 from paceline.rpc.channel import open_channel
@@ -24,6 +24,7 @@ from paceline.rpc.protocol_version import PROTOCOL
 from paceline.server.state_folder import StateFolder
 from paceline.v1 import run_service_pb2 as pb
 from paceline.v1.run_service_pb2_grpc import RunServiceStub
+from tests.support.ports import own_port
 
 T = TypeVar("T")
 ROOT = Path(__file__).resolve().parents[2]
@@ -66,12 +67,18 @@ TORCH = (
 """For real workers, evaluators, and commands and scripts that start them, too."""
 
 
-@functools.cache
+forkers._PATIENCE = PATIENCE  # a fork that takes longer costs the process that forks its life
+_FORKERS: dict[tuple[str, ...], Forker] = {}
+
+
 def forker_of(modules: tuple[str, ...]) -> Forker:
-    """The one of this test process; its children find `tests` also where only the package is installed."""
-    plain = {key: value for key, value in os.environ.items() if not key.startswith("PACELINE_")}
-    paths = os.pathsep.join([str(ROOT), *filter(None, [plain.get("PYTHONPATH")])])
-    return Forker(modules, plain | QUIET | {"PYTHONPATH": paths})
+    """The one of this test process, or another one where that is gone: a test that has lost it should be the only one that
+    fails. Its children find `tests` also where only the package is installed."""
+    if modules not in _FORKERS or _FORKERS[modules].is_gone:
+        plain = {key: value for key, value in os.environ.items() if not key.startswith("PACELINE_")}
+        paths = os.pathsep.join([str(ROOT), *filter(None, [plain.get("PYTHONPATH")])])
+        _FORKERS[modules] = Forker(modules, plain | QUIET | {"PYTHONPATH": paths})
+    return _FORKERS[modules]
 
 
 def eventually(found: Callable[[], T | None], what: Callable[[], str] | str, patience: float = PATIENCE) -> T:
@@ -184,6 +191,7 @@ class Cluster:
         self.shards = folder / "shards"
         self.config.write_text(yaml.safe_dump(self.settings))
         self.token.write_text(TOKEN)
+        self.held_at: int | None = None
         self._chief: RunServiceStub | None = None
 
     def __enter__(self) -> "Cluster":
@@ -210,7 +218,7 @@ class Cluster:
 
     def server(self, index: int, *more: Any) -> Process:
         """A server, of this cluster's program; one that ran before comes back on its port and in its folder."""
-        port = self.addresses[index].rpartition(":")[2] if index < len(self.addresses) else 0
+        port = self.addresses[index].rpartition(":")[2] if index < len(self.addresses) else own_port()
         chief = ["--chief", self.addresses[0]] if index else []
         report = self.folder / f"ports-{index}.json"
         report.unlink(missing_ok=True)
@@ -287,6 +295,17 @@ class Cluster:
         if self._chief is None:
             self._chief = RunServiceStub(open_channel(self.addresses[0], Credentials(TOKEN)))
         return self._chief
+
+    def hold(self, clock: int | None) -> None:
+        """Lets workers in numpy come to this clock and no further, so that a run does not end before the test has done to it
+        what it is for; None: lets them go on. Their bits are the same."""
+        file, self.held_at = self.folder / "hold", clock
+        if clock is None:
+            file.unlink(missing_ok=True)
+            return
+        new = file.with_suffix(".new")
+        new.write_text(str(clock))
+        new.replace(file)
 
     def ready(self) -> None:
         """Says that the evaluation data is ready, so that the run may start; the chief lets its answer wait until there

@@ -280,7 +280,7 @@ def test_a_file_holds_slices_of_any_length(length: int, tmp_path: Path) -> None:
 @pytest.fixture
 def cluster(tmp_path: Path) -> Iterator[Cluster]:
     settings = {"push": {"name": "topk", "share": 0.01}}
-    with Cluster(tmp_path, run="kept", codec=settings, epochs=100_000, heartbeat=0.3, lease=1.5) as found:
+    with Cluster(tmp_path, run="kept", codec=settings, epochs=100_000, heartbeat=0.3, lease=4) as found:
         yield found
 
 

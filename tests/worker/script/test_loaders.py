@@ -374,9 +374,9 @@ def test_a_dataloader_is_dealt_anew_with_its_own_settings() -> None:
         return {"rows": rows}
 
     run = FakeRun(1, workers=2)
-    theirs = data.DataLoader(Numbers(20), batch_size=4, shuffle=False, collate_fn=collate, num_workers=1, timeout=5)
+    theirs = data.DataLoader(Numbers(20), batch_size=4, shuffle=False, collate_fn=collate, num_workers=1, timeout=100)
     mine = run.loader(theirs, None)
-    assert (mine.batch_size, mine.num_workers, mine.timeout, mine.collate_fn) == (4, 1, 5, collate)
+    assert (mine.batch_size, mine.num_workers, mine.timeout, mine.collate_fn) == (4, 1, 100, collate)
     assert next(batch["rows"] for batch in run.train(mine)) == [1, 3]
 
 
