@@ -130,7 +130,7 @@ class Worker(Member):
         peers.heard(seat.view, seat.peers)
         policy, topology = build_peer_policy(self.config.policy), topology_of(self.config)
         seed, wanted = self.config.seed + place, self.client.check_wanted
-        begins = seat.founder and peers.is_first(self.incarnation)
+        begins = seat.founder and peers.is_first(self.incarnation, seat.peers)
         usual = self.config.worker_batch
         peers.begin(self.incarnation, policy, topology, own, seed, begins, wanted, usual, seat.founder)
         self.say("training", clock=clock, view=seat.view, shards=mine, founder=seat.founder)

@@ -141,7 +141,8 @@ class Session:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._close(error is not None and not isinstance(error, KeyboardInterrupt))
+        ends_well = isinstance(error, SystemExit) and not error.code
+        self._close(error is not None and not ends_well and not isinstance(error, KeyboardInterrupt))
 
     def _await(self) -> None:
         """Until the loop wants a gradient or has ended."""

@@ -275,9 +275,9 @@ class _Launch:
                     return
                 if status.phase == "waiting" and status.version:
                     self._processes.call_back()
-                if status.unfinished and (lost := ", ".join(self._processes.lost)):
+                if status.unfinished and self._processes.are_gone(status.unfinished):
                     with suppress(NotYet):
-                        server.stop(f"every worker but {lost} has finished its epochs")
+                        server.stop(f"every worker but {', '.join(status.unfinished)} has finished its epochs")
             stalled = stall.check(status, now)
             if stalled:
                 self._say(stalled)

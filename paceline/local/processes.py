@@ -1,7 +1,7 @@
 """The processes of a run on this machine: begun, waited for, and started again where that can help."""
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import TypeVar
 
 from paceline.core.errors import ConfigError, DataError, DiskError, PacelineError, UsageError
@@ -159,12 +159,10 @@ class Processes:
         """Workers and the evaluator."""
         return [child for child in self._children if child.role in ("worker", "evaluator")]
 
-    @property
-    def lost(self) -> list[str]:
-        """Workers without restarts left, where all others have ended well and no machine lends another one."""
-        workers = [child for child in self._children if child.role == "worker"]
-        are_over = all(child.given_up or child.poll() == 0 for child in workers) and not self._others.awaited()
-        return [child.name for child in workers if child.given_up] if are_over else []
+    def are_gone(self, workers: Collection[str]) -> bool:
+        """Whether these have ended for good: they are not started again, and no machine lends them."""
+        gone = {child.name for child in self._children if child.given_up or child.poll() == 0}
+        return gone.issuperset(workers) and not self._others.awaited()
 
     def present(self) -> int:
         """How many workers and evaluators run."""

@@ -10,9 +10,12 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from paceline.core.errors import ConfigError, UsageError
+from paceline.core.errors import ConfigError, DiskError, UsageError
+from paceline.core.settings.config import Config
 from paceline.data.whole_file import replacing
 from paceline.local.cpu_cores import cores
+from paceline.local.outcome import Outcome
+from paceline.local.run_folder import RunFolder
 from paceline.plot_style import png
 from paceline.private import make_private
 from paceline.reproduce import page
@@ -23,8 +26,8 @@ from paceline.reproduce.rule import Verdict
 from paceline.reproduce.side_by_side import Finished, timed, train_side_by_side
 
 RUNS, PICTURE, RESULT, TABLE = "runs.jsonl", "picture.png", "result.json", "table.txt"
-OF = "of.json"
-"""In the folder of a paper's full runs: of which data and settings these are."""
+OF = "of"
+"""Begins the name of a file in the folder of a paper's full runs: of which data and settings these are."""
 
 
 class Making:
@@ -106,19 +109,32 @@ class Making:
         KeyboardInterrupt or Stopped leave a run in the middle; the next call goes on with it. ConfigError where the folder of
         a paper's runs has those of other data or settings, even if none of them is finished."""
         assert self.recipe.full is not None
-        self._claim_runs()
-        yield from self._keep(self._each(self.recipe.full.run, Around(self._runs, data, sets, finish)))
+        file = self._runs / f"{OF}-{self.recipe.full.needs.partition(':')[0].lower()}.json"
+        self._check_runs(file)
 
-    def _claim_runs(self) -> None:
-        """The folder of the paper's runs is for these data and settings alone from now on."""
-        file = self._runs / OF
-        make_private(self._runs)
-        if not file.exists():
+        def go(config: Config, runs: Path) -> tuple[RunFolder, Outcome]:
             with replacing(file, "what the runs are of") as temporary:
                 temporary.write_text(json.dumps(self._own) + "\n")
-        elif (found := json.loads(file.read_text())) != self._own:
-            told = other_runs(found, self._own)
-            raise ConfigError(f"{self._runs} {told} Move {self._runs} away, or give another --out.")
+            try:
+                return finish(config, runs)
+            finally:
+                if not any(runs.glob("*/config.yaml")):  # it was refused
+                    file.unlink(missing_ok=True)
+
+        yield from self._keep(self._each(self.recipe.full.run, Around(self._runs, data, sets, go)))
+
+    def _check_runs(self, file: Path) -> None:
+        """ConfigError where the folder of the paper's runs has those of other data or settings, as `file` says."""
+        aside = f"Move {self._runs} away, or give another --out."
+        try:
+            make_private(self._runs)
+            found = json.loads(file.read_text()) if file.exists() else self._own
+        except OSError as error:
+            raise DiskError(f"Can't use {self._runs}: {error.strerror}. Give --out a folder to write in.") from error
+        except ValueError as error:
+            raise ConfigError(f"{file} can't be read: {error}. {aside}") from error
+        if found != self._own:
+            raise ConfigError(f"{self._runs} {other_runs(found, self._own)} {aside}")
 
     def _each(self, run: Train, around: Around) -> Iterator[Finished]:
         for row, seed in self.missing:

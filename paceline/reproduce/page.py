@@ -62,7 +62,7 @@ NOTHING = "no figure"
 WHY = {
     Verdict.AGREES: "The sentence holds in the whole interval of {} runs.",
     Verdict.DOES_NOT: "The sentence holds nowhere in the interval of {} runs.",
-    Verdict.CANNOT: "The sentence holds in a part of the interval of {} runs.",
+    Verdict.CANNOT: "The interval of {} runs does not decide it.",
 }
 """Of runs for which the recipe has no sentence."""
 WIDTH = 100

@@ -145,6 +145,11 @@ class Training(Members):
     def pushes(self) -> int:
         return self._slices[0].clocks.pushes
 
+    def _ends_without_others(self) -> bool:
+        """Whether the run is over once nobody is waited for any more."""
+        self._run.tick(self.time.now + self.config.start_timeout + 1)
+        return self._run.phase is RunPhase.SCORING
+
     def advance(self, watch: Callable[["Training"], None] | None = None) -> None:
         """Trains to the end. `watch` is called after each event. ConfigError where nobody is left to go on."""
         for worker in self.workers:
@@ -154,6 +159,8 @@ class Training(Members):
             self._begin(worker)
         while self._run.phase is not RunPhase.SCORING:
             if not self.time.next_event():
+                if self._ends_without_others():
+                    break
                 raise ConfigError(
                     f"After {self.time.now:,.1f} s nobody is left who could go on: the workers are away for good. Let one "
                     "stay, or come back."

@@ -142,22 +142,26 @@ class WelcomeRequest(_message.Message):
     READER_FIELD_NUMBER: _builtins.int
     PLAN_HASH_FIELD_NUMBER: _builtins.int
     VIEW_FIELD_NUMBER: _builtins.int
+    FIRST_FIELD_NUMBER: _builtins.int
     reader: _builtins.str
     """Name of the worker that joins."""
     plan_hash: _builtins.str
     """Hash of its slice plan, as in ResumeRequest."""
     view: _builtins.int
     """Its membership view."""
+    first: _builtins.bytes
+    """Of a founder, which wants the first one's first weights: the SHA-256 of its own. Where these are the same, none come."""
     def __init__(
         self,
         *,
         reader: _builtins.str = ...,
         plan_hash: _builtins.str = ...,
         view: _builtins.int = ...,
+        first: _builtins.bytes = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["plan_hash", b"plan_hash", "reader", b"reader", "view", b"view"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["first", b"first", "plan_hash", b"plan_hash", "reader", b"reader", "view", b"view"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -106,16 +106,19 @@ class _Wait:
     """When the last status had somebody waiting."""
     _began: float = 0.0
     _told: bool = False
+    _is_workers: bool = False
+    """Whether workers waited at the last status, and not the end of the run."""
 
     def of(self, status: StatusReply, now: float) -> list[str]:
         """Lines on it, once when it has lasted for a while, and once when it is over."""
         awaited = status.awaited or status.unfinished
         if self._before is not None:
-            self.seconds += now - self._before
+            self.seconds += (now - self._before) * self._is_workers
         elif awaited:
             self._began = now
         is_over = not awaited and self._before is not None
         self._before = now if awaited else None
+        self._is_workers = bool(status.awaited)
         if is_over and self._told:
             self._told = False
             return [f"the wait for other workers is over after {now - self._began:.0f} s"]

@@ -141,7 +141,7 @@ def test_a_failing_one_does_not_keep_the_others_from_being_made(
 
     assert "sharding/fig-0 has failed, the others go on: DiskError: The disk is full." in told
     assert "table, picture and JSON are in reproduction/small/sharding/fig-7" in told
-    assert "The page is reproduction.md." in told
+    assert "The page is reproduction." in told
     assert "sharding/fig-0 failed, as said above. Finished runs are kept; this makes the rest: paceline" in told
     assert "exit code 73" in told
 

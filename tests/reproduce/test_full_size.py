@@ -311,6 +311,34 @@ def test_a_folder_of_runs_is_of_one_data_set_even_before_one_is_finished(
     assert other.missing
 
 
+def test_what_is_refused_before_a_run_claims_no_folder_and_other_data_has_its_own(
+    small: Callable[[bool], Small], data: Callable[[str], str], tmp_path: Path
+) -> None:
+    def refuse(config: Config, runs: Path) -> tuple[RunFolder, Outcome]:
+        raise UsageError("no room")
+
+    def made(name: str, sets: tuple[str, ...], finish: Any) -> OneRow:
+        making = OneRow(wanted(name)[0], tmp_path, 1, True, sets, checksum(data(name)))
+        list(making.train_full(data(name), sets, finish))
+        return making
+
+    with pytest.raises(UsageError, match="no room"):
+        made("sharding/table-2", (*SHORT[1:], "epochs=5"), refuse)
+
+    for name in ("sharding/table-2", "sharding/table-5"):  # of CIFAR-10 and CIFAR-100
+        assert not made(name, SETS["sharding"], small(False)).missing
+
+
+def test_a_damaged_file_of_a_papers_runs_is_told(small: Callable[[bool], Small], tmp_path: Path) -> None:
+    making = OneRow(wanted("shat/fig-4")[0], tmp_path, 1, True, [], "ab12")
+    folder = tmp_path / "full" / "shat" / "runs"
+    folder.mkdir(parents=True)
+    (folder / "of-cifar-10.json").write_text("{")
+
+    with pytest.raises(ConfigError, match=r"of-cifar-10.json can't be read: .*Move .*runs away"):
+        list(making.train_full("data", [], small(False)))
+
+
 def test_epochs_that_the_evaluator_skipped_have_no_score(tmp_path: Path) -> None:
     scores = [{"epoch": epoch, "seconds": 1.0, "versions": [], "metrics": {"a": epoch / 10}} for epoch in (0, 1, 4)]
     found = by_epoch(SimpleNamespace(history=[Score.of(each) for each in scores]), lambda score: score.metrics["a"])

@@ -189,6 +189,12 @@ def test_a_model_without_weights_or_too_few_examples_are_refused(values: int, ex
         timed(config_of(), Scene(), values, examples)
 
 
+def test_a_run_of_which_each_trains_its_own_ends_without_who_stays_away() -> None:
+    found = time_of("asp", {"away": "worker-2@0.1s"}, budget="per_worker")
+
+    assert found.seconds < 60
+
+
 def test_without_servers_nobody_can_be_away() -> None:
     with pytest.raises(ConfigError, match="nobody can be away"):
         time_of("adpsgd", {"away": "worker-1@1s:1s"}, servers=0)

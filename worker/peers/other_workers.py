@@ -4,7 +4,8 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from hashlib import sha256
 from random import Random
 
 import numpy as np
@@ -42,6 +43,17 @@ _TRIES = 5
 """Times that all others must say that they have no model before the run is given up."""
 _LOOK = 0.25
 """Time between two looks whether this worker is still wanted (seconds)."""
+
+
+@dataclass(slots=True)
+class _First:
+    """The weights that all founders begin with."""
+
+    weights: Vector
+    digest: bytes
+    """Their SHA-256."""
+    wanted: set[str]
+    """Founders that have yet to ask for them."""
 
 
 def _named(members: Iterable[int]) -> list[str]:
@@ -87,6 +99,9 @@ class Peers:
         self._asks: list[Message] = []
         self._id = 0
         self._usual = 1
+        self._is_founder = False
+        self._first: _First | None = None
+        """The first founder's, until all have them."""
         self.own: Own
         """The model that the policy changes, and what it steps it with."""
         self.follow: Callable[[Meeting | None, Mapping[int, str]], None] = lambda meeting, addresses: None
@@ -115,6 +130,7 @@ class Peers:
             for member in [member for member in self._lines if member not in self._addresses]:
                 self._lines.pop(member).close()
             left, come = before.keys() - self._addresses.keys(), self._addresses.keys() - before.keys()
+            self._served(_named(left))
             if before and (left or come):
                 now = _named(self._addresses)
                 self._say("the members are others", view=view, left=_named(left), came=_named(come), members=now)
@@ -125,11 +141,16 @@ class Peers:
                     self._failure = error
             self._changed.notify_all()
 
-    def is_first(self, incarnation: int) -> bool:
-        """Whether this worker has the lowest number of all members: where all are founders, they begin with its weights."""
+    def is_first(self, incarnation: int, founders: Sequence[Peer]) -> bool:
+        """Whether this worker has the lowest number of all founders, with whose weights they begin."""
         mine = member_id(self._name, incarnation)
-        with self._changed:
-            return mine == min(self._addresses, default=mine)
+        return mine == min((member_id(peer.worker, peer.incarnation) for peer in founders), default=mine)
+
+    def _served(self, workers: Iterable[str]) -> None:
+        """With the lock held: these need the first weights no more."""
+        if self._first is not None:
+            self._first.wanted.difference_update(workers)
+            self._first = self._first if self._first.wanted else None
 
     @property
     def _group(self) -> Group:
@@ -152,23 +173,31 @@ class Peers:
         examples of a mini-batch. Raises DataError if no member is left that could give a later worker the model."""
         self._id = member_id(self._name, incarnation)
         self._usual = usual
+        self._is_founder = is_founder
         self._is_joining = not begins
-        welcome = None if begins else self._welcomed(check, is_founder)
+        digest = sha256(own.local.data).digest() if is_founder else b""
+        welcome = None if begins else self._welcomed(check, digest)
         with self._changed:
             self._is_joining = False
+            if is_founder and begins:
+                others = {member for member in self._addresses if member != self._id}
+                self._first = _First(own.local.copy(), digest, set(_named(others))) if others else None
             self._failure = None
             self._seen = {}
             policy.begin(self._id, self._group, topology, own, Random(seed), self._codec)
             self._policy = policy
             self._left = None
             self.own = own
-            if welcome is not None:
+            if welcome is not None and is_founder and not welcome.round:
+                np.copyto(own.local, welcome.model)
+            elif welcome is not None:
                 self._send(policy.join(welcome))
             self._changed.notify_all()
 
     def end(self) -> None:
         """Takes no more part: what others send is put off."""
         with self._changed:
+            self._first = None
             self._left = self._policy or self._left
             self._policy = None
             for line in self._lines.values():
@@ -292,7 +321,7 @@ class Peers:
                 self._metrics.retries.inc()
                 if time.monotonic() - said > _SAY_EVERY:
                     said, to = time.monotonic(), _named([message.to])[0]
-                    self._say("can't reach another worker; trying again", worker=to, why=str(error))
+                    self._say("another worker takes no message; trying again", worker=to, why=str(error))
                 if line.closed.wait(pause):
                     return
 
@@ -304,10 +333,10 @@ class Peers:
     def _line_to(self, address: str) -> PeerLine:
         return PeerLine(address, self._credentials, self._transport)
 
-    def _welcomed(self, check: Callable[[], None], is_founder: bool) -> Welcome | None:
-        """What the first other member gives that can. Where none has a model, time and again, this process goes on with its
-        own, if it had one, or with its first weights (None) if it is a founder: the member with the lowest number first.
-        DataError where it had none."""
+    def _welcomed(self, check: Callable[[], None], digest: bytes) -> Welcome | None:
+        """What the first other member gives that can; None: a founder's own first weights, of this `digest`, are right. Where
+        none has a model, time and again, this process goes on with its own, if it had one, or with its first weights if it is
+        a founder: the member with the lowest number first. DataError where it had none."""
         in_vain, said = 0, time.monotonic()
         for pause in backoff():
             with self._changed:
@@ -316,7 +345,7 @@ class Peers:
             without = 0
             for address in others:
                 try:
-                    return self._welcome_of(address, view)
+                    return self._welcome_of(address, view, digest)
                 except VersionGone:
                     without += 1
                 except TryAgain as error:
@@ -326,7 +355,7 @@ class Peers:
             in_vain = in_vain + 1 if without == len(others) else 0
             with self._changed:
                 place = sorted(self._addresses).index(self._id) if self._id in self._addresses else 0
-            if self._left is None and is_founder and in_vain >= _TRIES * (1 + place):
+            if self._left is None and digest and in_vain >= _TRIES * (1 + place):
                 return None
             if self._left is not None and in_vain >= _TRIES * (1 + place):
                 own = replace(self._left.welcome(), lr=None)
@@ -341,8 +370,9 @@ class Peers:
             time.sleep(pause)
         raise AssertionError("backoff never ends")
 
-    def _welcome_of(self, address: str, view: int) -> Welcome:
-        request, taken = WelcomeRequest(reader=self._name, plan_hash=self._plan.hash, view=view), list[Vector]()
+    def _welcome_of(self, address: str, view: int, digest: bytes) -> Welcome | None:
+        taken = list[Vector]()
+        request = WelcomeRequest(reader=self._name, plan_hash=self._plan.hash, view=view, first=digest)
 
         def opened(head: pb.PullHead) -> SliceSink:
             if head.elements > 8 * self._plan.total:
@@ -352,6 +382,8 @@ class Peers:
 
         with self._line_to(address) as peer:
             found = peer.welcome(request, opened, 4 * self._timeout).welcome
+        if digest and not len(taken[0]):
+            return None
         arrays = [taken[0][start : start + self._plan.total] for start in range(0, len(taken[0]), self._plan.total)]
         model, slots, rest = arrays[0], arrays[1 : 1 + found.slots], arrays[1 + found.slots :]
         mean = None
@@ -405,11 +437,23 @@ class Peers:
         speak_for(request.reader)
         self._plan.check(request.plan_hash, request.reader)
         with self._changed:
+            if self._is_joining and self._is_founder and not request.first:
+                raise NotYet(f"{self._name} has yet to begin.")
             if self._is_joining:
                 raise VersionGone(f"{self._name} does not have a model yet.")
             policy = self._present()
             if self._view < request.view:
                 raise NotYet(f"{self._name} does not know view {request.view} yet.")
+            first = self._first if request.first else None
+        if first is not None:
+            values = first.weights[: 0 if request.first == first.digest else None]
+            head = pb.PullHead(outcome=pb.FOLDED, codec="none", elements=len(values), welcome=pb.Welcome())
+            yield Outgoing(head, encoded_parts(values, _PLAIN, self._part_bytes))
+            with self._changed:
+                self._served([request.reader])
+            return
+        with self._changed:
+            policy = self._present()
             if not policy.knows_rate:
                 raise NotYet(f"{self._name} waits for the rate of the next step.")
             given = policy.welcome()

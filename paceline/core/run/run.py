@@ -275,9 +275,10 @@ class Run:
 
     def awaited(self, now: float) -> list[str]:
         """Workers without which the run does not end, where all others have finished: each may come back for
-        `start_timeout`."""
+        `start_timeout`. Without servers nobody would have the model for them."""
         is_deserted = self.phase is RunPhase.TRAINING and self.workers.finished and not self.membership.view.seats
-        return self.workers.awaited(now, self.config.start_timeout) if is_deserted else []
+        may_come = is_deserted and self.config.servers
+        return self.workers.awaited(now, self.config.start_timeout) if may_come else []
 
     # a change of policy
     def switch(self, policy: Options, clocks: Clocks) -> None:

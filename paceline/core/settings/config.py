@@ -196,7 +196,7 @@ class Config(Section):
     start_when: int | None = Field(None, ge=1, description="Workers that must have joined; default: all of `workers`.")
     start_timeout: Seconds = Field(
         300.0,
-        description="Start with the workers that came this long after the first; without any, end (seconds).",
+        description="Start with those that came this long after the first, end if none; the end waits as long (seconds).",
     )
     policy: Options = Options(name="ssp")
     optimizer: Options = Options(name="sgd", lr=0.1, momentum=0.9, weight_decay=1e-4)

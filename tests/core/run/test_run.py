@@ -173,6 +173,14 @@ def test_a_worker_that_is_told_to_stop_after_all_others_have_finished_is_waited_
     assert (again.phase, again.reason) == (RunPhase.SCORING, "every worker has finished its epochs")
 
 
+def test_without_servers_nobody_has_the_model_for_a_worker_that_would_come_back():
+    run, _ = started("a", "b", epochs=9, servers=0, policy=Options(name="allreduce"))
+    run.leave("b", 1, False, 1.0)
+    run.leave("a", 1, True, 2.0)
+
+    assert (run.phase, run.awaited(2.0)) == (RunPhase.SCORING, [])
+
+
 def test_a_worker_on_the_way_to_its_seat_is_waited_for_as_long_as_it_is_heard_of():
     run, _ = started("a", "b", epochs=9, start_timeout=30, lease=15)
     run.leave("b", 1, False, 1.0)

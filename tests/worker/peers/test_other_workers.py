@@ -3,13 +3,23 @@
 import gc
 import threading
 from collections.abc import Callable, Iterator
+from hashlib import sha256
 from typing import Any
 
 import numpy as np
 import pytest
 
 from paceline.core.coding.codec import load_codec
-from paceline.core.errors import BadPush, DataError, NotYet, PacelineError, PlanMismatch, Stopped, Unauthenticated
+from paceline.core.errors import (
+    BadPush,
+    DataError,
+    NotYet,
+    PacelineError,
+    PlanMismatch,
+    Stopped,
+    Unauthenticated,
+    VersionGone,
+)
 from paceline.core.peers.peer_policy import build_peer_policy
 from paceline.core.peers.topology import build_topology
 from paceline.core.settings.config import Options, PlanConfig
@@ -203,13 +213,55 @@ def test_a_gradient_counts_by_its_examples(member: Callable[..., Member], policy
 def test_founders_begin_with_the_weights_of_the_first_one(member: Callable[..., Member]) -> None:
     members = [member(rank, start=float(rank)) for rank in range(3)]
     told(1, *members)
-    firsts = [one.peers.is_first(one.incarnation) for one in members]
-    assert firsts == [True, False, False]
+    founders = [one.message() for one in members]
+    assert [one.peers.is_first(one.incarnation, founders) for one in members] == [True, False, False]
 
     side_by_side(*(lambda one=one: one.begin("allreduce", begins=one.rank == 0, is_founder=True) for one in members))  # type: ignore[misc]
     side_by_side(*(lambda one=one: one.step(1.0) for one in members))  # type: ignore[misc]
 
     assert {one.own.local[0] for one in members} == {-0.5}
+
+
+def test_founders_that_come_later_begin_with_the_first_weights_and_not_with_what_became_of_them(
+    member: Callable[..., Member],
+) -> None:
+    first, second, third = (member(rank, start) for rank, start in enumerate((1.0, 1.0, 7.0)))
+    told(1, first, second, third)
+    first.begin("broadcast", is_founder=True)
+    first.step(1.0)
+    assert first.own.local[0] == 0.5
+
+    second.begin("broadcast", begins=False, is_founder=True)
+    assert first.peers._first is not None
+    third.begin("broadcast", begins=False, is_founder=True)
+
+    eventually(lambda: second.own.local[0] == third.own.local[0] == 0.5, "both have the update, once")
+    eventually(lambda: first.peers._first is None, "all have the first weights")
+    assert [one.peers._policy.round for one in (first, second, third)] == [1, 0, 0]
+
+
+def test_equal_first_weights_are_not_sent(member: Callable[..., Member]) -> None:
+    first, second, third = (member(rank, start) for rank, start in enumerate((1.0, 1.0, 7.0)))
+    told(1, first, second, third)
+    first.begin("gosgd", is_founder=True)
+
+    def received(one: Member) -> int:
+        digest = sha256(one.own.local).digest()
+        found = one.peers._welcome_of(first.address, 1, digest)
+        return 0 if found is None else len(found.model)
+
+    assert (received(second), received(third)) == (0, PLAN.total)
+
+
+def test_who_joins_waits_for_founders_that_have_yet_to_begin(member: Callable[..., Member]) -> None:
+    founder, late = member(0, 3.0), member(1, 77.0)
+    told(1, founder, late)
+    founder.peers._is_joining = founder.peers._is_founder = True
+
+    with pytest.raises(NotYet, match="worker-0 has yet to begin"):
+        late.peers._welcome_of(founder.address, 1, b"")
+    with pytest.raises(VersionGone, match="does not have a model yet"):
+        late.peers._welcome_of(founder.address, 1, b"another founder")
 
 
 def test_without_the_first_one_they_begin_with_those_of_the_next(member: Callable[..., Member]) -> None:
@@ -234,12 +286,12 @@ def test_who_can_not_reach_another_worker_says_so(
     here.peers.start_step(np.zeros(PLAN.total, np.float32))
 
     def check() -> None:
-        if here.said.has("can't reach another worker; trying again"):
+        if here.said.has("another worker takes no message; trying again"):
             raise Stopped("seen")
 
     with pytest.raises(Stopped, match="seen"):
         here.peers.end_step(np.zeros(PLAN.total, np.float32), check)
-    assert next(facts["worker"] for event, facts in here.said if event.startswith("can't reach")) == "worker-1"
+    assert next(facts["worker"] for event, facts in here.said if event.startswith("another worker takes")) == "worker-1"
 
 
 # coming and going
