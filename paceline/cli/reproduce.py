@@ -104,8 +104,8 @@ def reproduce(
                 raise
             say(f"The page is {write_page(out)}.")
             _say_refusals([*makings(out), *makings(out, True)])
-            for first in failed.values():
-                raise type(first)(
+            if failed:
+                raise type(next(iter(failed.values())))(
                     f"{', '.join(failed)} failed, as said above. Finished runs are kept; this makes the rest: {_command()}"
                 )
 

@@ -2,16 +2,16 @@
 
 import json
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from paceline.core.errors import ServersGone, TryAgain, UsageError
+from paceline.core.errors import ServersGone, UsageError
 from paceline.core.extension import Options
 from paceline.core.sync.policy import build_policy, from_shorthand
 from paceline.load_settings import parse_sets
 from paceline.local.run_folder import RunFolder
-from paceline.local.run_status import Connect, find_chief
+from paceline.local.run_status import PAUSE, Connect, find_chief, patiently
 from paceline.own_extensions import OWN
 from paceline.own_files import is_own
 from paceline.v1.switch_pb2 import Switch
@@ -19,8 +19,6 @@ from paceline.watch.chief_status import Chief, RemoteChief
 
 PATIENCE = 30.0
 """Time that a run gets to be ready for a change, and then for its workers to reach the clock it names (seconds)."""
-PAUSE = 0.2
-"""Time between two looks (seconds)."""
 
 
 def set_policy(
@@ -33,7 +31,7 @@ def set_policy(
         raise UsageError(f"Run '{folder.name}' has ended; a policy can only be changed while a run trains.")
     try:
         asked = time.monotonic()
-        switch = _patiently(lambda: chief.set_policy(json.dumps(wanted)), asked + patience)
+        switch = patiently(lambda: chief.set_policy(json.dumps(wanted)), asked + patience)
         return _begun(chief, switch, asked, patience)
     finally:
         chief.close()
@@ -70,17 +68,6 @@ def read_policy(settings: Sequence[str]) -> dict[str, Any]:
             "policy.bound=5, or policy=ssp:5."
         )
     return from_shorthand(policy) if isinstance(policy, str) else dict(policy)
-
-
-def _patiently(ask: Callable[[], Switch], deadline: float) -> Switch:
-    """Asks again while the run is just starting, restarting or changing."""
-    while True:
-        try:
-            return ask()
-        except TryAgain:
-            if time.monotonic() > deadline:
-                raise
-            time.sleep(PAUSE)
 
 
 def _begun(chief: Chief, switch: Switch, asked: float, patience: float) -> str:

@@ -7,11 +7,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from rich.console import Console
 
-from paceline.core.errors import NotYet, ServersGone
+from paceline.core.errors import ServersGone, TryAgain
 from paceline.core.explain.cause import Finding, finding_of
 from paceline.core.run.best_model import result
 from paceline.core.run.warnings import RunWarning
@@ -26,6 +26,9 @@ from paceline.watch.recoveries import Recoveries, Recovery, standing_recoveries
 if TYPE_CHECKING:
     from paceline.rpc.auth import Credentials
 
+T = TypeVar("T")
+PAUSE = 0.2
+"""Time between two looks at a run that is not ready (seconds)."""
 STOP_PATIENCE = 30.0
 """Time in which a run may become ready to be stopped (seconds)."""
 AWAY = 60.0
@@ -117,7 +120,7 @@ def watch(
 def stop_run(folder: RunFolder, connect: Connect = RemoteChief) -> str:
     """Asks the chief to end the training, again for a while where it can't just now; what to tell the user."""
     chief = find_chief(folder, connect)
-    asked = _stopped(chief) if chief else False
+    asked = patiently(lambda: chief.stop("paceline stop"), time.monotonic() + STOP_PATIENCE) if chief else False
     if chief:
         chief.close()
     if not asked:
@@ -125,16 +128,15 @@ def stop_run(folder: RunFolder, connect: Connect = RemoteChief) -> str:
     return f"run {folder.name} stops: workers finish the step they are in, then the final version is scored and kept."
 
 
-def _stopped(chief: Chief) -> bool:
-    """Whether the chief could be reached. NotYet: it can't end the training."""
-    end = time.monotonic() + STOP_PATIENCE
+def patiently(ask: Callable[[], T], deadline: float) -> T:
+    """Asks again while the run is just starting, restarting or changing. TryAgain: it still is at the deadline."""
     while True:
         try:
-            return chief.stop("paceline stop")
-        except NotYet:
-            if time.monotonic() >= end:
+            return ask()
+        except TryAgain:
+            if time.monotonic() > deadline:
                 raise
-            time.sleep(0.2)
+            time.sleep(PAUSE)
 
 
 def find_chief(folder: RunFolder, connect: Connect) -> Chief | None:

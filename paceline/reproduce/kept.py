@@ -26,6 +26,14 @@ def other_runs(found: Mapping[str, Any], wanted: Mapping[str, Any]) -> str:
     return f"holds runs of {seen}; this command makes {makes}."
 
 
+def make_folder(path: Path) -> None:
+    """Of results, if it does not exist. DiskError where that is not possible."""
+    try:
+        make_private(path)
+    except OSError as error:
+        raise DiskError(f"Can't use {path}: {error.strerror}. Give --out a folder to write in.") from error
+
+
 class Kept:
     """Finished runs. Where the file is another recipe's, or of another version of it, there are none."""
 
@@ -62,12 +70,7 @@ class Kept:
 
     def locked(self) -> AbstractContextManager[None]:
         """Only one command adds runs; ConfigError for the second one."""
-        try:
-            make_private(self._file.parent)
-        except OSError as error:
-            raise DiskError(
-                f"Can't use {self._file.parent}: {error.strerror}. Give --out a folder to write in."
-            ) from error
+        make_folder(self._file.parent)
         return held(
             self._file.parent,
             lambda: (

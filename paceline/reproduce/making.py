@@ -10,7 +10,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from paceline.core.errors import ConfigError, DiskError, UsageError
+from paceline.core.errors import ConfigError, UsageError
 from paceline.core.settings.config import Config
 from paceline.data.whole_file import replacing
 from paceline.local.cpu_cores import cores
@@ -20,7 +20,7 @@ from paceline.plot_style import png
 from paceline.private import make_private
 from paceline.reproduce import page
 from paceline.reproduce.artefacts import Artefact, known
-from paceline.reproduce.kept import Kept, other_runs
+from paceline.reproduce.kept import Kept, make_folder, other_runs
 from paceline.reproduce.recipe import Around, Finish, Runs, Train
 from paceline.reproduce.rule import Verdict
 from paceline.reproduce.side_by_side import Finished, timed, train_side_by_side
@@ -126,11 +126,9 @@ class Making:
     def _check_runs(self, file: Path) -> None:
         """ConfigError where the folder of the paper's runs has those of other data or settings, as `file` says."""
         aside = f"Move {self._runs} away, or give another --out."
+        make_folder(self._runs)
         try:
-            make_private(self._runs)
             found = json.loads(file.read_text()) if file.exists() else self._own
-        except OSError as error:
-            raise DiskError(f"Can't use {self._runs}: {error.strerror}. Give --out a folder to write in.") from error
         except ValueError as error:
             raise ConfigError(f"{file} can't be read: {error}. {aside}") from error
         if found != self._own:

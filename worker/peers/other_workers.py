@@ -175,13 +175,13 @@ class Peers:
         self._usual = usual
         self._is_founder = is_founder
         self._is_joining = not begins
-        digest = sha256(own.local.data).digest() if is_founder else b""
+        is_alone = self._addresses.keys() <= {self._id}
+        digest = sha256(own.local.data).digest() if is_founder and not is_alone else b""
         welcome = None if begins else self._welcomed(check, digest)
         with self._changed:
             self._is_joining = False
-            if is_founder and begins:
-                others = {member for member in self._addresses if member != self._id}
-                self._first = _First(own.local.copy(), digest, set(_named(others))) if others else None
+            if digest and begins and (others := self._addresses.keys() - {self._id}):
+                self._first = _First(own.local.copy(), digest, set(_named(others)))
             self._failure = None
             self._seen = {}
             policy.begin(self._id, self._group, topology, own, Random(seed), self._codec)
