@@ -42,8 +42,8 @@ def reap(channel: int, running: set[int]) -> None:
 
 
 def next_child(channel: int, running: set[int]) -> dict[str, Any]:
-    """Forks once for each line until the process that writes them is gone; returns in the child, with what it is to run.
-    `running`: the children that there are."""
+    """Forks once for each line until nobody writes them any more, then ends the children and what they have started; returns in
+    the child, with what it is to run. `running`: the children that there are."""
     this = os.getpid()
     woken, wake = os.pipe()
     os.set_blocking(wake, False)
@@ -61,6 +61,8 @@ def next_child(channel: int, running: set[int]) -> dict[str, Any]:
         more = os.read(0, 1 << 16)
         if not more:
             for pid in running:
+                with suppress(ProcessLookupError):  # the next stage, which has no group
+                    os.killpg(pid, signal.SIGKILL)
                 os.kill(pid, signal.SIGKILL)
             os._exit(0)
         *lines, text = (text + more).split(b"\n")

@@ -211,8 +211,13 @@ class Forker:
         return self._ended
 
     def close(self) -> None:
-        """Ends it and all children."""
+        """Ends it, all children and what these have started, a child too of which it has not told yet."""
         atexit.unregister(self.close)
+        if self.is_ready:
+            assert self._process.stdin is not None
+            with suppress(OSError):  # it has ended
+                self._process.stdin.close()
+            self._listener.join(_AN_END)
         self._process.kill()
         self._process.wait()
         self._listener.join(_AN_END)

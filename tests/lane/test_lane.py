@@ -4,6 +4,7 @@ import socket
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, suppress
 from pathlib import Path
 
 import numpy as np
@@ -437,7 +438,9 @@ def moved(cluster: Cluster, index: int) -> None:
     lane, port = cluster.servers[index].lane, cluster.servers[index].port
     assert lane is not None
     cluster.servers[index].close(grace=0)
-    with socket.create_server(("", lane.port), family=socket.AF_INET6, dualstack_ipv6=True):
+    with ExitStack() as taken:
+        with suppress(OSError):  # another program has it already
+            taken.enter_context(socket.create_server(("", lane.port), family=socket.AF_INET6, dualstack_ipv6=True))
         cluster.servers[index] = cluster.begin(index, port)
 
 

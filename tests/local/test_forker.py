@@ -74,6 +74,16 @@ def test_the_death_of_the_forker_is_that_of_its_children_and_is_told(forker: Mak
     assert one.start(["-m", "this"], tmp_path / "log", tmp_path, {}) is None
 
 
+def test_what_a_child_has_started_ends_with_it_when_the_forker_is_closed(forker: MakeForker, tmp_path: Path) -> None:
+    """As after a Ctrl-C before the forker has told of the child, when nobody else can end that."""
+    one = forker()
+    started(one, tmp_path, "import subprocess\nprint(subprocess.Popen(['sleep', '600']).pid, flush=True)\n" + HANGS)
+    eventually(lambda: "hangs" in (tmp_path / "log").read_text(), "it runs")
+    one.close()
+    pid = int((tmp_path / "log").read_text().split()[0])
+    eventually(lambda: is_gone(pid), "what it has started is gone", 10)
+
+
 @pytest.mark.parametrize("module", ["no_such_module", "a_thread"])
 def test_where_fork_is_not_possible_a_child_starts_by_itself(forker: MakeForker, tmp_path: Path, module: str) -> None:
     (tmp_path / "a_thread.py").write_text(
