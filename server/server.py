@@ -173,6 +173,7 @@ class Server:
         if self.lane is not None:
             self.lane.stop(grace)
         stopped.wait()
+        self._watchdog.stop()
         part.close()
         self._snapshots.close()
         self.health.stop()

@@ -41,16 +41,20 @@ class Watchdog:
         self._clock = clock
         self._watched: set[_Watched] = set()
         self._lock = threading.Lock()
+        self._stopped = threading.Event()
 
-    def start(self, every: float = 1.0) -> None:
-        """Looks every second as long as the process lives."""
+    def start(self) -> None:
+        """Looks every second until it is stopped."""
 
         def work() -> None:
-            while True:
-                time.sleep(every)
+            while not self._stopped.wait(1.0):
                 self.look()
 
         threading.Thread(target=work, name="watchdog", daemon=True).start()
+
+    def stop(self) -> None:
+        """Once there are no more streams."""
+        self._stopped.set()
 
     def look(self) -> None:
         """Cancels every stream whose far side has been idle, or at it altogether, for too long."""

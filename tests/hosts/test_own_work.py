@@ -14,6 +14,7 @@ from paceline.hosts import own_work
 from paceline.hosts.own_work import OwnWork, Place
 from paceline.local.frozen_servers import Asked
 from paceline.v1 import host_service_pb2 as pb
+from tests.support.own_time import own_time
 
 
 class Reached:
@@ -170,7 +171,7 @@ def test_a_frozen_server_of_this_host_is_ended_and_the_head_is_told(
 ) -> None:
     now = [0.0]
     monkeypatch.setattr(own_work, "server_words", lambda told: ["-c", "import time; time.sleep(60)"])
-    monkeypatch.setattr(own_work.time, "monotonic", lambda: now[0])
+    own_time(monkeypatch, own_work, monotonic=lambda: now[0])
     place = Place(folder=tmp_path, config=Config(), head="10.0.0.1", address="b", name="b", device="cpu", threads=1)
     work = OwnWork(place, lambda text: None, Silent)
     told = json.dumps({"index": 1, "chief": "127.0.0.1:5"})

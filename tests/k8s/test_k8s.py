@@ -31,6 +31,7 @@ from paceline.rpc.roles import ANY_PROCESS
 from paceline.rpc.tls import is_named, read_keys
 from paceline.v1.run_service_pb2 import Score, StatusReply
 from paceline.variables import TLS
+from tests.support.own_time import own_time
 from tests.test_own_extensions import POLICY
 
 POD: dict[str, Any] = {
@@ -684,7 +685,7 @@ def test_the_result_of_earlier_epochs_ends_no_run_that_goes_on(monkeypatch: pyte
 
     monkeypatch.setattr(following, "chief_of", silent)
     monkeypatch.setattr(following, "look", lambda kubectl: looks.pop(0))
-    monkeypatch.setattr(following.time, "sleep", lambda seconds: None)
+    own_time(monkeypatch, following, sleep=lambda seconds: None)
 
     found = following.follow(Kubectl("n"), lambda text: None, lambda: float(next(times)))
 
@@ -697,7 +698,7 @@ def test_a_run_that_is_torn_down_is_not_followed_any_longer(monkeypatch: pytest.
 
     monkeypatch.setattr(following, "chief_of", silent)
     monkeypatch.setattr(following, "look", lambda kubectl: State(None, {}, [], [], []))
-    monkeypatch.setattr(following.time, "sleep", lambda seconds: None)
+    own_time(monkeypatch, following, sleep=lambda seconds: None)
 
     with pytest.raises(Trouble, match="Run demo has no servers any more: somebody has torn it down") as caught:
         following.follow(Cluster(), lambda text: None)
@@ -891,7 +892,7 @@ def test_a_wait_for_parts_leaves_out_the_time_in_which_shards_are_made(monkeypat
     making["metadata"]["labels"] = {"app.kubernetes.io/component": "sharder"}
     states = [State(None, {}, [rolled(wanted=1, ready=0)], pods, []) for pods in ([making], [making], [], [])]
     monkeypatch.setattr(deploying, "look", lambda kubectl: states.pop(0))
-    monkeypatch.setattr(deploying.time, "sleep", lambda seconds: None)
+    own_time(monkeypatch, deploying, sleep=lambda seconds: None)
     times = iter((0, 1000, 2000, 2050, 2101))
 
     with pytest.raises(Trouble, match="its parts did not all run within 100 s"):

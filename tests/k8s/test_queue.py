@@ -15,6 +15,7 @@ from paceline.k8s.follow import doctor, show
 from paceline.k8s.kubectl import Kubectl, NotThere
 from paceline.k8s.overlay import Overlay, config_of
 from paceline.k8s.queue import GATE, check_queue
+from tests.support.own_time import own_time
 
 LABELS = {"kueue.x-k8s.io/queue-name": "team-a", "kueue.x-k8s.io/pod-group-name": "demo-paceline-run"}
 QUEUE, WORKLOAD = "localqueue.kueue.x-k8s.io/team-a", "workload.kueue.x-k8s.io/demo-paceline-run"
@@ -209,7 +210,7 @@ def test_the_time_in_a_queue_does_not_count_against_the_longest_wait(monkeypatch
         nonlocal now
         now += 100.0
 
-    monkeypatch.setattr(deploying.time, "sleep", sleep)
+    own_time(monkeypatch, deploying, sleep=sleep)
 
     with pytest.raises(Trouble, match="did not all run within 600 s"):
         wait_until(lambda state: state.is_up, Later([], {QUEUE: {}}), lambda text: None, 600.0, lambda: now)

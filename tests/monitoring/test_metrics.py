@@ -19,6 +19,7 @@ from paceline.server.metrics import ServerMetrics
 from paceline.v1 import parameter_service_pb2 as pb
 from paceline.v1 import run_service_pb2 as run_pb
 from tests.support.in_process import LENGTH, Cluster, Pusher, config_of
+from tests.support.own_time import own_time
 
 SERVER = [
     "updates_total",
@@ -258,7 +259,7 @@ def test_memory_that_is_touched_first_counts_as_minor_faults() -> None:
 def test_the_phases_of_a_step_add_up_to_its_time(monkeypatch: pytest.MonkeyPatch) -> None:
     progress_module = pytest.importorskip("paceline.worker.training.status_and_metrics")
     now = [0.0]
-    monkeypatch.setattr(progress_module.time, "monotonic", lambda: now[0])
+    own_time(monkeypatch, progress_module, monotonic=lambda: now[0])
     registry = CollectorRegistry()
     progress = progress_module.Progress(registry)
 

@@ -28,6 +28,7 @@ from paceline.server.server import Server
 from paceline.v1 import parameter_service_pb2 as pb
 from tests.support.in_process import LENGTH, SHAPES, Cluster, Pusher, config_of
 from tests.support.processes import eventually
+from tests.support.threads import none_left
 
 Begin = Callable[..., Cluster]
 
@@ -93,6 +94,14 @@ class Ended:
     def drop_weights(self) -> bool:
         self.tries -= 1
         return self.tries <= 0
+
+
+def test_a_server_that_is_closed_leaves_no_thread(begin: Begin) -> None:
+    with none_left():
+        cluster = begin(config_of())
+        cluster.evaluator_ready()
+        cluster.close()
+        cluster.servers.clear()
 
 
 @pytest.mark.parametrize(

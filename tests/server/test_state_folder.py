@@ -7,7 +7,6 @@ import hashlib
 import json
 import os
 import shutil
-import time
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +21,7 @@ from paceline.server import state_folder
 from paceline.server.checked_files import Owner
 from paceline.server.state_folder import StateFolder
 from tests.support.disks import CALLS, FailingDisk
+from tests.support.own_time import own_time
 
 SHAPES = (("a.weight", (3, 2)), ("a.bias", (3,)))
 CONFIG = Config(workers=1, servers=1, policy=Options(name="asp"))
@@ -156,7 +156,7 @@ def test_a_server_waits_for_the_lock_of_one_that_is_just_ending(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     store = StateFolder(tmp_path, 3, Said())
-    monkeypatch.setattr(time, "sleep", lambda seconds: store.close())
+    own_time(monkeypatch, state_folder, sleep=lambda seconds: store.close())
 
     again = StateFolder(tmp_path, 3, Said())
 

@@ -68,7 +68,6 @@ class PeerServer:
         self._plan = plan
         self._part_bytes = part_bytes
         shown, watchdog, threads = authentication(credentials), Watchdog(), _READERS + senders
-        watchdog.start()
         if transport == "lane":
             routes = {_PULL_LOCAL: lambda call: call.download(peer_pb.PullLocalRequest, self._pull)}
             if training is not None:
@@ -92,10 +91,13 @@ class PeerServer:
             self.port = bind(plane, port, "peer", credentials.tls, host)
             plane.start()
             self._stop = lambda: plane.stop(0).wait()
+        self._watchdog = watchdog
+        watchdog.start()
 
     def close(self) -> None:
         """Ends all calls."""
         self._stop()
+        self._watchdog.stop()
 
     @contextmanager
     def _pull(self, request: peer_pb.PullLocalRequest, is_there: IsThere) -> Iterator[Outgoing]:

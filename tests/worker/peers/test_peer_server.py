@@ -27,6 +27,7 @@ from paceline.v1.peer_service_pb2_grpc import PeerServiceStub
 from paceline.worker.surroundings import Surroundings
 from tests.support.in_process import SHAPES, Said
 from tests.support.processes import TOKEN, Cluster, Process, eventually
+from tests.support.threads import none_left
 
 peer = pytest.importorskip("paceline.worker.peers.peer_server")
 replicas = pytest.importorskip("paceline.worker.training.model_and_gradient")
@@ -102,6 +103,14 @@ def test_the_final_model_is_read_without_a_copy_also_by_those_who_wait_for_it() 
 def test_a_local_model_travels_whole_in_parts(peers: Peers) -> None:
     _, address = peers.serving()
     assert peers.pulled(address).tolist() == MODEL.tolist()
+
+
+def test_a_workers_server_that_is_closed_leaves_no_thread(kind: str) -> None:
+    with none_left():
+        peers = Peers(kind)
+        server, address = peers.serving()
+        assert peers.pulled(address).tolist() == MODEL.tolist()
+        server.close()
 
 
 def test_a_stock_client_reads_a_local_model_by_generated_stubs(peers: Peers) -> None:

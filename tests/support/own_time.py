@@ -1,0 +1,13 @@
+"""Another time for one module: threads that other tests have left keep theirs."""
+
+import time
+from collections.abc import Callable
+from types import ModuleType, SimpleNamespace
+from typing import Any
+
+import pytest
+
+
+def own_time(patch: pytest.MonkeyPatch, module: ModuleType, **functions: Callable[..., Any]) -> None:
+    """In the module, which has imported `time`, these functions of it are others until the test ends."""
+    patch.setattr(module, "time", SimpleNamespace(**{**vars(time), **functions}))
