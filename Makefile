@@ -71,7 +71,7 @@ demo: setup ## train for real: servers, workers and evaluator, three policies, s
 	$(BIN)/paceline demo $(if $(DATA),--data $(DATA)) $(if $(EPOCHS),--epochs $(EPOCHS))
 
 test: setup spark ## all tests (those of the spark engine only where there is Java); three at a time, since they wait for processes
-	$(BIN)/python -m pytest -n 3 --dist loadfile -rfEs
+	env -u PYTHONDONTWRITEBYTECODE $(BIN)/python -m pytest -n 3 --dist loadfile -rfEs  # compiled once, not by each of its processes
 
 mutants: setup ## each defect of tests/mutants/mutants.yaml planted in a copy, where the tests named with it must fail
 	$(BIN)/python -m tests.mutants

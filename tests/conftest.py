@@ -1,5 +1,6 @@
 """What several test modules share."""
 
+import atexit
 import gc
 import os
 import signal
@@ -54,11 +55,8 @@ def pytest_collection() -> Generator[None, object, object]:
         return (yield)
     finally:
         gc.freeze()
+        atexit.register(gc.unfreeze)  # or extension modules would say at the end that objects are left
         gc.enable()
-
-
-def pytest_unconfigure() -> None:
-    gc.unfreeze()  # or extension modules would say at the end that objects are left
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:

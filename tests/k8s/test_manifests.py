@@ -79,6 +79,7 @@ TASKS = [name for name in OVERLAYS if load(K8S / "overlays" / name / "run.yaml")
 """The overlays that train a task; the others run a script."""
 
 
+@cache
 def listed(overlay):
     """The overlay's own components."""
     found = yaml.safe_load((K8S / "overlays" / overlay / "kustomization.yaml").read_text())
@@ -111,23 +112,23 @@ CLOSED = [tuple(name for name in case if name != "outside") for case in EVERYTHI
 
 @cache
 def rendered(case, folder):
+    """All objects of an overlay with these components; `folder` has a copy of all that they are made of."""
     overlay, *more = case
-    copy = folder / "-".join(case)
-    shutil.copytree(K8S, copy)
-    path = copy / "overlays" / overlay / "kustomization.yaml"
-    kustomization = yaml.safe_load(path.read_text())
+    path = folder / "overlays" / overlay / "kustomization.yaml"
+    text = (K8S / path.relative_to(folder)).read_text()
+    kustomization = yaml.safe_load(text)
     names = [name for name in COMPONENTS if name in more or name in listed(overlay)]
     if names:
         kustomization["components"] = [f"../../components/{name}" for name in names]
         if "kueue" in names:
             kustomization["configMapGenerator"].append(QUEUE)
-        path.write_text(yaml.safe_dump(kustomization))
+    path.write_text(yaml.safe_dump(kustomization) if names else text)
     return objects(render(path.parent))
 
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
-    return tmp_path_factory.mktemp("k8s")
+    return shutil.copytree(K8S, tmp_path_factory.mktemp("made") / "k8s")
 
 
 @pytest.fixture(params=CASES, ids="+".join)
