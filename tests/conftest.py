@@ -4,7 +4,6 @@ import atexit
 import gc
 import os
 import signal
-import subprocess
 from collections import Counter
 from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import ExitStack
@@ -18,6 +17,15 @@ from paceline.core.steps.optimizer import Optimizer
 from paceline.core.values import Vector
 from tests.support import own
 
+STARTERS = (
+    "subprocess",
+    "tests.support.processes",
+    "tests.chaos.",
+    "paceline.baseline.",
+    "paceline.local.",
+    "paceline.reproduce.",
+)
+"""What starts processes: a module, or all of a package."""
 settings.register_profile(
     "any machine",
     deadline=None,
@@ -78,7 +86,8 @@ def _longest_first(items: list[pytest.Item]) -> None:
 def _starts_processes(module: object) -> bool:
     """Whether it uses what starts them."""
     used = vars(module).values() if module is not None else ()
-    return any(value is subprocess or getattr(value, "__module__", "") == "tests.support.processes" for value in used)
+    names = (getattr(value, "__module__", None) or getattr(value, "__name__", "") for value in used)
+    return any(str(name).startswith(STARTERS) for name in names)
 
 
 class Ledger(Optimizer):
