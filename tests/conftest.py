@@ -17,7 +17,7 @@ from paceline.core.steps.optimizer import Optimizer
 from paceline.core.values import Vector
 from tests.support import own
 
-STARTERS = (
+_STARTERS = (
     "subprocess",
     "tests.support.processes",
     "tests.chaos.",
@@ -87,7 +87,7 @@ def _starts_processes(module: object) -> bool:
     """Whether it uses what starts them."""
     used = vars(module).values() if module is not None else ()
     names = (getattr(value, "__module__", None) or getattr(value, "__name__", "") for value in used)
-    return any(str(name).startswith(STARTERS) for name in names)
+    return any(str(name).startswith(_STARTERS) for name in names)
 
 
 class Ledger(Optimizer):

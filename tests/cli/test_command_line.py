@@ -9,7 +9,6 @@ import subprocess
 import sys
 from io import StringIO
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -30,6 +29,7 @@ from paceline.rpc.auth import Credentials
 from paceline.v1.run_service_pb2 import Score, StatusReply, WorkerStatus
 from paceline.watch.chief_status import Speed, plain
 from paceline.watch.live_table import EVERY, PlainLines, headline, newest_score, picture
+from tests.support.own_time import own_time
 
 
 def command(*arguments: str, cwd: Path) -> subprocess.CompletedProcess[str]:
@@ -690,7 +690,7 @@ def test_watching_a_run_elsewhere_goes_on_while_its_chief_may_come_back(
     def sleep(seconds: float) -> None:
         now[0] += 25.0
 
-    monkeypatch.setattr(status, "time", SimpleNamespace(monotonic=lambda: now[0], sleep=sleep))
+    own_time(monkeypatch, status, monotonic=lambda: now[0], sleep=sleep)
 
     class Series(OneAnswer):
         def status(self) -> StatusReply | None:

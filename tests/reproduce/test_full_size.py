@@ -2,7 +2,7 @@
 
 import signal
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from math import nan
 from pathlib import Path
 from types import SimpleNamespace
@@ -100,7 +100,7 @@ class Small:
     task: Path
     forkers: Mapping[str, Forker]
     is_ended: bool
-    is_slow: bool
+    is_slow: bool = True
     """So that there is time to end it, and that it is the same run when it goes on."""
     asked: list[Config] = field(default_factory=list)
 
@@ -128,12 +128,12 @@ class Small:
 
 
 @pytest.fixture(scope="module")
-def small(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[..., Small]]:
+def small(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[bool], Small]]:
     """What trains; the processes of all runs are forked from the same."""
     task = tmp_path_factory.mktemp("task") / "tiny.py"
     task.write_text(TINY)
     with forking(Config()) as forkers:
-        yield lambda is_ended, is_slow=True: Small(task, forkers, is_ended, is_slow)
+        yield lambda is_ended: Small(task, forkers, is_ended)
 
 
 class OneRow(Making):
@@ -162,7 +162,7 @@ def test_each_recipe_with_a_full_size_is_tried() -> None:
     ],
 )
 def test_a_full_run_ends_in_the_middle_and_goes_on(
-    name: str, others: list[str], small: Callable[..., Small], data: Callable[[str], str], tmp_path: Path
+    name: str, others: list[str], small: Callable[[bool], Small], data: Callable[[str], str], tmp_path: Path
 ) -> None:
     sets = SETS[name.partition("/")[0]]
     making = OneRow(wanted(name)[0], tmp_path, 1, True, sets)
@@ -186,11 +186,11 @@ def test_a_full_run_ends_in_the_middle_and_goes_on(
 
 
 def test_the_training_loss_at_the_end_is_of_all_images(
-    small: Callable[..., Small], data: Callable[[str], str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    small: Callable[[bool], Small], data: Callable[[str], str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(fig_1, "by_epoch", lambda result, figure: [9.0])  # of a sample
     making = OneRow(wanted("sharding/fig-1")[0], tmp_path, 1, True, SHORT)
-    list(making.train_full(data("sharding/fig-1"), SHORT, small(False, is_slow=False)))
+    list(making.train_full(data("sharding/fig-1"), SHORT, replace(small(False), is_slow=False)))
 
     result = Result(tmp_path / "full" / "sharding" / "runs" / "cifar10-cnn-random-seed0")
     task = load_task(result.config.task, result.config.model)
@@ -204,7 +204,7 @@ def test_the_training_loss_at_the_end_is_of_all_images(
 
 @pytest.mark.parametrize("name", ["hogwild/table-1", "hogwild/table-2"])
 def test_full_tables_of_hogwild_are_made_in_this_process(
-    name: str, data: Callable[[str], str], small: Callable[..., Small], tmp_path: Path
+    name: str, data: Callable[[str], str], small: Callable[[bool], Small], tmp_path: Path
 ) -> None:
     making = OneRow(wanted(name)[0], tmp_path, 1, True, ["epochs=3"])
     nobody = small(False)
@@ -261,7 +261,7 @@ def test_a_full_run_has_the_papers_settings_and_its_model_steps(
     ],
 )
 def test_a_setting_that_the_recipe_varies_is_refused(
-    pair: str, told: str, data: Callable[[str], str], small: Callable[..., Small], tmp_path: Path
+    pair: str, told: str, data: Callable[[str], str], small: Callable[[bool], Small], tmp_path: Path
 ) -> None:
     making = OneRow(wanted("shat/fig-4")[0], tmp_path, 1, True, [pair])
 
@@ -286,7 +286,7 @@ def test_data_is_known_by_its_content_wherever_it_is(tmp_path: Path) -> None:
     assert checksum("s3://mine/images") == "s3://mine/images"
 
 
-def test_a_run_goes_on_where_its_data_set_was_moved_to(small: Callable[..., Small], tmp_path: Path) -> None:
+def test_a_run_goes_on_where_its_data_set_was_moved_to(small: Callable[[bool], Small], tmp_path: Path) -> None:
     before = images(tmp_path / "before", (*TRAIN, TEST), 1)
     (artefact,), sets = wanted("shat/fig-4"), SETS["shat"]
     with pytest.raises(KeyboardInterrupt):
@@ -302,7 +302,7 @@ def test_a_run_goes_on_where_its_data_set_was_moved_to(small: Callable[..., Smal
 
 
 def test_a_folder_of_runs_is_of_one_data_set_even_before_one_is_finished(
-    small: Callable[..., Small], tmp_path: Path
+    small: Callable[[bool], Small], tmp_path: Path
 ) -> None:
     data = images(tmp_path / "images", (*TRAIN, TEST), 1)
     sets = SETS["shat"]
@@ -316,7 +316,7 @@ def test_a_folder_of_runs_is_of_one_data_set_even_before_one_is_finished(
 
 
 def test_what_is_refused_before_a_run_claims_no_folder_and_other_data_has_its_own(
-    small: Callable[..., Small], data: Callable[[str], str], tmp_path: Path
+    small: Callable[[bool], Small], data: Callable[[str], str], tmp_path: Path
 ) -> None:
     def refuse(config: Config, runs: Path) -> tuple[RunFolder, Outcome]:
         raise UsageError("no room")
@@ -330,10 +330,10 @@ def test_what_is_refused_before_a_run_claims_no_folder_and_other_data_has_its_ow
         made("sharding/table-2", (*SHORT[1:], "epochs=5"), refuse)
 
     for name in ("sharding/table-2", "sharding/table-5"):  # of CIFAR-10 and CIFAR-100
-        assert not made(name, SETS["sharding"], small(False, is_slow=False)).missing
+        assert not made(name, SETS["sharding"], replace(small(False), is_slow=False)).missing
 
 
-def test_a_damaged_file_of_a_papers_runs_is_told(small: Callable[..., Small], tmp_path: Path) -> None:
+def test_a_damaged_file_of_a_papers_runs_is_told(small: Callable[[bool], Small], tmp_path: Path) -> None:
     making = OneRow(wanted("shat/fig-4")[0], tmp_path, 1, True, [], "ab12")
     folder = tmp_path / "full" / "shat" / "runs"
     folder.mkdir(parents=True)
@@ -366,7 +366,7 @@ def test_a_run_without_a_score_fails_and_says_what_to_do(tmp_path: Path, data: C
 
 
 def test_a_failed_run_says_why_and_the_others_results_stay(
-    data: Callable[[str], str], small: Callable[..., Small], tmp_path: Path
+    data: Callable[[str], str], small: Callable[[bool], Small], tmp_path: Path
 ) -> None:
     making = OneRow(wanted("shat/fig-4")[0], tmp_path, 1, True, [])
 

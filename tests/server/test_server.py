@@ -96,12 +96,11 @@ class Ended:
         return self.tries <= 0
 
 
-def test_a_server_that_is_closed_leaves_no_thread(begin: Begin) -> None:
+def test_a_server_that_is_closed_leaves_no_thread(kind: str, tmp_path: Path) -> None:
     with none_left():
-        cluster = begin(config_of())
+        cluster = Cluster(config_of(transport=kind), tmp_path)
         cluster.evaluator_ready()
         cluster.close()
-        cluster.servers.clear()
 
 
 @pytest.mark.parametrize(

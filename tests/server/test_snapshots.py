@@ -5,7 +5,6 @@ import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from threading import Event, Thread
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -14,6 +13,7 @@ from prometheus_client import CollectorRegistry
 from paceline.core.settings.config import Config, Options
 from paceline.core.slice.plan import make_plan
 from paceline.core.sync.clocks import Entry
+from paceline.server import snapshots
 from paceline.server.metrics import ServerMetrics
 from paceline.server.own_figures import OwnFigures
 from paceline.server.slice_driver import SliceDriver
@@ -21,6 +21,7 @@ from paceline.server.snapshots import Snapshots
 from paceline.server.state_folder import StateFolder
 from tests.support.disks import FailingDisk
 from tests.support.in_process import Said
+from tests.support.own_time import own_time
 
 SHAPES = (("a.weight", (3, 2)), ("a.bias", (3,)))
 CONFIG = Config(workers=1, servers=1, policy=Options(name="asp"))
@@ -101,7 +102,7 @@ def test_another_trouble_with_the_disk_is_told_too(server: OneServer) -> None:
 def test_a_try_that_fails_puts_the_next_one_off_too(server: OneServer, monkeypatch: pytest.MonkeyPatch) -> None:
     times = iter([0.0, 4.0, 4.0])
     server.disk.fails = ["append"]
-    monkeypatch.setattr("paceline.server.snapshots.time", SimpleNamespace(monotonic=lambda: next(times)))
+    own_time(monkeypatch, snapshots, monotonic=lambda: next(times))
     server.snapshots.write_now()
     assert server.snapshots.pause == 8.0
 

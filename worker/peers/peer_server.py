@@ -67,7 +67,8 @@ class PeerServer:
         self.model = LocalModel()
         self._plan = plan
         self._part_bytes = part_bytes
-        shown, watchdog, threads = authentication(credentials), Watchdog(), _READERS + senders
+        shown, threads = authentication(credentials), _READERS + senders
+        self._watchdog = watchdog = Watchdog()
         if transport == "lane":
             routes = {_PULL_LOCAL: lambda call: call.download(peer_pb.PullLocalRequest, self._pull)}
             if training is not None:
@@ -91,7 +92,6 @@ class PeerServer:
             self.port = bind(plane, port, "peer", credentials.tls, host)
             plane.start()
             self._stop = lambda: plane.stop(0).wait()
-        self._watchdog = watchdog
         watchdog.start()
 
     def close(self) -> None:
