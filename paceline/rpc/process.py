@@ -28,6 +28,7 @@ from paceline.rpc.auth import Credentials
 from paceline.rpc.listening import LOOPBACK
 from paceline.rpc.memory import memory_limit
 from paceline.rpc.metrics_port import open_metrics_port
+from paceline.rpc.signal_event import SignalEvent
 from paceline.rpc.unfailing_output import unfailing
 
 
@@ -98,7 +99,7 @@ class _Labelled(Collector):
 
 def stop_on_signals() -> tuple[threading.Event, list[int]]:
     """An event that SIGTERM or Ctrl-C sets, and the list that the signal's number is put in."""
-    event, seen = threading.Event(), list[int]()
+    event, seen = SignalEvent(), list[int]()
 
     def stop(number: int, frame: object) -> None:
         seen.append(number)
