@@ -136,6 +136,21 @@ def test_packages_that_are_there_are_left_alone(tmp_path: Path) -> None:
     assert (done.returncode, done.stderr, called(tmp_path)) == (0, "", [])
 
 
+def test_ci_prints_each_step_with_its_seconds_and_ends_with_the_first_one_that_fails(tmp_path: Path) -> None:
+    env = programs(tmp_path, make='[ "$1" != check ] || exit 3') | {"CLUSTER": str(tmp_path / "none")}
+
+    done = run(".ci/run", env=env)
+
+    assert done.returncode == 3
+    assert called(tmp_path) == ["make setup", "make test SECOND_CHANCE=yes", "make check"]
+    _, steps = done.stdout.split("== all steps:\n")
+    assert [re.sub(r"\d+ s", "0 s", line) for line in steps.splitlines()] == [
+        "0 s, exit 0: make setup",
+        "0 s, exit 0: make test SECOND_CHANCE=yes",
+        "0 s, exit 3: make check",
+    ]
+
+
 def test_without_a_cluster_the_end_to_end_test_is_left_out_with_a_message(tmp_path: Path) -> None:
     done = run(".ci/e2e", env={**os.environ, "CLUSTER": str(tmp_path / "none")})
 
