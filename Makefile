@@ -8,6 +8,8 @@ BIN    := $(VENV)/bin
 DATA   ?=
 EPOCHS ?=
 PAGES  ?=
+PARTS  ?=
+SECOND_CHANCE ?=
 KINDS  ?=
 ROUNDS ?=
 KILLS  ?=
@@ -42,7 +44,7 @@ BUILD_FLAGS ?=
 comma  := ,
 
 .DEFAULT_GOAL := help
-.PHONY: help setup spark demo test mutants schedules chaos check licences audit docs-blocks bench experiments protos pages docs docs-serve docs-pictures lock images release clean \
+.PHONY: help setup spark demo test nightly mutants schedules chaos check licences audit docs-blocks bench experiments protos pages docs docs-serve docs-pictures lock images release clean \
   deploy run status logs dashboard scale key put-data fetch-model doctor teardown purge e2e
 
 help: ## this list
@@ -70,8 +72,13 @@ $(VENV)/.spark: requirements-spark.lock | $(VENV)/.ready
 demo: setup ## train for real: servers, workers and evaluator, three policies, slow workers (DATA=, EPOCHS= for CIFAR-10)
 	$(BIN)/paceline demo $(if $(DATA),--data $(DATA)) $(if $(EPOCHS),--epochs $(EPOCHS))
 
-test: setup spark ## all tests (those of the spark engine only where there is Java); three at a time, since they wait for processes
-	env -u PYTHONDONTWRITEBYTECODE $(BIN)/python -m pytest -n 3 --dist loadfile -rfEs  # compiled once, not by each of its processes
+# Compiled once, not by each of its processes; three at a time, since many of them wait. SECOND_CHANCE=yes is for CI alone.
+test: setup ## the tests, in seven minutes on two cores; then the slowest of them, and the CPU time of each folder
+	env -u PYTHONDONTWRITEBYTECODE $(BIN)/python -m pytest -n 3 --dist loadfile -rfEs --durations=30 --cpu \
+	  $(if $(SECOND_CHANCE),--cache-clear || $(BIN)/python -m tools.second_chance $$?)
+
+nightly: setup spark $(VENV)/.docs ## what `make test` has no time for, each part's result in tests/nightly.md (hours; PARTS= for some of them)
+	$(BIN)/python -m tools.nightly $(PARTS)
 
 mutants: setup ## each defect of tests/mutants/mutants.yaml planted in a copy, where the tests named with it must fail
 	$(BIN)/python -m tests.mutants

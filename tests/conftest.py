@@ -15,7 +15,7 @@ from hypothesis import HealthCheck, settings
 
 from paceline.core.steps.optimizer import Optimizer
 from paceline.core.values import Vector
-from tests.support import own
+from tests.support import cpu, own
 
 _STARTERS = (
     "subprocess",
@@ -28,12 +28,14 @@ _STARTERS = (
 """What starts processes: a module, or all of a package."""
 settings.register_profile(
     "any machine",
+    max_examples=25,
     deadline=None,
     suppress_health_check=[HealthCheck.too_slow],
     # `make test`, which takes several processes, draws the same examples each time: what fails there fails by what was
     # changed; a file that is run by itself goes on looking for new ones
     derandomize="PYTEST_XDIST_WORKER" in os.environ,
 )
+settings.register_profile("night", settings.get_profile("any machine"), max_examples=1000, derandomize=False)
 settings.load_profile("any machine")
 if (
     signal.getsignal(signal.SIGINT) is signal.SIG_IGN
@@ -46,11 +48,15 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         "Run the contract tests on this policy, codec, ... of your own, and nothing else (docs/extend/first-policy.md)."
     )
     parser.addoption("--own", metavar="FILE.py", action="append", default=[], help=text)
+    text = "Print how much CPU time the tests of each folder took, next to tests/budgets.yaml."
+    parser.addoption("--cpu", action="store_true", help=text)
 
 
 def pytest_configure(config: pytest.Config) -> None:
     if hasattr(config.option, "loadscopereorder"):  # pytest-xdist's own order: files of many tests first
         config.option.loadscopereorder = False
+    if config.getoption("--cpu"):
+        config.pluginmanager.register(cpu.CpuOfTests(Path(__file__).parent))
     for file in config.getoption("--own"):
         own.add(Path(file))
 
