@@ -2,6 +2,7 @@
 
 import re
 import textwrap
+from functools import cache
 
 from paceline.core.errors import PacelineError, error_classes
 from tools.reference.sources import GAP, calls, modules, text_of
@@ -35,7 +36,7 @@ def page() -> str:
         for kind in sorted(codes[code], key=lambda one: one.__name__)
     ]
     rows.insert(-1, "| 130 | | Ctrl-C ended it. |")
-    told = texts(set(kinds))
+    told = texts(frozenset(kinds))
     sections = [
         f"\n## {name}: exit code {kinds[name].exit_code}\n\n" + "\n".join(_item(text) for text in sorted(found))
         for name, found in sorted(told.items())
@@ -43,12 +44,13 @@ def page() -> str:
     return HEAD + "\n".join([*rows, *sections, ""])
 
 
-def texts(kinds: set[str]) -> dict[str, set[str]]:
+@cache
+def texts(kinds: frozenset[str]) -> dict[str, set[str]]:
     """The texts of each class of errors, wherever one of it is made."""
     found: dict[str, set[str]] = {}
-    for _, tree in modules():
-        for call, name, names in calls(tree):
-            text = text_of(call.args[0], names) if call.args and name in kinds else None
+    for _, tree in modules(kinds):
+        for call, name, names in calls(tree, kinds):
+            text = text_of(call.args[0], names) if call.args else None
             if text and len(re.sub(r"\W", "", text)) > SHORTEST:
                 found.setdefault(name, set()).add(" ".join(text.split()))
     return found

@@ -56,14 +56,13 @@ def page() -> str:
 
 def written() -> Iterator[Described]:
     """What the code defines by a text, alone or through a helper that puts a prefix before it."""
-    for _, tree in modules():
+    for _, tree in modules(KINDS):
         imported = {name.name for node in ast.walk(tree) if isinstance(node, ast.ImportFrom) for name in node.names}
         known = {name: ("", kind) for name, kind in KINDS.items() if name in imported}
         known |= dict(_helpers(tree, known))
         if known:
-            for call, name, names in calls(tree):
-                if name in known:
-                    yield from _described(call, *known[name], names)
+            for call, name, names in calls(tree, known):
+                yield from _described(call, *known[name], names)
 
 
 def _helpers(tree: ast.Module, known: dict[str, tuple[str, str]]) -> Iterator[tuple[str, tuple[str, str]]]:

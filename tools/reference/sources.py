@@ -1,8 +1,10 @@
 """What the code says of itself where it is only written, not run: its calls, and the texts in them."""
 
 import ast
+import gc
+import re
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from functools import cache
 from pathlib import Path
 
@@ -11,26 +13,45 @@ GAP = "…"
 """Stands for what is known at run time only."""
 
 
+def modules(words: Iterable[str]) -> list[tuple[str, ast.Module]]:
+    """The modules that run in a run's processes and in the command line, and in whose code one of these words is, by path."""
+    has_word = re.compile("|".join(map(re.escape, sorted(words)))).search
+    is_collecting = gc.isenabled()
+    gc.disable()  # all of it stays, and looking at it again and again takes longer than to parse it
+    try:
+        return [(name, _parsed(name)) for name, text in _texts().items() if has_word(text)]
+    finally:
+        if is_collecting:
+            gc.enable()
+
+
 @cache
-def modules() -> tuple[tuple[str, ast.Module], ...]:
-    """All modules that run in a run's processes and in the command line, by path."""
+def _texts() -> dict[str, str]:
+    """What is written in each module, by path."""
     found = sorted(
         path
         for room in ("paceline", "server", "worker", "sharder")
         for path in (ROOT / room).rglob("*.py")
         if "_pb2" not in path.name
     )
-    return tuple((str(path.relative_to(ROOT)), ast.parse(path.read_text(encoding="utf-8"))) for path in found)
+    return {str(path.relative_to(ROOT)): path.read_text(encoding="utf-8") for path in found}
 
 
-def calls(tree: ast.Module) -> Iterator[tuple[ast.Call, str, dict[str, ast.expr]]]:
-    """The calls of plain names inside of functions, with the name, and what the function and the module have assigned."""
+@cache
+def _parsed(name: str) -> ast.Module:
+    return ast.parse(_texts()[name])
+
+
+def calls(tree: ast.Module, wanted: Collection[str]) -> Iterator[tuple[ast.Call, str, dict[str, ast.expr]]]:
+    """The calls of these plain names inside of functions, with the name, and what the function and the module have
+    assigned."""
     constants = _names(tree.body, line=sys.maxsize)
     for place in ast.walk(tree):
         if isinstance(place, (ast.FunctionDef, ast.AsyncFunctionDef)):
-            for call in ast.walk(place):
-                if isinstance(call, ast.Call) and isinstance(call.func, ast.Name):
-                    yield call, call.func.id, constants | names_in(place, call.lineno)
+            nodes = list(ast.walk(place))
+            for call in nodes:
+                if isinstance(call, ast.Call) and isinstance(call.func, ast.Name) and call.func.id in wanted:
+                    yield call, call.func.id, constants | _names(nodes, call.lineno)
 
 
 def text_of(node: ast.expr | None, names: dict[str, ast.expr]) -> str | None:
@@ -47,12 +68,8 @@ def text_of(node: ast.expr | None, names: dict[str, ast.expr]) -> str | None:
     return None
 
 
-def names_in(place: ast.AST, line: int) -> dict[str, ast.expr]:
-    """What is assigned to plain names in a function before a line of its file; the newest."""
-    return _names(ast.walk(place), line)
-
-
 def _names(nodes: Iterable[ast.AST], line: int) -> dict[str, ast.expr]:
+    """What is assigned to plain names before a line of their file; the newest."""
     found = (node for node in nodes if isinstance(node, ast.Assign) and node.lineno < line)
     return {
         target.id: node.value
