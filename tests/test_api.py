@@ -23,7 +23,7 @@ from paceline.local.read_config import complete, read_config
 from paceline.local.run_folder import RunFolder, open_run
 from paceline.variables import CONNECT
 from tests.support.commands import python
-from tests.support.processes import Process, eventually
+from tests.support.processes import TORCH, Process, eventually, forker_of
 from tests.support.tree import ROOT
 
 torch = pytest.importorskip("torch")
@@ -231,7 +231,7 @@ def test_ctrl_c_ends_all_processes_of_a_script(tmp_path: Path) -> None:
         "show = lambda line: print({'line': line}, flush=True)\n"
         "paceline.train('digits', workers=1, servers=1, epochs=100000, folder='runs/long', show=show)\n"
     )
-    process = Process("script", [script], tmp_path, dict(os.environ))
+    process = Process("script", [script], tmp_path, dict(os.environ), forker_of(TORCH))
     eventually(lambda: "'training" in process.text(), process.text)
     pids = RunFolder(tmp_path / "runs/long").facts()["pids"].values()
     process.send(signal.SIGINT)
@@ -391,17 +391,31 @@ def test_a_folder_without_a_run_is_refused(tmp_path: Path) -> None:
 
 
 # a loop of one's own
+TRAINS = """
+import json
+from pathlib import Path
+import paceline
+
+class Heard(paceline.Callback):
+    def ended(self, end):
+        Path("end.json").write_text(json.dumps(end.metrics))
+
+paceline.train("digits", callbacks=[Heard()], show=None, **SETTINGS)
+"""
+
+
+def trained_by_script(folder: Path, run: str, **settings: Any) -> paceline.Result:
+    """Trains from a script there, which writes down with which metrics its callback says that the run ended."""
+    script = folder / "script.py"
+    script.write_text(TRAINS.replace("SETTINGS", repr(settings | {"folder": f"runs/{run}"})))
+    done = python(script, cwd=folder)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return paceline.Result(folder / "runs" / run)
+
+
 def test_the_example_of_an_own_loop_trains_in_a_run(tmp_path: Path) -> None:
-    result = paceline.train(
-        "digits",
-        loop=str(EXAMPLES / "own_loop.py"),
-        folder=tmp_path / "own",
-        epochs=4,
-        workers=2,
-        servers=2,
-        policy="ssp:3",
-        show=None,
-    )
+    loop, settings = str(EXAMPLES / "own_loop.py"), {"epochs": 4, "workers": 2, "servers": 2, "policy": "ssp:3"}
+    result = trained_by_script(tmp_path, "own", loop=loop, **settings)
     assert result.metrics["test_accuracy"] > 0.8
     assert 0 < result.staleness["mean"] <= result.staleness["max"]
 
@@ -438,26 +452,14 @@ with paceline.connect() as session:
 """
 
 
-class Heard(paceline.Callback):
-    """What a run says that it ended with."""
-
-    end: Any = None
-
-    def ended(self, end: Any) -> None:
-        self.end = end
-
-
-def test_an_own_loop_that_is_killed_goes_on_where_it_was(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
+def test_an_own_loop_that_is_killed_goes_on_where_it_was(tmp_path: Path) -> None:
     (tmp_path / "loop.py").write_text(KILLED_ONCE)
-    heard = Heard()
-    told: dict[str, Any] = {"loop": "loop.py", "folder": "runs/killed", "callbacks": [heard], **SMALL}
-    result = paceline.train("digits", epochs=2, policy="bsp", **told)
+    result = trained_by_script(tmp_path, "killed", loop="loop.py", epochs=2, policy="bsp", workers=1, servers=1)
     log = (result.folder / "logs/worker-0.log").read_text().splitlines()
     starts = [json.loads(line)["clock"] for line in log if '"event": "training"' in line]
     assert starts == [0, 5]
     assert result.metrics["test_accuracy"] > 0.5
-    assert heard.end.metrics == result.metrics
+    assert json.loads((tmp_path / "end.json").read_text()) == result.metrics
     figures = RunFolder(result.folder).last_status()["workers"][0]["figures"]
     assert figures["log.number"] > 5
     assert 0 < figures["loss"] < 3

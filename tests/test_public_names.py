@@ -35,6 +35,7 @@ def test_an_unknown_name_is_told_what_there_is():
         _ = paceline.trainn  # type: ignore[attr-defined]
 
 
+@pytest.mark.nightly  # mypy reads all of torch's users for 8 s; `make check` has the types of our own code
 def test_a_strict_type_checker_knows_all_public_names(tmp_path: Path):
     names = sorted(paceline.__all__)
     unknown = "paceline.no_such_name"

@@ -24,6 +24,7 @@ from tests.support.small_shards import made
 
 pytest.importorskip("pyspark", reason="pyspark is not installed here: make spark")
 pytestmark = [
+    pytest.mark.nightly,  # a session and two clusters of Spark take 150 s of CPU time; only `paceline baseline` needs them
     pytest.mark.skipif(
         not (shutil.which("java") or os.environ.get("JAVA_HOME")), reason="Spark needs Java, here is none"
     ),

@@ -20,6 +20,7 @@ from paceline.core.errors import PacelineError
 WANTED = Wanted(["lr"], ["paceline", "sklearn"], [2], ["memory"])
 
 
+@pytest.mark.nightly  # 9 s of CPU time, for `paceline baseline` alone
 def test_a_run_is_at_least_as_good_as_scikit_learn_and_both_are_in_one_table(tmp_path):
     baseline = Baseline("fire-like", 5_000, 0, tmp_path)
     list(baseline.train(WANTED))
@@ -36,6 +37,7 @@ def test_a_run_is_at_least_as_good_as_scikit_learn_and_both_are_in_one_table(tmp
     assert "| paceline | lr, 20 steps | onehot |" in (tmp_path / "table.txt").read_text()
 
 
+@pytest.mark.nightly  # a second run; the servers' L1 is tried by day in tests/worker/linear/test_linear_ftrl.py
 def test_the_servers_l1_leaves_about_the_weights_that_scikit_learns_does(tmp_path):
     split = splits.make_up(table("fire-like"), 5_000, 0, tmp_path / "data")
     own, other = (
@@ -59,6 +61,7 @@ def kill_a_worker(log, is_over):
                         return
 
 
+@pytest.mark.nightly  # 35 s of CPU time; kills of workers are tried by day in tests/runs
 def test_a_worker_that_is_killed_in_mid_training_costs_no_accuracy(tmp_path, monkeypatch):
     settings = {"epochs": 60, "svm.objective.loss": "softmax", "svm.objective.lam": 0}
     monkeypatch.setattr(Lr, "paceline", lambda self, setting, rows: settings)

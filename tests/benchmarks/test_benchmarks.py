@@ -39,6 +39,7 @@ from paceline.core.settings.config import PlanConfig
 from paceline.core.slice.plan import make_plan
 from paceline.reproduce.layouts import LAYOUTS, resnet50, vgg16
 from tests.support.gone import is_gone
+from tests.support.nights import some
 from tests.support.processes import eventually
 
 HONEST = """
@@ -332,7 +333,10 @@ def test_a_contender_refuses_sizes_that_make_no_sense(option: str) -> None:
 
 @pytest.mark.parametrize(
     ("name", "workers", "servers"),
-    [("tutorial-grpc", 2, 2), ("torch-rpc", 1, 2), ("gloo", 2, 1), ("tensorflow-ps", 1, 2)],
+    some(  # the others load torch or TensorFlow in every process
+        [("tutorial-grpc", 2, 2), ("torch-rpc", 1, 2), ("gloo", 2, 1), ("tensorflow-ps", 1, 2)],
+        [("tutorial-grpc", 2, 2)],
+    ),
 )
 def test_a_peer_computes_the_right_model(name: str, workers: int, servers: int) -> None:
     peer = CONTENDERS[name]
@@ -388,6 +392,7 @@ def test_a_training_that_does_not_tell_each_epoch_is_refused(printed: str) -> No
         ddp.parse(printed, 1)
 
 
+@pytest.mark.nightly  # two trainings with torch, 28 s of CPU time, for a benchmark that nothing else starts
 def test_both_sides_of_the_training_benchmark_learn_the_same(tmp_path: Path) -> None:
     pytest.importorskip("torch")
     rng = np.random.default_rng(0)

@@ -185,6 +185,7 @@ def test_nothing_is_left_of_a_network_whatever_ends_it(monkeypatch: pytest.Monke
     assert namespaces() == []
 
 
+@pytest.mark.nightly  # real exchanges over slow links, for a benchmark that nothing else starts
 @pytest.mark.usefixtures("links")
 def test_a_codec_shrinks_what_goes_over_a_slow_link(capsys: Any) -> None:
     main(speeds="0.002", codecs="none,sign:int8", epochs=1, batch=128, task="digits", accuracy=0.0)

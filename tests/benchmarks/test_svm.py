@@ -159,6 +159,7 @@ def test_half_a_pass_pushes_about_half_as_much_as_a_whole_one(job: Job) -> None:
     assert 0.3 < received[0] / received[1] < 0.9
 
 
+@pytest.mark.nightly  # 5 s of CPU time, for a benchmark that nothing else starts
 def test_a_team_of_processes_trains_again_and_again(data: Dataset, tmp_path: Path) -> None:
     deal(data.train, 2, tmp_path / "shards")
     with Team(Job(tmp_path / "shards", batches=4), paceline_svm.serve, paceline_svm.work) as team:

@@ -29,13 +29,8 @@ from paceline.rpc.auth import Credentials
 from paceline.v1.run_service_pb2 import Score, StatusReply, WorkerStatus
 from paceline.watch.chief_status import Speed, plain
 from paceline.watch.live_table import EVERY, PlainLines, headline, newest_score, picture
+from tests.support.commands import paceline
 from tests.support.own_time import own_time
-
-
-def command(*arguments: str, cwd: Path) -> subprocess.CompletedProcess[str]:
-    """`paceline ...` in its own process."""
-    line = [sys.executable, "-P", "-m", "paceline.cli", *arguments]
-    return subprocess.run(line, cwd=cwd, capture_output=True, text=True, timeout=60, check=False)
 
 
 def console() -> tuple[Console, StringIO]:
@@ -137,7 +132,7 @@ def test_a_slow_option_that_can_not_be_read_shows_how_to_write_it(slow: str) -> 
     ],
 )
 def test_a_mistake_is_a_sentence_and_an_exit_code(arguments: list[str], code: int, words: str, tmp_path: Path) -> None:
-    done = command(*arguments, cwd=tmp_path)
+    done = paceline(*arguments, cwd=tmp_path)
 
     assert done.returncode == code
     assert words in done.stderr
@@ -159,7 +154,7 @@ def test_a_command_line_is_checked_without_torch_numba_or_grpc(tmp_path: Path) -
 
 
 def test_help_names_every_command(tmp_path: Path) -> None:
-    done = command("--help", cwd=tmp_path)
+    done = paceline("--help", cwd=tmp_path)
 
     assert done.returncode == 0
     assert all(name in done.stdout for name in ("run", "status", "stop", "shard", "plan", "demo"))

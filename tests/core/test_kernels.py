@@ -187,7 +187,6 @@ def test_fp16_rounds_as_numpy_at_every_value_every_tie_and_every_edge() -> None:
 
 
 @given(st.lists(st.integers(0, 2**32 - 1), min_size=1, max_size=100))
-@settings(deadline=None)
 def test_any_float32_becomes_numpys_fp16(patterns: list[int]) -> None:
     values = np.array(patterns, np.uint32).view(f32)
 
@@ -201,7 +200,6 @@ def nearest_bf16(pattern: int) -> int:
 
 
 @given(st.lists(st.integers(0, 2**32 - 1) | st.integers(0, 0xFFFF).map(lambda u: u << 16 | 0x8000), min_size=1))
-@settings(deadline=None)
 def test_any_float32_becomes_the_nearest_bf16_and_nan_stays_nan(patterns: list[int]) -> None:
     values = np.array(patterns, np.uint32).view(f32)
 

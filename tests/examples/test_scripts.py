@@ -80,6 +80,7 @@ def test_the_cnn_is_launched(tmp_path: Path) -> None:
     assert (tmp_path / "cnn.pt").exists()
 
 
+@pytest.mark.nightly  # as the next one a training by two processes with torch; by day the CNN's is the one
 def test_the_transformer_with_dict_batches_is_launched(tmp_path: Path) -> None:
     result = launched("transformer", "--epochs", 2, cwd=tmp_path)
 
@@ -87,6 +88,7 @@ def test_the_transformer_with_dict_batches_is_launched(tmp_path: Path) -> None:
     assert result.history[-1].metrics["validation_loss"] < 1.9
 
 
+@pytest.mark.nightly
 def test_the_gpt_that_draws_its_own_batches_is_launched(tmp_path: Path) -> None:
     result = launched("nanogpt", "--steps", 60, cwd=tmp_path)
 

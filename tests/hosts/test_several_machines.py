@@ -100,6 +100,7 @@ def end(process: "subprocess.Popen[bytes]") -> None:
             process.wait()
 
 
+@pytest.mark.nightly  # a dozen processes load torch, in a minute of CPU time; by day the rest of tests/hosts joins runs
 def test_a_script_trains_on_four_machines_and_one_is_killed(machines: dict[str, Node], tmp_path: Path) -> None:
     with ExitStack() as held:
         head, b, c, d = (Machine(name, node, tmp_path, held) for name, node in machines.items())

@@ -17,8 +17,9 @@ from paceline.rpc.lane.stream import Stream
 from paceline.rpc.wire import parse, varint
 from paceline.v1 import parameter_service_pb2 as pb
 from tests.support.lane_peer import UNTOUCHED, Lane, Peer, data, push
+from tests.support.nights import some
 
-MUTANTS = 2400
+MUTANTS, AT_NIGHT = 800, 4800
 """Of frames, and as many of messages."""
 SIZES = st.sampled_from([0, 1, 7, 127, 128, 4000, 4085, 4096, 4097, 9000, 20_000])
 HEAD = pb.PushHead(worker="worker-0", clock=7, elements=3).SerializeToString()
@@ -137,15 +138,16 @@ def crashes(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[Any]]:
     assert found == []
 
 
+@pytest.mark.parametrize("mutants", some([MUTANTS, AT_NIGHT], [MUTANTS]))
 @pytest.mark.parametrize("kind", MUTATIONS)
 @pytest.mark.parametrize("level", ["frames", "messages"])
 def test_damaged_bytes_crash_nothing_fold_nothing_partial_and_leave_nothing_behind(
-    level: str, kind: str, crashes: list[Any]
+    level: str, kind: str, mutants: int, crashes: list[Any]
 ) -> None:
-    lane, mutate, dice = Lane(), MUTATIONS[kind], random.Random(f"{level} {kind}")
+    lane, mutate, dice = Lane(), MUTATIONS[kind], random.Random(f"{level} {kind} {mutants}")
     lane.serves()
     threads, whole = threading.active_count(), b"".join(push())
-    count = MUTANTS // len(MUTATIONS)
+    count = mutants // len(MUTATIONS)
     for _ in range(count):
         peer = Peer(lane.port)
         name = dice.choice(("PushPull", "PushPull", "Push", "Initialise", "Pull", "Resume", "ExchangeSparse"))

@@ -240,7 +240,7 @@ def test_the_lanes_client_exchanges_megabytes_with_a_server_of_generated_code() 
         server.stop(0).wait()
 
 
-# grpc-go
+# grpc-go: it is compiled first, in a minute and a half of CPU time; by day stock grpcio stands for other implementations
 @pytest.fixture(scope="session")
 def go_client() -> Path:
     """The program, built once for each state of its sources and of the messages."""
@@ -290,7 +290,8 @@ def printed(program: Path, served: Served, *more: Any) -> list[str]:
     return done.stdout.splitlines()
 
 
-@pytest.mark.timeout(600)  # the first one builds
+@pytest.mark.nightly
+@pytest.mark.timeout(600)
 def test_grpc_go_exchanges_megabytes_with_the_lane(go_client: Path, serve: Serve) -> None:
     served = serve(Service(), token=SECRET)
     assert printed(go_client, served, "-token", SHOWN) == [
@@ -301,6 +302,7 @@ def test_grpc_go_exchanges_megabytes_with_the_lane(go_client: Path, serve: Serve
     assert [served.calls.get(timeout=SOON) for _ in range(3)] == [("Resume", "OK"), ("PushPull", "OK"), ("Pull", "OK")]
 
 
+@pytest.mark.nightly
 @pytest.mark.timeout(600)
 def test_grpc_go_sees_why_it_is_refused(go_client: Path, serve: Serve) -> None:
     service = Service()
@@ -315,6 +317,7 @@ def test_grpc_go_sees_why_it_is_refused(go_client: Path, serve: Serve) -> None:
     assert service.gone.wait(SOON)
 
 
+@pytest.mark.nightly
 @pytest.mark.timeout(600)
 def test_grpc_go_without_a_token_is_served_where_none_is_asked_for(go_client: Path, serve: Serve) -> None:
     assert [line.partition(":")[0] for line in printed(go_client, serve(Service()))] == [

@@ -3,20 +3,25 @@
 import json
 import shutil
 import subprocess
+import threading
+import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 import yaml
 
+from tests.support.commands import paceline
 from tests.support.tree import ROOT
 
 pytest.importorskip("torch")
 
 from paceline.core.settings.config import Config
+from paceline.local.run_folder import RunFolder
 from tools.dashboard import ALERTS
 from tools.panels import PEERS, ROWS, Panel, Query
-from tools.prometheus import Watched, beside, other_exporters, watched_run
+from tools.prometheus import Prometheus, Watched, beside, other_exporters, ports_of
 
 pytestmark = [
     pytest.mark.skipif(shutil.which("prometheus") is None, reason="there is no prometheus here (apt: prometheus)"),
@@ -43,39 +48,46 @@ PODS = [
 
 
 @pytest.fixture(scope="module")
-def watched(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Watched]:
-    folder = tmp_path_factory.mktemp("watched")
-    settings = ("nominal_step=0.05", "checkpoint.every=1s")
-    more = ("--slow", "1=5x", "--epochs", "4", *(word for setting in settings for word in ("--set", setting)))
+def prometheus(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Prometheus]:
+    """One for both runs, whose series have the run's name."""
     with (
         other_exporters(Config(workers=2, servers=2)) as others,
-        beside(folder / "prometheus", others) as prometheus,
+        beside(tmp_path_factory.mktemp("prometheus"), others) as found,
     ):
-        place, start, end = watched_run(prometheus, folder, "digits", "-w", "2", "-s", "2", *more)
-        yield Watched(prometheus, place.name, start, end)
+        yield found
 
 
 @pytest.fixture(scope="module")
-def peers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Watched]:
+def watched(prometheus: Prometheus, tmp_path_factory: pytest.TempPathFactory) -> Watched:
+    more = ("--set", "nominal_step=0.05", "--set", "checkpoint.every=1s", "--slow", "1=5x", "--epochs", "4")
+    return seen(prometheus, tmp_path_factory.mktemp("watched"), "digits", "-w", "2", "-s", "2", *more)
+
+
+@pytest.fixture(scope="module")
+def peers(prometheus: Prometheus, tmp_path_factory: pytest.TempPathFactory) -> Watched:
     """A run without servers."""
-    folder = tmp_path_factory.mktemp("peers")
-    arguments = [
-        "-w",
-        "3",
-        "-s",
-        "0",
-        "--policy",
-        "dpsgd",
-        "--set",
-        "nominal_step=0.05",
-        "--slow",
-        "2=5x",
-        "--epochs",
-        "4",
-    ]
-    with beside(folder / "prometheus") as prometheus:
-        place, start, end = watched_run(prometheus, folder, "digits", *arguments)
-        yield Watched(prometheus, place.name, start, end)
+    more = ("--policy", "dpsgd", "--set", "nominal_step=0.05", "--slow", "2=5x", "--epochs", "4")
+    return seen(prometheus, tmp_path_factory.mktemp("peers"), "digits", "-w", "3", "-s", "0", *more)
+
+
+def seen(prometheus: Prometheus, folder: Path, *arguments: str) -> Watched:
+    """A run of these arguments, which is called as its folder; forked, as the other one, from a process that has torch."""
+    place, began = RunFolder(folder / "runs" / folder.name), time.time()
+    has_ended = threading.Event()
+
+    def watch() -> None:
+        while not has_ended.wait(0.2):
+            prometheus.watch(ports_of(place))
+
+    with ThreadPoolExecutor(1) as beside_this:
+        watching = beside_this.submit(watch)
+        try:
+            done = paceline("run", *arguments, "--run", place.name, cwd=folder)
+        finally:
+            has_ended.set()
+    watching.result()
+    assert done.returncode == 0, done.stderr
+    return Watched(prometheus, place.name, began, time.time())
 
 
 @pytest.mark.parametrize(("panel", "query"), OF_PEERS, ids=lambda part: getattr(part, "title", ""))

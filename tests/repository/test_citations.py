@@ -55,6 +55,11 @@ def anchors(page: Path) -> frozenset[str]:
     return frozenset(names)
 
 
+@cache
+def known_sources() -> str:
+    return (ROOT / SOURCES).read_text()
+
+
 def outside_of_code(text: str) -> Iterator[str]:
     """Lines of a page; those of a block of code are empty."""
     is_code = False
@@ -65,10 +70,13 @@ def outside_of_code(text: str) -> Iterator[str]:
 
 def wrong(path: Path, text: str) -> Iterator[str]:
     """What cites something that does not exist, with its line."""
-    lines = outside_of_code(text) if path.suffix == ".md" else text.splitlines()
+    is_page, has_number = path.suffix == ".md", NUMBERED.search(text)
+    lines = outside_of_code(text) if is_page else text.splitlines()
     for number, line in enumerate(lines, 1):
-        cited = [(page, anchor[1:]) for page, anchor in PAGE.findall(line) if page not in WRITTEN]
-        if path.suffix == ".md":
+        cited = [
+            (page, anchor[1:]) for page, anchor in (PAGE.findall(line) if ".md" in line else ()) if page not in WRITTEN
+        ]
+        if is_page:
             shown = re.sub(r"`[^`]*`", "", line)
             links = [link.partition("#") for link in LINK.findall(line) if not re.match(r"\w+:", link)]
             yield from (
@@ -77,11 +85,14 @@ def wrong(path: Path, text: str) -> Iterator[str]:
                 if not (path.parent / page).exists()
             )
             cited += [(page or path.name, anchor) for page, _, anchor in links]
-            known = (ROOT / SOURCES).read_text()
             yield from (
-                f"{number}: [{name}] is not in {SOURCES}" for name in SOURCE.findall(shown) if f"[{name}]" not in known
+                f"{number}: [{name}] is not in {SOURCES}"
+                for name in SOURCE.findall(shown)
+                if f"[{name}]" not in known_sources()
             )
-        yield from (f"{number}: {found}: say which page of docs/" for found in NUMBERED.findall(line))
+        yield from (
+            f"{number}: {found}: say which page of docs/" for found in (NUMBERED.findall(line) if has_number else ())
+        )
         for page, anchor in cited:
             there = [base / page for base in (path.parent, ROOT, *SITE.get(path.name, ())) if (base / page).exists()]
             if not there:

@@ -1,8 +1,11 @@
 """Every command and piece of code in README and docs is one that Paceline takes; `make docs-blocks` runs them, too."""
 
+from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 import pytest
+import typer.main
 
 from paceline.own_extensions import OWN, OwnExtensions
 from tools.doc_blocks.blocks import Mark, blocks
@@ -13,6 +16,14 @@ from tools.doc_blocks.shell import commands
 from tools.prose.pages import Page, pages, parse
 
 FENCE = "```"
+
+
+@pytest.fixture(scope="module", autouse=True)
+def one_command_line() -> Iterator[None]:
+    """Typer makes the parser of `paceline` once for all blocks; a block's command changes nothing in it."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(typer.main, "get_command", cache(typer.main.get_command))
+        yield
 
 
 @pytest.fixture

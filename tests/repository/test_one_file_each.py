@@ -2,13 +2,12 @@
 contract tests of what is built in, and so does each file that a page tells people to write."""
 
 import re
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
 from tests.repository.test_first_pages import PAGES, code_of
+from tests.support.commands import python
 
 ROOT = Path(__file__).parents[2]
 FILES = {Path(name).stem: code_of(name) for name in PAGES} | {
@@ -114,8 +113,8 @@ def passed(tmp_path_factory):
     for name, text in FILES.items():
         (folder / f"{name}.py").write_text(text)
     files = [word for name in FILES for word in ("--own", str(folder / f"{name}.py"))]
-    command = [sys.executable, "-m", "pytest", "-vv", "-p", "no:cacheprovider", *dict.fromkeys(TESTS.values()), *files]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=500)
+    words = ["-m", "pytest", "-vv", "-p", "no:cacheprovider", *dict.fromkeys(TESTS.values()), *files]
+    done = python(*words, cwd=ROOT, patience=500)
     return f"{done.stdout}\nexit code {done.returncode}"
 
 

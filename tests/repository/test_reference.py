@@ -6,46 +6,55 @@ import re
 import pytest
 
 import paceline
-from paceline.core.errors import error_classes
+from paceline.core.errors import PacelineError, error_classes
 from tests.support.tree import ROOT
-from tools.reference import command_line, errors, metrics, sources
+from tools.reference import errors, sources
 from tools.reference.__main__ import PAGES, written
+
+COMMAND_LINE, ERRORS, METRICS = (f"docs/reference/{name}.md" for name in ("command-line", "errors", "metrics"))
+
+
+@pytest.fixture(scope="module")
+def pages() -> dict[str, str]:
+    """Every page that is made from the code, made once."""
+    return {name: written(name) for name in PAGES}
+
+
+def classes_of_paceline() -> list[type[PacelineError]]:
+    return [kind for kind in error_classes().values() if kind.__module__ == PacelineError.__module__]
 
 
 @pytest.mark.parametrize("name", PAGES)
-def test_a_page_made_from_the_code_is_not_stale(name: str):
-    assert (ROOT / name).read_text() == written(name), "run: make pages"
+def test_a_page_made_from_the_code_is_not_stale(name: str, pages: dict[str, str]):
+    assert (ROOT / name).read_text() == pages[name], "run: make pages"
 
 
-def test_every_command_has_a_section_with_its_options():
-    page = command_line.page()
+def test_every_command_has_a_section_with_its_options(pages: dict[str, str]):
+    page = pages[COMMAND_LINE]
 
     for command in ("run", "launch", "join", "status", "set", "k8s deploy", "export"):
         assert f"\n## `paceline {command}`\n" in page
     assert "| `-w, --workers" in page
 
 
-def test_each_exit_code_of_the_tree_is_on_the_page():
-    page = errors.page()
+def test_each_exit_code_of_the_tree_is_on_the_page(pages: dict[str, str]):
+    page = pages[ERRORS]
 
-    tree = [kind for kind in error_classes().values() if kind.__module__ == "paceline.core.errors"]
-    assert len(tree) > 10
-    for kind in tree:
+    assert len(classes_of_paceline()) > 10
+    for kind in classes_of_paceline():
         assert f"| {kind.exit_code} | `{kind.__name__}` |" in page
 
 
-def test_an_error_of_one_program_that_is_loaded_does_not_change_the_page():
-    before = errors.page()
-
-    class OfOneProgram(errors.PacelineError):
+def test_an_error_of_one_program_that_is_loaded_does_not_change_the_page(pages: dict[str, str]):
+    class OfOneProgram(PacelineError):
         """Is loaded here."""
 
     assert OfOneProgram.__name__ in error_classes()
-    assert errors.page() == before
+    assert written(ERRORS) == pages[ERRORS]
 
 
 def test_an_error_is_found_by_its_words_with_gaps_for_what_differs():
-    told = errors.texts({"ConfigError", "UsageError"})
+    told = errors.texts(frozenset(kind.__name__ for kind in classes_of_paceline()))
 
     assert any(
         text.startswith("The key is missing. Give the key that the run printed")
@@ -57,8 +66,8 @@ def test_an_error_is_found_by_its_words_with_gaps_for_what_differs():
     )
 
 
-def test_the_dashboard_asks_only_for_metrics_of_the_page():
-    names = set(re.findall(r"`(paceline_\w+)`", metrics.page()))
+def test_the_dashboard_asks_only_for_metrics_of_the_page(pages: dict[str, str]):
+    names = set(re.findall(r"`(paceline_\w+)`", pages[METRICS]))
     series = {name.removesuffix("_total") for name in names}
 
     asked = set(re.findall(r"paceline_[a-z_]+", (ROOT / "tools/panels.py").read_text()))
@@ -67,9 +76,10 @@ def test_the_dashboard_asks_only_for_metrics_of_the_page():
 
 
 def test_a_text_that_is_put_together_has_gaps():
-    (call,) = [found for found, *_ in sources.calls(ast.parse("def f(x):\n    why = 'b'\n    g(f'a {x} c' + why)\n"))]
+    tree = ast.parse("def f(x):\n    why = 'b'\n    g(f'a {x} c' + why)\n    h()\n")
+    ((call, _, names),) = sources.calls(tree, {"g"})
 
-    assert sources.text_of(call.args[0], {"why": ast.Constant("b")}) == "a \N{HORIZONTAL ELLIPSIS} cb"
+    assert sources.text_of(call.args[0], names) == "a \N{HORIZONTAL ELLIPSIS} cb"
 
 
 def test_every_public_name_is_on_the_page_of_python():

@@ -186,6 +186,7 @@ def test_the_best_of_the_rates_is_kept(form: str) -> None:
 
 
 # real processes
+@pytest.mark.nightly  # 10 s of CPU time; `paceline reproduce ours/actors-in-processes` needs them, and nobody else
 def test_real_processes_end_where_the_virtual_ones_do(tmp_path: Path) -> None:
     central, decentral = (compared(tmp_path, each, 0, 2, 150) for each in (ASP, broadcast(0.05, "gradient")))
 

@@ -1,7 +1,9 @@
-"""--full: each recipe's own runs are started with real processes on made-up images, ended in the middle, and gone on with."""
+"""--full: each recipe's own runs are started with real processes on made-up data, ended in the middle, and gone on with. By
+day those of [Hogwild], whose processes need no torch; each of those with images takes 8 s of CPU time."""
 
 import signal
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from math import nan
 from pathlib import Path
@@ -31,6 +33,7 @@ from paceline.result import Result
 from paceline.tasks.task import load_task
 from paceline.v1.run_service_pb2 import StatusReply
 from paceline.worker.training.model_and_gradient import Replica
+from tests.support.nights import some
 
 ROWS = {
     "shat/table-2": "SHAT, n = 2",
@@ -98,7 +101,7 @@ class Small:
     """Trains with a tiny model and two workers what was to be trained; the first run gets a Ctrl-C after its first push."""
 
     task: Path
-    forkers: Mapping[str, Forker]
+    forkers: Callable[[Config], Mapping[str, Forker]]
     is_ended: bool
     is_slow: bool = True
     """So that there is time to end it, and that it is the same run when it goes on."""
@@ -118,8 +121,7 @@ class Small:
         folder, config = open_run(config.model_copy(update=small), runs=runs)
         if folder.facts().get("finished"):
             return folder, Outcome(0)
-        forkers = self.forkers if is_dense else None
-        return folder, run_local(config, folder.path, lambda line: None, self.end, forkers=forkers)
+        return folder, run_local(config, folder.path, lambda line: None, self.end, forkers=self.forkers(config))
 
     def end(self, status: StatusReply, rate: float, causes: object) -> None:
         if self.is_ended and status.version:
@@ -132,7 +134,14 @@ def small(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[bool],
     """What trains; the processes of all runs are forked from the same."""
     task = tmp_path_factory.mktemp("task") / "tiny.py"
     task.write_text(TINY)
-    with forking(Config()) as forkers:
+    with ExitStack() as ends:
+        found: dict[str, Mapping[str, Forker]] = {}
+
+        def forkers(config: Config) -> Mapping[str, Forker]:
+            if config.updates not in found:
+                found[config.updates] = ends.enter_context(forking(config))
+            return found[config.updates]
+
         yield lambda is_ended: Small(task, forkers, is_ended)
 
 
@@ -148,18 +157,23 @@ def test_each_recipe_with_a_full_size_is_tried() -> None:
     assert {each.name for each in known() if each.recipe.full} == set(ROWS)
 
 
+OF_HOGWILD: list[tuple[str, list[str]]] = [("hogwild/fig-1", []), ("hogwild/fig-2", ["hogwild/fig-3"])]
+
+
 @pytest.mark.parametrize(
     ("name", "others"),
-    [
-        ("shat/table-2", ["shat/fig-4"]),
-        ("shat/fig-5", []),
-        ("sharding/fig-1", []),
-        ("sharding/table-2", ["sharding/table-3"]),
-        ("sharding/table-4", []),
-        ("sharding/table-5", []),
-        ("hogwild/fig-1", []),
-        ("hogwild/fig-2", ["hogwild/fig-3"]),
-    ],
+    some(
+        [
+            ("shat/table-2", ["shat/fig-4"]),
+            ("shat/fig-5", []),
+            ("sharding/fig-1", []),
+            ("sharding/table-2", ["sharding/table-3"]),
+            ("sharding/table-4", []),
+            ("sharding/table-5", []),
+            *OF_HOGWILD,
+        ],
+        OF_HOGWILD,
+    ),
 )
 def test_a_full_run_ends_in_the_middle_and_goes_on(
     name: str, others: list[str], small: Callable[[bool], Small], data: Callable[[str], str], tmp_path: Path
@@ -185,6 +199,7 @@ def test_a_full_run_ends_in_the_middle_and_goes_on(
         assert all(config in second.asked for config in third.asked)
 
 
+@pytest.mark.nightly
 def test_the_training_loss_at_the_end_is_of_all_images(
     small: Callable[[bool], Small], data: Callable[[str], str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -222,7 +237,12 @@ def test_full_tables_of_hogwild_are_made_in_this_process(
             "SHAT, n = 16",
             {"model": "resnet50", "workers": 16, "servers": 4, "epochs": 250, "batch_size": 128, "budget": "total"},
         ),
-        ("shat/fig-5", "VGG-16, HO", {"model": "vgg16", "workers": 8, "epochs": 250, "batch_size": 96}),
+        pytest.param(
+            "shat/fig-5",
+            "VGG-16, HO",
+            {"model": "vgg16", "workers": 8, "epochs": 250, "batch_size": 96},
+            marks=pytest.mark.nightly,  # 134 million weights; by day ResNet-50 is the large one
+        ),
         (
             "sharding/table-2",
             "random",
@@ -287,8 +307,8 @@ def test_data_is_known_by_its_content_wherever_it_is(tmp_path: Path) -> None:
 
 
 def test_a_run_goes_on_where_its_data_set_was_moved_to(small: Callable[[bool], Small], tmp_path: Path) -> None:
-    before = images(tmp_path / "before", (*TRAIN, TEST), 1)
-    (artefact,), sets = wanted("shat/fig-4"), SETS["shat"]
+    before = rows_like_rcv1(tmp_path / "before", 0, 320)
+    (artefact,), sets = wanted("hogwild/fig-2"), SETS["hogwild"]
     with pytest.raises(KeyboardInterrupt):
         list(
             OneRow(artefact, tmp_path, 1, True, sets, checksum(str(before))).train_full(str(before), sets, small(True))
@@ -304,17 +324,20 @@ def test_a_run_goes_on_where_its_data_set_was_moved_to(small: Callable[[bool], S
 def test_a_folder_of_runs_is_of_one_data_set_even_before_one_is_finished(
     small: Callable[[bool], Small], tmp_path: Path
 ) -> None:
-    data = images(tmp_path / "images", (*TRAIN, TEST), 1)
-    sets = SETS["shat"]
+    data = rows_like_rcv1(tmp_path / "rows", 0, 320)
+    sets = SETS["hogwild"]
     with pytest.raises(KeyboardInterrupt):
-        list(OneRow(wanted("shat/table-2")[0], tmp_path, 1, True, sets, "old").train_full(str(data), sets, small(True)))
+        list(
+            OneRow(wanted("hogwild/fig-2")[0], tmp_path, 1, True, sets, "old").train_full(str(data), sets, small(True))
+        )
 
-    other = OneRow(wanted("shat/fig-4")[0], tmp_path, 1, True, sets, "new")
+    other = OneRow(wanted("hogwild/fig-3")[0], tmp_path, 1, True, sets, "new")
     with pytest.raises(ConfigError, match=r"holds runs of settings .*data old; this command makes .*data new\. Move"):
         list(other.train_full(str(data), sets, small(False)))
     assert other.missing
 
 
+@pytest.mark.nightly
 def test_what_is_refused_before_a_run_claims_no_folder_and_other_data_has_its_own(
     small: Callable[[bool], Small], data: Callable[[str], str], tmp_path: Path
 ) -> None:
@@ -365,13 +388,15 @@ def test_a_run_without_a_score_fails_and_says_what_to_do(tmp_path: Path, data: C
     assert list(tmp_path.rglob("models")), "nothing is removed"
 
 
-def test_a_failed_run_says_why_and_the_others_results_stay(
-    data: Callable[[str], str], small: Callable[[bool], Small], tmp_path: Path
-) -> None:
+def test_a_failed_run_says_why_and_the_others_results_stay(data: Callable[[str], str], tmp_path: Path) -> None:
+    def refused(config: Config, runs: Path) -> tuple[RunFolder, Outcome]:
+        folder, _ = open_run(config, runs=runs)
+        return folder, Outcome(ConfigError.exit_code, reason="batch_size is 128")
+
     making = OneRow(wanted("shat/fig-4")[0], tmp_path, 1, True, [])
 
     with pytest.raises(ConfigError, match=r"Run 'resnet-50-shat-n2-seed0' ended: batch_size is 128"):
-        list(making.train_full(data("shat/fig-4"), [], small(False)))
+        list(making.train_full(data("shat/fig-4"), [], refused))
     assert making.missing
 
 

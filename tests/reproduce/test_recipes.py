@@ -25,6 +25,7 @@ from paceline.reproduce.rule import Verdict
 from paceline.reproduce.sharding_methods import config_of, sparse_of
 from paceline.reproduce.tasks import classes_in_classes
 from paceline.simulator.problem import problem_of
+from tests.support.nights import some
 from tests.support.tree import ROOT
 
 NUMBERED = {
@@ -83,16 +84,19 @@ class MadeUp(Runs):
 
 @pytest.mark.parametrize(
     ("name", "row"),
-    [
-        ("shat/table-2", "SHAT, n = 4"),
-        ("shat/fig-4", "ASP, n = 4"),
-        ("shat/fig-5", "VGG-16, HE1"),
-        ("sharding/fig-7", "random"),
-        ("ours/clipping", "deep, clip.norm 1"),
-        ("ours/without-servers", "sgp, HO"),
-        ("ours/policies", "local_sgd, dynamic, HE1"),
-        ("ours/hidden-strata", "distribution_aware, 8 rare"),
-    ],
+    some(  # each is trained twice; `paceline reproduce all --small` makes all of their rows, too
+        [
+            ("shat/table-2", "SHAT, n = 4"),
+            ("shat/fig-4", "ASP, n = 4"),
+            ("shat/fig-5", "VGG-16, HE1"),
+            ("sharding/fig-7", "random"),
+            ("ours/clipping", "deep, clip.norm 1"),
+            ("ours/without-servers", "sgp, HO"),
+            ("ours/policies", "local_sgd, dynamic, HE1"),
+            ("ours/hidden-strata", "distribution_aware, 8 rare"),
+        ],
+        [("sharding/fig-7", "random")],
+    ),
 )
 def test_a_run_gives_its_figures_and_gives_them_again(name: str, row: str, tmp_path: Path) -> None:
     (artefact,) = wanted(name)
@@ -294,7 +298,16 @@ def test_table_picture_json_and_page_are_written(tmp_path: Path) -> None:
     assert sum(making.artefact.name == "sharding/fig-7" and not making.missing for making in makings(out)) == 1
 
 
-@pytest.mark.parametrize("artefact", known(), ids=lambda artefact: artefact.name)
+ONE_OF_EACH_PAPER = {artefact.paper: artefact.name for artefact in known()}.values()
+
+
+@pytest.mark.parametrize(
+    "artefact",
+    [
+        pytest.param(each, marks=() if each.name in ONE_OF_EACH_PAPER else pytest.mark.nightly, id=each.name)
+        for each in known()  # matplotlib takes a third of a second for each
+    ],
+)
 def test_every_picture_can_be_drawn(artefact: Artefact) -> None:
     stored = ROOT / "docs" / "reproduction"
     making = next(each for each in makings(stored) if each.artefact.name == artefact.name)

@@ -9,8 +9,6 @@ import re
 import shutil
 import socket
 import ssl
-import subprocess
-import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -36,6 +34,7 @@ from paceline.rpc.lane.tls import Session, TlsSocket, encrypted_client, encrypte
 from paceline.rpc.retries import retried
 from paceline.rpc.tls import AUTHORITY, CERTIFICATE, KEY, KeyFolder, key_folder, read_keys
 from paceline.variables import TLS
+from tests.support.commands import paceline, python
 from tests.support.fake_service import SOON, Served, Service, client, exchange
 from tests.support.in_process import Cluster, Pusher, config_of
 from tools.authority import Authority
@@ -652,21 +651,13 @@ def test_a_run_in_lock_step_gives_the_same_bits_with_and_without_tls(
 
 
 # whole processes
-def paceline(*arguments: str, cwd: Path, **environment: str) -> subprocess.CompletedProcess[str]:
-    line = [sys.executable, "-P", "-m", "paceline.cli", *arguments]
-    inherited = {name: value for name, value in os.environ.items() if not name.startswith("PACELINE_")}
-    return subprocess.run(
-        line, cwd=cwd, env=inherited | environment, capture_output=True, text=True, timeout=110, check=False
-    )
-
-
 def test_all_processes_of_a_run_find_the_keys_by_one_variable(keys: Path, tmp_path: Path) -> None:
     rows = [f"{1 if row % 2 else -1:+d} {1 + row % 2}:1 {3 + row % 40}:0.1" for row in range(400)]
     (tmp_path / "rows.txt").write_text("\n".join(rows) + "\n")
     settings = ("--set", "transport=lane", "--set", "data.source=server")  # servers, lane, and shards that are streamed
     run = ("run", "svm", "-w", "2", "-s", "2", "--epochs", "2", "--data", "rows.txt", "--run", "short", *settings)
 
-    done = paceline(*run, cwd=tmp_path, PACELINE_TLS=os.path.relpath(keys, tmp_path))
+    done = python("-m", "paceline.cli", *run, cwd=tmp_path, PACELINE_TLS=os.path.relpath(keys, tmp_path))
 
     assert done.returncode == 0, done.stdout + done.stderr
     last = "test accuracy 1.0000, f1 1.0000, majority 0.5000, precision 1.0000, recall 1.0000"

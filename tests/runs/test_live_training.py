@@ -3,15 +3,13 @@
 import json
 import os
 import signal
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tests.support.commands import python
-from tests.support.processes import QUIET, eventually
+from tests.support.processes import QUIET, TORCH, Process, eventually, forker_of
 from tests.support.tree import ROOT
 
 torch = pytest.importorskip("torch")
@@ -194,16 +192,11 @@ def test_a_killed_worker_gets_its_objects_again(tmp_path: Path) -> None:
 
 
 def test_ctrl_c_ends_all_processes(tmp_path: Path) -> None:
-    line = [sys.executable, written(FOREVER, tmp_path)]
-    process = subprocess.Popen(line, cwd=tmp_path, env=os.environ | QUIET, stdout=subprocess.PIPE, text=True)
-    assert process.stdout is not None
-    for line in process.stdout:
-        if line.startswith("training"):
-            break
-    process.send_signal(signal.SIGINT)
-    rest = process.stdout.read()
-    assert json.loads(rest.splitlines()[-1]) == {"left": []}
-    eventually(lambda: process.poll() is not None, "its end")
+    process = Process("script", [written(FOREVER, tmp_path)], tmp_path, {**os.environ, **QUIET}, forker_of(TORCH))
+    eventually(lambda: "\ntraining" in process.text(), process.text)
+    process.send(signal.SIGINT)
+    process.wait()
+    assert '{"left": []}' in process.text().splitlines()
 
 
 def test_the_example_trains_and_its_model_has_the_weights(tmp_path: Path) -> None:

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from tests.runs.test_processes import saved
+from tests.support.nights import some
 from tests.support.processes import Cluster, Process, eventually
 
 SETTINGS: dict[str, Any] = {
@@ -177,7 +178,7 @@ def expected(tmp_path_factory: pytest.TempPathFactory) -> tuple[str, ...]:
         return undisturbed(cluster)
 
 
-@pytest.mark.parametrize("disturbed", DISTURBED)
+@pytest.mark.parametrize("disturbed", some(DISTURBED, [three_server_kills, all_killed_and_resumed]))
 def test_the_slices_have_the_same_bits(
     disturbed: Callable[[Cluster], tuple[str, ...]], expected: tuple[str, ...], tmp_path: Path
 ) -> None:

@@ -10,6 +10,7 @@ from paceline.core.steps.optimizer import Optimizer
 from paceline.core.steps.optimizers.sgd import Sgd
 from paceline.core.sync.policies.dssp import Dssp
 from paceline.core.sync.policy import PACKAGE, build_policy
+from tests.support.nights import seeds
 from tests.support.virtual import Cluster, make_config, one_hot
 from tests.support.virtual_chaos import CLOCKS, DROPPING, NAMES, PLAIN, chaotic, check_ledger, ledger_of
 from tests.support.virtual_lock_step import LeastSquares, check_bits, single_process, trained
@@ -59,17 +60,15 @@ HAPPENINGS: tuple[tuple[str, ...], ...] = (
 )
 LEAVING = {"crash", "replace", "silence", "leave"}
 """Kinds of trouble in which a worker may be gone for good, with the pushes that it retains for a server that is away."""
-SEEDS, OTHER_SEEDS = 8, 2
-"""Schedules for each kind of trouble and each policy, of the first and of the others; 770 in all."""
-
 LOCK_STEP_SEEDS = (*range(30), 762714)
 """In the last one a server died again while two new workers began."""
 
 
 @pytest.mark.parametrize("happenings", HAPPENINGS, ids="+".join)
 @pytest.mark.parametrize("policy", POLICIES + OTHERS)
-def test_every_schedule_ends_and_keeps_every_promise(policy, happenings, ledger):
-    for seed in range(SEEDS if policy in POLICIES else OTHER_SEEDS):
+@pytest.mark.parametrize("numbers", seeds(1, 8))
+def test_every_schedule_ends_and_keeps_every_promise(policy, happenings, numbers, ledger):
+    for seed in numbers:
         run_schedule(seed, policy, happenings, ledger)
 
 

@@ -6,8 +6,6 @@ import os
 import re
 import signal
 import ssl
-import subprocess
-import sys
 import threading
 import urllib.error
 import urllib.request
@@ -28,8 +26,9 @@ from paceline.rpc.channel import call
 from paceline.rpc.tls import AUTHORITY
 from paceline.v1 import predict_service_pb2 as pb
 from paceline.v1.predict_service_pb2_grpc import PredictServiceStub
+from tests.support.commands import paceline
 from tests.support.live_run import LiveRun
-from tests.support.processes import PATIENCE, eventually
+from tests.support.processes import PATIENCE, QUIET, TORCH, eventually, forker_of
 from tests.support.trained_run import trained_run
 from tests.support.tree import ROOT
 from tools.authority import Authority
@@ -96,21 +95,19 @@ class Served:
         self.run = run
         report = folder / "ports.json"
         words = ["serve", str(run.path), "--port", "0", "--grpc-port", "0", "--every", "0.05", "--device", "cpu"]
-        self._log = (folder / "serve.log").open("wb")
-        self.process = subprocess.Popen(
-            [sys.executable, "-m", "paceline.cli", *words, "--report", str(report), *more],
-            env=os.environ | {"OMP_NUM_THREADS": "1"},
-            cwd=ROOT,
-            stdout=self._log,
-            stderr=self._log,
-        )
+        self._log = folder / "serve.log"
+        self._log.touch()
+        line = ["-m", "paceline.cli", *words, "--report", str(report), *more]
+        process = forker_of(TORCH).start(line, self._log, ROOT, {**os.environ, **QUIET})
+        assert process is not None, "the process that forks has ended; see what it wrote to stderr"
+        self.process = process
         eventually(lambda: report.exists() or self.process.poll() is not None, "its ports")
         assert report.exists(), self.log()
         self.ports: dict[str, int] = json.loads(report.read_text())
         self.token = run.reader_token.read_text().strip()
 
     def log(self) -> str:
-        return Path(self._log.name).read_text()
+        return self._log.read_text()
 
     def ready(self) -> "Served":
         eventually(lambda: self.get("/readyz")[0] == 200, self.log)
@@ -147,9 +144,7 @@ class Served:
     def end(self, number: int = signal.SIGTERM) -> int:
         if self.process.poll() is None:
             self.process.send_signal(number)
-        code = self.process.wait(PATIENCE)
-        self._log.close()
-        return code
+        return self.process.wait(PATIENCE)
 
 
 def message(*rows: list[float], **more: Any) -> pb.PredictRequest:
@@ -371,9 +366,7 @@ def test_what_can_not_be_served_is_told_before_anything_starts(words: list[str],
 
 def test_a_port_that_is_taken_is_told(ended: Served, tmp_path: Path) -> None:
     words = ["serve", str(ended.run.path), "--port", str(ended.ports["port"])]
-    done = subprocess.run(
-        [sys.executable, "-m", "paceline.cli", *words], cwd=ROOT, capture_output=True, text=True, check=False
-    )
+    done = paceline(*words, cwd=ROOT)
 
     assert done.returncode == 78
     assert "Can't listen on HTTP port" in done.stderr

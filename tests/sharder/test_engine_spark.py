@@ -1,4 +1,5 @@
-"""The spark engine makes the same shards as the local one, and says what is wrong in a line."""
+"""The spark engine makes the same shards as the local one, and says what is wrong in a line. By day test_sharding.py looks at
+what needs no Spark."""
 
 import importlib
 import os
@@ -26,6 +27,7 @@ from tests.support.tree import ROOT
 
 pytest.importorskip("pyspark", reason="pyspark is not installed here: make spark")
 pytestmark = [
+    pytest.mark.nightly,  # Java and its executors take a minute of CPU time, and `make test` installs no pyspark
     pytest.mark.skipif(
         not (shutil.which("java") or os.environ.get("JAVA_HOME")), reason="Spark needs Java, here is none"
     ),
@@ -243,13 +245,6 @@ def test_code_that_executors_lack_is_told(blobs, tmp_path, monkeypatch):
 
     with pytest.raises(ConfigError, match=r"package is missing on a Spark executor: .*only_here"):
         SPARK.digest(only_here, SILENT)
-
-
-def test_a_missing_pyspark_is_told(blobs, monkeypatch):
-    monkeypatch.setitem(sys.modules, "pyspark.errors", None)
-
-    with pytest.raises(ConfigError, match=r"pip install 'paceline\[spark\]'"):
-        SPARK.digest(blobs, SILENT)
 
 
 @pytest.mark.parametrize(

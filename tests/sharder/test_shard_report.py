@@ -5,15 +5,22 @@ import struct
 import subprocess
 import sys
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 import pytest
+from click.testing import Result
 from hypothesis import given
 from hypothesis import strategies as st
+from typer.testing import CliRunner
 
+from paceline import plot_style
+from paceline.cli.__main__ import app
 from paceline.core.errors import ConfigError, DataError, DiskError, UsageError
 from paceline.core.settings.config import Config
 from paceline.data.manifest import MANIFEST, FileEntry, Manifest, Recipe, ShardEntry, read_manifest, render
+from paceline.plot_style import Drawn
+from paceline.sharder.report import pictures
 from paceline.sharder.report.page import page
 from paceline.sharder.report.report import write_report
 from paceline.sharder.report.shard_set import Clusters, ShardSet, digits, divergence, find_clusters, read_sets
@@ -66,16 +73,49 @@ def shard_set(*shards: ShardEntry, name: str = "random", **changed) -> ShardSet:
     return ShardSet(name, Path("shards"), made(*shards, **changed))
 
 
-@pytest.fixture
-def uneven(tmp_path):
-    return kept(tmp_path / "uneven", made(entry({"0": 30, "1": 10}), entry({"0": 10, "1": 30})))
+@pytest.fixture(scope="module")
+def uneven(tmp_path_factory):
+    shards = entry({"0": 30, "1": 10}), entry({"0": 10, "1": 30})
+    return kept(tmp_path_factory.mktemp("shards") / "uneven", made(*shards, seconds=0.001))
 
 
-@pytest.fixture
-def even(tmp_path):
+@pytest.fixture(scope="module")
+def even(tmp_path_factory):
     clusters = {"0": 10, "1": 10, "2": 1}
     shards = [entry({"0": 20, "1": 21}, clusters), entry({"0": 20, "1": 21}, clusters)]
-    return kept(tmp_path / "even", made(*shards, strategy="distribution_aware", copied=1, sparse=(2,)))
+    whole = made(*shards, strategy="distribution_aware", copied=1, sparse=(2,), seconds=2.0)
+    return kept(tmp_path_factory.mktemp("shards") / "even", whole)
+
+
+class Reported(NamedTuple):
+    """A report, and what the command that wrote it said and ended with."""
+
+    folder: Path
+    done: subprocess.CompletedProcess[str]
+
+    @property
+    def text(self) -> str:
+        return (self.folder / "report.html").read_text()
+
+
+@pytest.fixture(scope="module")
+def report(uneven, even, tmp_path_factory) -> Reported:
+    """Drawn once, by the real command, of two sets that have clusters and tell their time."""
+    out = tmp_path_factory.mktemp("reports") / "deep" / "report"
+    command = [sys.executable, "-m", "paceline.cli", "shard-report", uneven, even, "--out", out]
+    return Reported(out, subprocess.run(command, capture_output=True, text=True, check=False))
+
+
+@pytest.fixture
+def words(monkeypatch):
+    """Writes reports whose pictures are laid out and not drawn, which takes nearly all the time."""
+    monkeypatch.setattr(pictures, "drawn", lambda figure: Drawn(PNG, '<svg viewBox="0 0 9 9"></svg>'))
+    return write_report
+
+
+def run_here(*arguments: object) -> Result:
+    """What the command line does with them, in this process."""
+    return CliRunner().invoke(app, ["shard-report", *map(str, arguments)])
 
 
 def test_equal_distributions_are_0_bits_apart_and_disjoint_ones_1_bit():
@@ -179,50 +219,50 @@ def test_numbers_have_two_digits_and_no_power_of_ten(value, text):
     assert digits(value) == text
 
 
-def test_the_report_is_png_pictures_and_one_page(uneven, even, tmp_path):
-    out = tmp_path / "deep" / "report"
-
-    said = write_report([uneven, even], out)
-
-    pictures = {"class-counts.png", "heat-map.png", "divergence.png", "clusters.png"}
-    assert {path.name for path in out.iterdir()} >= {*pictures, "report.html"}
+def test_the_report_is_png_pictures_and_one_page(report):
+    pictures = {"class-counts.png", "heat-map.png", "divergence.png", "clusters.png", "seconds.png"}
+    assert {path.name for path in report.folder.iterdir()} == {*pictures, "report.html"}
     for name in pictures:
-        content = (out / name).read_bytes()
+        content = (report.folder / name).read_bytes()
         width, height = struct.unpack(">II", content[16:24])
         assert content.startswith(PNG)
         assert 600 <= width <= 2400
         assert 300 <= height <= 2400
         assert 5_000 < len(content) < 1_000_000
+
+
+def test_the_command_says_what_it_found_and_where_the_report_is(report):
+    said = report.done.stdout
+
+    assert (report.done.returncode, report.done.stderr) == (0, "")
     assert said.startswith("distribution_aware spreads the classes most evenly: its worst worker is 0 bits")
     assert "at most, worker 0 has 50.0% more of class 0 than its share" in said  # 30 of 40, and 40 of 80
+    assert str(report.folder / "report.html") in said
 
 
-def test_pictures_of_an_earlier_report_do_not_stay_beside_another(uneven, even, tmp_path):
-    write_report([even], tmp_path / "report")
+def test_pictures_of_an_earlier_report_do_not_stay_beside_another(words, uneven, even, tmp_path):
+    words([even], tmp_path / "report")
+    assert (tmp_path / "report/clusters.png").exists()
 
-    write_report([uneven], tmp_path / "report")
+    words([uneven], tmp_path / "report")
 
     assert not (tmp_path / "report/clusters.png").exists()
     assert "None of these sets was made from clusters" in (tmp_path / "report/report.html").read_text()
 
 
-def test_the_time_is_a_picture_where_the_manifest_has_it(tmp_path):
-    fast = kept(tmp_path / "fast", made(entry({"0": 1}), seconds=0.001))
-    slow = kept(tmp_path / "slow", made(entry({"0": 1}), strategy="aware", seconds=2.0))
-
-    write_report([fast, slow], tmp_path / "report")
-
-    assert (tmp_path / "report/seconds.png").read_bytes().startswith(PNG)
-    assert ">0.001</td>" in (tmp_path / "report/report.html").read_text()
+def test_the_time_is_on_the_page_where_the_manifest_has_it(report):
+    assert ">0.001</td>" in report.text
 
 
-def test_the_page_needs_nothing_from_elsewhere_and_runs_nothing(uneven, even, tmp_path):
-    write_report([uneven, even], tmp_path / "report")
+def test_there_is_no_picture_of_the_time_where_no_manifest_has_it(words, tmp_path):
+    words([kept(tmp_path / "a", made(entry({"0": 1})))], tmp_path / "report")
 
-    text = (tmp_path / "report/report.html").read_text()
+    assert not (tmp_path / "report/seconds.png").exists()
 
-    assert text.count("<svg ") == 4
-    assert not FROM_ELSEWHERE.search(re.sub(r'base64,[^"]*', "", text))
+
+def test_the_page_needs_nothing_from_elsewhere_and_runs_nothing(report):
+    assert report.text.count("<svg ") == 5
+    assert not FROM_ELSEWHERE.search(re.sub(r'base64,[^"]*', "", report.text))
 
 
 def test_names_from_the_data_are_text_to_the_page_and_to_the_pictures(tmp_path):
@@ -239,27 +279,32 @@ def test_names_from_the_data_are_text_to_the_page_and_to_the_pictures(tmp_path):
 
 @pytest.mark.filterwarnings("error")
 def test_letters_that_the_pictures_lack_are_on_the_page_and_no_warning(tmp_path):
-    folders = [kept(tmp_path / name, made(entry({"0": 1}))) for name in ("データ", "b" * 200)]
+    """One set has one worker with one class, the other one another number of workers."""
+    folders = [kept(tmp_path / "データ", made(entry({"0": 1})))]
+    folders.append(kept(tmp_path / ("b" * 200), made(*[entry({"0": 1, "1": 1})] * 5, seed=1)))
 
     write_report(folders, tmp_path / "report")
 
     assert "random (データ)" in (tmp_path / "report/report.html").read_text(encoding="utf-8")
 
 
-def test_one_worker_with_one_class_has_a_report_too(tmp_path):
-    said = write_report([kept(tmp_path / "a", made(entry({"0": 1})))], tmp_path / "report")
+def test_one_worker_with_one_class_has_a_report_too(words, tmp_path):
+    said = words([kept(tmp_path / "a", made(entry({"0": 1})))], tmp_path / "report")
 
     assert said.startswith("random: every worker has exactly its share of every class.\n")
 
 
-def test_sets_of_many_workers_and_classes_have_pictures_of_bounded_size(tmp_path):
+def test_sets_of_many_workers_and_classes_have_pictures_of_bounded_size(tmp_path, monkeypatch):
+    monkeypatch.setattr(plot_style, "svg", lambda figure: '<svg viewBox="0 0 9 9"></svg>')
     rng = np.random.default_rng(0)
     shards = [entry({str(name): int(count) for name, count in enumerate(row)}) for row in rng.integers(1, 9, (64, 100))]
     folders = [kept(tmp_path / name, made(*shards, strategy=name)) for name in ("random", "stratified")]
 
     write_report(folders, tmp_path / "report")
 
-    for path in (tmp_path / "report").glob("*.png"):
+    found = list((tmp_path / "report").glob("*.png"))
+    assert len(found) == 3
+    for path in found:
         assert max(struct.unpack(">II", path.read_bytes()[16:24])) <= 4000
 
 
@@ -299,10 +344,10 @@ def test_shards_of_other_examples_are_not_compared(uneven, tmp_path, changed, sa
         read_sets([uneven, other])
 
 
-def test_other_seeds_and_other_numbers_of_workers_are_compared(uneven, tmp_path):
+def test_other_seeds_and_other_numbers_of_workers_are_compared(words, uneven, tmp_path):
     other = kept(tmp_path / "other", made(*[entry({"0": 1, "1": 1})] * 5, seed=1))
 
-    write_report([uneven, other], tmp_path / "report")
+    words([uneven, other], tmp_path / "report")
 
     assert "random (other)" in (tmp_path / "report/report.html").read_text()
 
@@ -340,8 +385,8 @@ def test_strata_that_the_classes_hide_are_shown_by_another_tasks_labels(strata, 
         assert shown.counts[:, worker].tolist() == np.bincount(ids % 4, minlength=4).tolist()
 
 
-def test_a_report_by_another_task_says_whose_classes_it_shows(strata, tmp_path):
-    said = write_report([tmp_path / "round_robin"], tmp_path / "report", by=str(strata))
+def test_a_report_by_another_task_says_whose_classes_it_shows(words, strata, tmp_path):
+    said = words([tmp_path / "round_robin"], tmp_path / "report", by=str(strata))
 
     assert "has 300.0% more of class 0 of kinds than its share" in said
     text = (tmp_path / "report/report.html").read_text()
@@ -375,12 +420,10 @@ def test_labels_that_are_no_classes_have_a_report_by_a_task_that_has_some(strata
     assert shards.counts.sum() == 40
 
 
-def test_a_data_set_without_the_task_that_reads_it_is_refused(uneven, tmp_path):
-    command = [sys.executable, "-m", "paceline.cli", "shard-report", uneven, "--data", "files"]
+def test_a_data_set_without_the_task_that_reads_it_is_refused(uneven):
+    done = run_here(uneven, "--data", "files")
 
-    done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=tmp_path)
-
-    assert done.returncode == UsageError.exit_code
+    assert done.exit_code == UsageError.exit_code
     assert "give --by TASK too" in done.stderr
 
 
@@ -399,11 +442,11 @@ def test_the_report_does_not_go_among_shards(uneven, even):
         write_report([uneven], even)
 
 
-def test_a_place_that_cannot_be_written_is_said(uneven, tmp_path):
+def test_a_place_that_cannot_be_written_is_said(words, uneven, tmp_path):
     (tmp_path / "report").write_text("a file")
 
     with pytest.raises(DiskError, match=r"Can't write the report to .*report: .*--out"):
-        write_report([uneven], tmp_path / "report")
+        words([uneven], tmp_path / "report")
 
 
 def test_without_matplotlib_the_command_says_what_to_install(uneven, tmp_path, monkeypatch):
@@ -422,14 +465,8 @@ def test_a_url_is_no_folder_of_shards():
         write_report([Path("s3://mine/shards")], Path("report"))
 
 
-def test_the_command_writes_the_report_and_says_what_it_found(uneven, even, tmp_path):
-    command = [sys.executable, "-m", "paceline.cli", "shard-report", uneven, even, "--out", tmp_path / "report"]
+def test_the_command_says_where_there_are_no_shards(tmp_path):
+    done = run_here(tmp_path / "none")
 
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    missing = subprocess.run([*command[:4], tmp_path / "none"], capture_output=True, text=True, check=False)
-
-    assert (done.returncode, done.stderr) == (0, "")
-    assert "distribution_aware spreads the classes most evenly" in done.stdout
-    assert str(tmp_path / "report/report.html") in done.stdout
-    assert missing.returncode == DataError.exit_code
-    assert missing.stderr.startswith("paceline: DataError: There are no shards at")
+    assert done.exit_code == DataError.exit_code
+    assert done.stderr.startswith("paceline: DataError: There are no shards at")

@@ -17,7 +17,7 @@ from paceline.data.progress import Progress
 from paceline.data.shards import open_shards
 from paceline.load_settings import load, parse_sets
 from paceline.sharder.reshard import reshard, settings_of
-from paceline.sharder.sharding import make_shards
+from paceline.sharder.sharding import main, make_shards
 from tests.support.tree import ROOT, SHARED
 
 REAL = SHARED / "data/cifar10-small/cifar-10-small-binary.tar.gz"
@@ -98,7 +98,24 @@ def written(folder):
     return found.st_ino, found.st_mtime_ns
 
 
+@pytest.fixture
+def sharder(monkeypatch, capsys):
+    """Does in this process what `python -m paceline.sharder` does with these arguments."""
+    for name in [name for name in os.environ if name.startswith("PACELINE_")]:
+        monkeypatch.delenv(name)
+
+    def run(*arguments):
+        capsys.readouterr()
+        monkeypatch.setattr(sys, "argv", ["sharder", *map(str, arguments)])
+        with pytest.raises(SystemExit) as ended:
+            main()
+        return subprocess.CompletedProcess(sys.argv, ended.value.code or 0, *capsys.readouterr())
+
+    return run
+
+
 def run_sharder(*arguments):
+    """What the real process prints and ends with."""
     plain = {name: value for name, value in os.environ.items() if not name.startswith("PACELINE_")}
     return subprocess.run(
         [sys.executable, "-m", "paceline.sharder", *map(str, arguments)],
@@ -354,64 +371,62 @@ def test_weights_that_do_not_fit_are_refused(weights, found):
         load(None, {"workers": 4, "data": {"weights": weights}})
 
 
-def test_a_strategy_and_its_options_may_be_set_on_the_command_line(task, tmp_path):
+def test_a_strategy_and_its_options_may_be_set_on_the_command_line(sharder, task, tmp_path):
     sets = ("task=" + task, "data.strategy=distribution_aware", "data.strategy.clusters=4")
 
-    done = run_sharder("--out", tmp_path / "out", *(word for key in sets for word in ("--set", key)))
+    done = sharder("--out", tmp_path / "out", *(word for key in sets for word in ("--set", key)))
 
     assert done.returncode == 0, done.stderr
     assert read_manifest(tmp_path / "out").recipe.strategy == Options(name="distribution_aware", clusters=4)
 
 
-def test_the_command_makes_shards_with_the_tasks_own_settings(task, tmp_path):
+def test_the_command_makes_shards_with_the_tasks_own_settings(sharder, task, tmp_path):
     done = run_sharder("--out", tmp_path / "out", "--set", f"task={task}", "--set", "workers=2")
-    again = run_sharder("--out", tmp_path / "out", "--set", f"task={task}", "--set", "workers=2")
+    again = sharder("--out", tmp_path / "out", "--set", f"task={task}", "--set", "workers=2")
 
     assert (done.returncode, done.stderr) == (0, "")
     assert "2 shards of 36 examples are in" in done.stdout
     assert read_manifest(tmp_path / "out").parts["test"].examples == 15
+    assert (again.returncode, again.stderr) == (0, "")
     assert "already there" in again.stdout
 
 
-def test_the_command_reads_a_config_file(task, tmp_path):
+def test_the_command_reads_a_config_file(sharder, task, tmp_path):
     (tmp_path / "run.yaml").write_text(f"task: {task}\nworkers: 3\n")
 
-    done = run_sharder("--config", tmp_path / "run.yaml", "--out", tmp_path / "out")
+    done = sharder("--config", tmp_path / "run.yaml", "--out", tmp_path / "out")
 
     assert done.returncode == 0
     assert len(read_manifest(tmp_path / "out").shards) == 3
 
 
-def test_the_command_ends_with_the_documented_exit_codes(task, tmp_path):
+def test_the_command_ends_with_the_documented_exit_codes(sharder, task, tmp_path):
     (tmp_path / "file").write_text("")
     good = ("--set", f"task={task}")
 
     codes = {
-        "usage": run_sharder("--no-such-option").returncode,
-        "data": run_sharder("--out", tmp_path / "file", *good).returncode,
-        "disk": run_sharder("--out", tmp_path / "file/out", *good).returncode,
-        "config": run_sharder("--out", tmp_path / "out", *good, "--set", "data.shard=3").returncode,
+        "usage": sharder("--no-such-option").returncode,
+        "data": sharder("--out", tmp_path / "file", *good).returncode,
+        "disk": sharder("--out", tmp_path / "file/out", *good).returncode,
+        "config": sharder("--out", tmp_path / "out", *good, "--set", "data.shard=3").returncode,
     }
 
     assert codes == {"usage": 64, "data": 65, "disk": 73, "config": 78}
 
 
-@pytest.mark.parametrize(
-    ("modules", "absent"),
-    [
-        (
-            "paceline.sharder.sharding, sharder.strategies.distribution_aware, paceline.data.splits",
-            {"torch", "sklearn"},
-        ),
-        ("paceline.data.shards, paceline.data.sampler", {"torch", "sklearn", "typer", "grpc"}),
-    ],
-)
-def test_the_data_side_imports_no_heavy_library(modules, absent):
-    script = f"import sys, {modules}; print(sorted({absent!r} & set(sys.modules)))"
+def test_the_data_side_imports_no_heavy_library():
+    """Training's part of it, and then that of the sharder besides."""
+    script = """if True:
+        import sys
+        import paceline.data.shards, paceline.data.sampler
+        print(sorted({"torch", "sklearn", "typer", "grpc"} & set(sys.modules)))
+        import paceline.sharder.sharding, sharder.strategies.distribution_aware, paceline.data.splits
+        print(sorted({"torch", "sklearn"} & set(sys.modules)))
+    """
 
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
 
-    assert done.stdout == "[]\n"
+    assert done.stdout == "[]\n[]\n"
 
 
 @pytest.mark.parametrize("strategy", ["random", "distribution_aware"])
@@ -573,6 +588,15 @@ def test_an_unknown_engine_is_named_with_the_known_ones(task, tmp_path):
         make_shards(config(task, data={"engine": "sparks"}), tmp_path / "out")
 
 
+def test_a_missing_pyspark_is_told(task, tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "pyspark.errors", None)
+
+    with pytest.raises(ConfigError, match=r"pip install 'paceline\[spark\]'"):
+        make_shards(config(task, data={"engine": "spark"}), tmp_path / "out")
+
+    assert not (tmp_path / "out").exists()
+
+
 def test_nan_in_a_mapped_file_is_found(tmp_path):
     features = np.zeros((30, 4), np.float32)
     features[17, 2] = np.nan
@@ -600,10 +624,8 @@ def test_other_labels_to_deal_by_ask_for_fresh_shards(task, tmp_path):
         make_shards(config(task, **wanted), tmp_path / "out")
 
 
-def test_literal_deals_as_the_paper_writes_it(task, tmp_path):
-    done = run_sharder(
-        "--out", tmp_path / "out", "--literal", "--set", f"task={task}", "--set", "data.strategy=stratified"
-    )
+def test_literal_deals_as_the_paper_writes_it(sharder, task, tmp_path):
+    done = sharder("--out", tmp_path / "out", "--literal", "--set", f"task={task}", "--set", "data.strategy=stratified")
 
     assert done.returncode == 0, done.stderr
     assert read_manifest(tmp_path / "out").recipe.strategy.options == {"literal": True}

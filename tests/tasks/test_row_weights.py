@@ -299,6 +299,7 @@ def test_all_weights_alike_are_another_c(tmp_path: Path) -> None:
     assert weighted.metrics == pytest.approx(plain.metrics, abs=1e-4)
 
 
+@pytest.mark.nightly  # 8 s of CPU time; by day the same weights are tried with workers in this process
 def test_real_processes_with_streamed_shards_reach_linear_svc_with_sample_weight(
     weighted: tuple[Path, Dataset, float], tmp_path: Path
 ) -> None:

@@ -82,7 +82,6 @@ def test_a_codec_is_found_by_its_own_name(name: str) -> None:
 
 @pytest.mark.parametrize("name", ROUND)
 @given(values=st.lists(FLOATS, max_size=50))
-@settings(deadline=None)
 def test_a_round_trip_stays_within_the_error_bound(name: str, values: list[float]) -> None:
     codec, vector = load_codec(name), np.array(values, np.float32)
 
@@ -97,7 +96,6 @@ def test_a_round_trip_stays_within_the_error_bound(name: str, values: list[float
 
 @pytest.mark.parametrize("name", ROUND)
 @given(values=st.lists(FLOATS, max_size=50))
-@settings(deadline=None)
 def test_a_second_round_trip_changes_nothing(name: str, values: list[float]) -> None:
     codec = load_codec(name)
     data = encoded(codec, np.array(values, np.float32))
@@ -224,7 +222,6 @@ def taken(codec: Codec, data: bytes, elements: int) -> Vector:
 
 @every_codec
 @given(values=st.lists(ANY, max_size=60), part_bytes=st.integers(40, 300))
-@settings(deadline=None)
 def test_parts_of_any_size_make_a_push_and_fit_their_room(codec: Codec, values: list[float], part_bytes: int) -> None:
     codec = codec if bears_huge(codec) else load_codec("bf16")
     vector = np.array(values, np.float32)
@@ -245,7 +242,6 @@ def test_parts_of_any_size_make_a_push_and_fit_their_room(codec: Codec, values: 
 
 @every_codec
 @given(st.data())
-@settings(deadline=None, max_examples=300)
 def test_hostile_bytes_are_refused_or_are_values_of_the_slice(codec: Codec, data: st.DataObject) -> None:
     length = data.draw(st.integers(0, 70))
     honest = bytearray(encoded(codec, numbers(length)))
@@ -349,7 +345,6 @@ def test_what_a_part_takes_on_the_wire(name: str, elements: int, size: int) -> N
 
 
 @given(st.lists(st.sampled_from([0.0, 1.0, -1.0, 2.0, -3.0, 1e-45]), max_size=100), st.floats(0.01, 1))
-@settings(deadline=None)
 def test_topk_sends_the_largest_and_no_zeros(values: list[float], share: float) -> None:
     codec, vector = build_codec(Options(name="topk", share=share), "codec"), np.array(values, np.float32)
 

@@ -4,7 +4,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from paceline.core.coding.codec import Codec, build_codec
@@ -72,7 +72,6 @@ def test_what_was_never_sent_is_what_the_servers_momentum_would_have_done() -> N
     dropped=st.lists(st.booleans(), min_size=8, max_size=8),
     part_bytes=st.integers(60, 300),
 )
-@settings(deadline=None)
 def test_velocity_and_residual_follow_what_was_sent_and_what_was_dropped(
     codec: SparseCodec, steps: list[list[float]], dropped: list[bool], part_bytes: int
 ) -> None:

@@ -4,7 +4,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
@@ -70,7 +70,6 @@ def steps_of(values: st.SearchStrategy[float]) -> st.SearchStrategy[np.ndarray]:
 
 @every_codec
 @given(steps=steps_of(VALUES), part_bytes=st.integers(40, 400), dropped=st.lists(st.booleans(), min_size=6, max_size=6))
-@settings(deadline=None)
 def test_what_was_sent_and_what_is_left_make_what_was_given(
     codec: Codec, steps: np.ndarray, part_bytes: int, dropped: list[bool]
 ) -> None:
@@ -79,7 +78,6 @@ def test_what_was_sent_and_what_is_left_make_what_was_given(
 
 @pytest.mark.parametrize("codec", HALF, ids=repr)
 @given(steps=steps_of(HUGE), dropped=st.lists(st.booleans(), min_size=6, max_size=6))
-@settings(deadline=None)
 def test_nothing_of_huge_values_is_lost_either(codec: Codec, steps: np.ndarray, dropped: list[bool]) -> None:
     check_nothing_is_lost(codec, steps, 100, dropped)
 

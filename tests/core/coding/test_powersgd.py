@@ -5,7 +5,7 @@ from itertools import pairwise
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from paceline.core.coding.codec import MOST_ELEMENTS, Codec, Run, build_codec, load_codec
@@ -116,7 +116,6 @@ def test_matrices_that_are_too_large_for_a_part_are_cut_at_rows_or_into_squares(
 @given(
     models, st.integers(1, 3), st.sampled_from(["memorywise", "layerwise"]), st.integers(1, 5), st.integers(20, 2000)
 )
-@settings(deadline=None)
 def test_any_slice_is_cut_into_parts_that_fit_and_are_never_longer_than_float32(
     model: list[tuple[str, tuple[int, ...]]], servers: int, slices: str, rank: int, part_bytes: int
 ) -> None:
@@ -137,7 +136,6 @@ def test_any_slice_is_cut_into_parts_that_fit_and_are_never_longer_than_float32(
 @given(
     st.integers(12, 60), st.integers(12, 60), st.integers(1, 5), st.integers(0, 5), st.sampled_from([1e-30, 1.0, 1e30])
 )
-@settings(deadline=None)
 def test_a_matrix_of_at_most_that_rank_arrives_whole(
     rows: int, columns: int, rank: int, true: int, size: float
 ) -> None:

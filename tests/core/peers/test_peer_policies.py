@@ -18,6 +18,7 @@ from paceline.core.peers.topologies.ring import Ring
 from paceline.core.settings.config import Options
 from paceline.core.steps.optimizers.sgd import Sgd, plain_sgd
 from paceline.core.sync.policy import Own
+from tests.support.nights import some
 from tests.support.peer_network import Peers
 
 POLICIES = registry.names(PACKAGE)
@@ -563,7 +564,7 @@ def test_all_come_to_one_model_where_nobody_has_a_gradient(name, options, topolo
 
 
 @pytest.mark.parametrize("name", POLICIES)
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", some(range(3), [0]))
 def test_every_policy_finds_the_minimum_of_the_mean_of_different_losses(name, seed):
     """Loss of rank r: (x - m_r)^2 / 2, one minimum each; that of their mean is the mean of the minima."""
     minima = models(5, seed)

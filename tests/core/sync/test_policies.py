@@ -20,6 +20,7 @@ from paceline.core.sync.policies.shat import Shat
 from paceline.core.sync.policy import PACKAGE, build_policy, from_shorthand
 from paceline.core.values import Base, Outcome, Seat, View
 from paceline.load_settings import load
+from tests.support.nights import seeds
 from tests.support.one_slice import PLAIN, OneSlice, OneWorker, who
 
 POLICIES = registry.names(PACKAGE)
@@ -1296,10 +1297,11 @@ class Sender:
     open: set[int] = field(default_factory=set)
 
 
+@pytest.mark.parametrize("numbers", seeds(8, 100))
 @pytest.mark.parametrize(("name", "options"), [(name, {}) for name in POLICIES if name != "backup"] + BACKUPS, ids=str)
-def test_nobody_waits_for_ever_on_several_slices(name, options):
+def test_nobody_waits_for_ever_on_several_slices(name, options, numbers):
     """Pushes and views reach the slices in any order, members are lost, and the end is named: all come to it."""
-    for seed in range(25):
+    for seed in numbers:
         rng = random.Random(f"{name} {options} {seed}")
         slices = [OneSlice(name, workers="abcde", **options) for _ in range(rng.choice([2, 3]))]
         workers = {worker: Sender() for worker in "abcde"}

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from paceline.core import registry
@@ -512,7 +512,6 @@ def test_weights_that_stop_half_way_are_asked_for_again() -> None:
 
 
 @given(st.lists(st.integers(1, 6), max_size=12), st.sampled_from(["none", "fp16", "bf16", "int8"]))
-@settings(deadline=None)
 def test_parts_of_any_size_fill_the_ranges_of_a_slice_and_nothing_else(sizes: list[int], name: str) -> None:
     plan, codec = make_plan(SHAPES, 2, LAYERWISE), load_codec(name)
     model, values = np.full(14, -1, np.float32), np.arange(5, dtype=np.float32)

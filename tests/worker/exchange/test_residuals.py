@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from paceline.core.coding.error_feedback import Owed
@@ -86,7 +86,6 @@ class Life:
 
 
 @given(st.lists(st.tuples(GRADIENTS, FATES, DEATHS), max_size=25))
-@settings(deadline=None)
 def test_all_that_was_given_is_sent_once_or_owed_wherever_a_worker_dies(
     clocks: list[tuple[list[float], str, str]],
 ) -> None:

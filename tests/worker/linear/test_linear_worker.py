@@ -30,6 +30,7 @@ from paceline.worker.linear.linear_worker import LinearWorker, touched
 from paceline.worker.linear.sparse_client import bounds
 from paceline.worker.surroundings import Surroundings
 from tests.support.in_process import Cluster, Context, Said, config_of
+from tests.support.nights import some
 
 D, N = 60, 200
 RECIPE = Recipe(task="made", strategy="random", shards=2, validation=0, test=0, seed=0, examples="a" * 64)
@@ -324,7 +325,11 @@ def test_one_free_running_worker_trains_as_in_lock_step(trial: Callable[[Config]
 
 
 @pytest.mark.parametrize(
-    "policy", ["asp", "ssp", "everyone", "backup", "delay_threshold", "staleness_aware", "kbuffered"]
+    "policy",
+    some(
+        ["asp", "ssp", "everyone", "backup", "delay_threshold", "staleness_aware", "kbuffered"],
+        ["asp", "backup", "everyone"],
+    ),
 )
 @pytest.mark.parametrize("pull", ["changed", "wanted"])
 def test_every_policy_learns_the_plane(trial: Callable[[Config], Trial], policy: str, pull: str) -> None:
@@ -338,7 +343,9 @@ def test_every_policy_learns_the_plane(trial: Callable[[Config], Trial], policy:
     assert run.status.phase in ("scoring", "finished")
 
 
-@pytest.mark.parametrize(("before", "after"), [("asp", "bsp"), ("bsp", "everyone"), ("ssp", "asp")])
+@pytest.mark.parametrize(
+    ("before", "after"), some([("asp", "bsp"), ("bsp", "everyone"), ("ssp", "asp")], [("asp", "bsp")])
+)
 def test_the_policy_changes_in_mid_run(trial: Callable[[Config], Trial], before: str, after: str) -> None:
     run = trial(config(before, epochs=30))
     run.start()
@@ -395,7 +402,7 @@ def test_workers_say_where_their_time_went_and_what_they_sent(trial: Callable[[C
         assert min(worker.figures["sent_bytes"], worker.figures["received_bytes"]) > worker.clock * 2 * 5
 
 
-@pytest.mark.parametrize("transport", ["lane", "grpc"])
+@pytest.mark.parametrize("transport", some(["lane", "grpc"], ["lane"]))
 def test_workers_go_on_after_a_server_has_come_back(trial: Callable[[Config], Trial], transport: str) -> None:
     run = trial(config("asp", epochs=60, checkpoint={"every": 0.05}, transport=transport))
     run.start()

@@ -582,6 +582,7 @@ def test_scores_are_computed_in_float32():
 
 
 # compiled models
+@pytest.mark.nightly  # torch compiles with g++ for half a minute of CPU time
 @pytest.mark.skipif(shutil.which("g++") is None, reason="needs a C++ compiler")
 def test_a_compiled_model_has_the_same_names_and_gives_the_same_gradient():
     plain, compiled = Replica(task_of(mlp), seed=1), Replica(task_of(mlp), seed=1, compile=True)
