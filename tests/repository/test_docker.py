@@ -1,6 +1,5 @@
 """The images' files, without building anything: locks, Dockerfile, what goes into a build, compose.yaml."""
 
-import fnmatch
 import inspect
 import json
 import re
@@ -20,6 +19,7 @@ from paceline.sharder.sharding import shard
 from paceline.worker.__main__ import main as work
 from paceline.worker.evaluator import main as evaluate
 from tests.support.tree import ROOT
+from tools.dockerfile import Dockerfile
 
 DOCKER = ROOT / "docker"
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
@@ -32,6 +32,7 @@ EXTRAS = {
 """Image -> the extras of pyproject.toml that it is for."""
 ENTRYPOINT = {"server": "server", "worker-slim": "worker", "sharder": "sharder", "worker": "worker"}
 PIN = re.compile(r"([a-z0-9._-]+)==([^ ]+)")
+FILE = Dockerfile()
 COMPOSE = yaml.safe_load((DOCKER / "compose.yaml").read_text())
 
 
@@ -56,44 +57,6 @@ def entries(path):
         assert pin, f"{path.name} holds something that is not pinned: {block.splitlines()[0]}"
         found.append((pin[1], pin[2], re.findall(r"--hash=sha256:([0-9a-f]{64})", block), re.findall(r"#.*", block)))
     return found
-
-
-def stages():
-    """Name -> (base, [(instruction, rest)]) of each stage of the Dockerfile, and what comes before the first."""
-    found, before = {}, []
-    text = re.sub(r"^\s*#.*\n", "", (DOCKER / "Dockerfile").read_text(), flags=re.MULTILINE)
-    for line in re.sub(r"\\\n\s*", " ", text).splitlines():
-        if not line.strip():
-            continue
-        instruction, rest = line.split(maxsplit=1)
-        if instruction == "FROM":
-            base, _, name = rest.split()
-            found[name] = (base, [])
-        else:
-            (found[name][1] if found else before).append((instruction, rest))
-    return found, before
-
-
-def chain(image):
-    """All instructions of a stage and of the stages below it, oldest first."""
-    found, _ = stages()
-    base, own = found[image]
-    return [*(chain(base) if base in found else []), *own]
-
-
-def ignored(path):
-    """Whether .dockerignore keeps a path out: of the patterns that fit it or a folder above it the last one counts."""
-    out, parts = False, Path(path).parts
-    above = ["/".join(parts[: n + 1]) for n in range(len(parts))]
-    for line in (ROOT / ".dockerignore").read_text().splitlines():
-        if line and not line.startswith("#"):
-            pattern = line.removeprefix("!")
-            anywhere = pattern.removeprefix("**/")
-            fits = [
-                p for p in above if fnmatch.fnmatch(p, pattern) or (anywhere != pattern and Path(p).match(anywhere))
-            ]
-            out = out if not fits else not line.startswith("!")
-    return out
 
 
 @pytest.mark.parametrize("image", EXTRAS)
@@ -129,7 +92,9 @@ def test_the_libraries_of_object_stores_are_in_all_images_but_the_servers_whatev
     stores = {"s3fs", "gcsfs", "adlfs"}
 
     having = {image: stores & {name for name, *_ in entries(DOCKER / f"{image}.lock")} for image in EXTRAS}
-    stages = {image: ("COPY", "docker/object-store.lock /locks/") in chain(f"{image}-libraries") for image in EXTRAS}
+    stages = {
+        image: ("COPY", "docker/object-store.lock /locks/") in FILE.chain(f"{image}-libraries") for image in EXTRAS
+    }
 
     assert having == {"server": set(), "worker-slim": stores, "sharder": stores, "worker": stores}
     assert stages == {"server": False, "worker-slim": True, "sharder": True, "worker": True}
@@ -137,22 +102,22 @@ def test_the_libraries_of_object_stores_are_in_all_images_but_the_servers_whatev
 
 def test_makefile_and_dockerfile_take_the_torch_that_pyproject_names():
     (make,) = re.findall(r"^TORCH +\?= (.*)$", (ROOT / "Makefile").read_text(), re.MULTILINE)
-    (docker,) = (shlex.split(rest)[0] for word, rest in chain("worker-libraries") if word == "ARG" and "TORCH=" in rest)
+    (docker,) = (
+        shlex.split(rest)[0] for word, rest in FILE.chain("worker-libraries") if word == "ARG" and "TORCH=" in rest
+    )
 
     assert (make, docker) == (torch_wanted(), f"TORCH={torch_wanted()}")
 
 
 def test_every_stage_stands_on_the_base_image_or_on_another_stage():
-    found, before = stages()
-
-    assert before == [("ARG", "BASE_IMAGE=python:3.11-slim-bookworm")]
-    for base, _ in found.values():
-        assert base == "${BASE_IMAGE}" or base in found
+    assert FILE.before == [("ARG", "BASE_IMAGE=python:3.11-slim-bookworm")]
+    for base, _ in FILE.stages.values():
+        assert base == "${BASE_IMAGE}" or base in FILE.stages
 
 
 @pytest.mark.parametrize("image", EXTRAS)
 def test_an_image_starts_one_process_in_exec_form_that_is_not_root(image):
-    instructions = chain(image)
+    instructions = FILE.chain(image)
 
     (entrypoint,) = (rest for word, rest in instructions if word == "ENTRYPOINT")
     assert json.loads(entrypoint) == ["python", "-P", "-m", f"paceline.{ENTRYPOINT[image]}"]
@@ -163,10 +128,10 @@ def test_an_image_starts_one_process_in_exec_form_that_is_not_root(image):
 
 @pytest.mark.parametrize("image", EXTRAS)
 def test_an_image_gets_its_own_libraries_and_says_what_it_is(image):
-    own = stages()[0][image][1]
+    own = FILE.stages[image].instructions
 
     libraries = next(rest for word, rest in own if word == "COPY" and rest.endswith("/opt/venv"))
-    below = chain(libraries.split()[0].removeprefix("--from="))
+    below = FILE.chain(libraries.split()[0].removeprefix("--from="))
     locks = [rest.split()[0] for word, rest in below if word == "COPY"]
     assert locks[-1] == f"docker/{image}.lock"
     labels = dict(
@@ -179,19 +144,19 @@ def test_an_image_gets_its_own_libraries_and_says_what_it_is(image):
 
 def test_pip_takes_only_wheels_whose_hashes_are_locked_but_for_torch_of_another_index():
     free = []
-    for name, (_, instructions) in stages()[0].items():
+    for name, (_, instructions) in FILE.stages.items():
         for step in (rest for word, rest in instructions if word == "RUN"):
             for install in re.findall(r"pip --python \S+ install ([^;&]*)", step):
                 if "--require-hashes -r" not in install and "--no-deps --no-index" not in install:
                     free.append((name, install.strip()))
 
     assert free == [("worker-libraries", '${TORCH_INDEX} "${TORCH}"')]
-    assert "PIP_ONLY_BINARY=:all:" in dict(chain("builder"))["ENV"]
+    assert "PIP_ONLY_BINARY=:all:" in dict(FILE.chain("builder"))["ENV"]
 
 
 def test_an_image_sets_malloc_as_paceline_run_does_and_caches_where_it_may_write():
     environment = dict(
-        item.split("=", 1) for word, rest in chain("runtime") if word == "ENV" for item in shlex.split(rest)
+        item.split("=", 1) for word, rest in FILE.chain("runtime") if word == "ENV" for item in shlex.split(rest)
     )
 
     assert {name: environment.get(name) for name in MALLOC_ENVIRONMENT} == MALLOC_ENVIRONMENT
@@ -217,22 +182,16 @@ def test_an_image_sets_malloc_as_paceline_run_does_and_caches_where_it_may_write
     ],
 )
 def test_a_build_does_not_see(path):
-    assert ignored(path)
+    assert FILE.ignores(path)
 
 
 def test_a_build_sees_all_that_it_copies():
-    taken = [
-        source
-        for _, steps in stages()[0].values()
-        for word, rest in steps
-        if word == "COPY" and "--from" not in rest
-        for source in rest.split()[:-1]
-    ]
+    taken = [path for stage in FILE.stages.values() for path in stage.copied]
 
     assert {"pyproject.toml", "paceline", "server", "sharder", "worker"} < set(taken)
     for path in [*taken, "paceline/core/run/run.py", "paceline/presets/hogwild.yaml"]:
         assert (ROOT / path).exists()
-        assert not ignored(path)
+        assert not FILE.ignores(path)
 
 
 def test_a_build_of_the_image_with_spark_sees_all_that_it_copies():
@@ -242,7 +201,94 @@ def test_a_build_of_the_image_with_spark_sees_all_that_it_copies():
     ]
 
     assert {"requirements-spark.lock", "README.md", "examples/spark/entrypoint.sh"} < set(taken)
-    assert [path for path in taken if ignored(path)] == []
+    assert [path for path in taken if FILE.ignores(path)] == []
+
+
+@pytest.fixture
+def small(tmp_path):
+    """A build's context: two images with the same code, of which one has libraries, too."""
+    for path, text in {
+        ".dockerignore": "*\n!docker/*.lock\n!code\n**/__pycache__\n",
+        "docker/Dockerfile": "ARG BASE=x\nFROM ${BASE} AS code\nCOPY code code\nFROM ${BASE} AS libraries\n"
+        "COPY docker/a.lock /\nFROM ${BASE} AS a\nCOPY --from=libraries / /\nCOPY --from=code / /\n"
+        "FROM ${BASE} AS b\n# only code\nCOPY --from=code / /\n",
+        "docker/a.lock": "numpy==1",
+        "code/one.py": "1",
+        "code/deep/two.py": "2",
+        "tests/test_one.py": "",
+    }.items():
+        (tmp_path / path).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / path).write_text(text)
+    return tmp_path
+
+
+def checksums(context, more=(), **arguments):
+    """Of both images."""
+    return [Dockerfile(context).checksum(image, arguments, more) for image in ("a", "b")]
+
+
+def changes(before, after):
+    """The names of the images whose checksum is another one."""
+    return "".join(name for name, old, new in zip("ab", before, after, strict=True) if old != new)
+
+
+@pytest.mark.parametrize(
+    ("path", "text", "changed"),
+    [
+        ("code/deep/two.py", "3", "ab"),
+        ("code/three.py", "", "ab"),
+        ("docker/a.lock", "numpy==2", "a"),
+        ("code/__pycache__/one.pyc", "1", ""),
+        ("tests/test_one.py", "1", ""),
+    ],
+)
+def test_a_checksum_is_that_of_the_files_that_an_image_takes(small, path, text, changed):
+    before = checksums(small)
+
+    (small / path).parent.mkdir(exist_ok=True)
+    (small / path).write_text(text)
+
+    assert changes(before, checksums(small)) == changed
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "changed"),
+    [("ARG BASE=x", "ARG BASE=y", "ab"), ("AS libraries", "AS libraries\nRUN a", "a"), ("# only code", "# code", "")],
+)
+def test_a_checksum_is_that_of_the_instructions_that_an_image_takes(small, old, new, changed):
+    before, file = checksums(small), small / "docker/Dockerfile"
+
+    file.write_text(file.read_text().replace(old, new))
+
+    assert changes(before, checksums(small)) == changed
+
+
+def test_a_checksum_is_that_of_a_files_mode_of_arguments_and_of_what_is_not_in_the_tree(small):
+    found = [checksums(small), checksums(small, BASE="y"), checksums(small, more=["base image 1"])]
+    (small / "code/one.py").chmod(0o755)
+    found.append(checksums(small))
+
+    assert len({each for pair in found for each in pair}) == 8
+
+
+def test_a_line_is_added_at_the_end_of_a_stage(small):
+    for image in ("a", "b"):
+        (small / "docker/Dockerfile").write_text(Dockerfile(small).extended(image, "ENV OF=" + image))
+
+    found = Dockerfile(small).stages
+    assert [found[image].instructions[-1] for image in ("libraries", "a", "b")] == [
+        ("COPY", "docker/a.lock /"),
+        ("ENV", "OF=a"),
+        ("ENV", "OF=b"),
+    ]
+
+
+def test_what_the_server_image_takes_is_all_code_and_its_own_lock():
+    found = {str(file.relative_to(ROOT)) for file in FILE.files("server")}
+
+    assert {"LICENSE", "README.md", "pyproject.toml", "paceline/presets/hogwild.yaml", "server/__main__.py"} < found
+    assert {path for path in found if path.startswith("docker/")} == {"docker/build.lock", "docker/server.lock"}
+    assert not [path for path in found if "__pycache__" in path]
 
 
 def test_compose_starts_as_many_servers_and_workers_as_its_config_says():
