@@ -2,21 +2,23 @@
 
 import json
 import os
+import signal
 import socket
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
 import yaml
 
+from paceline.core.errors import ServersGone
 from paceline.data.dataset import Dataset
 from paceline.data.rcv1_like import write_lyrl2004
 from paceline.k8s.cluster_status import chief_of
-from paceline.k8s.kubectl import COMPONENT, GRPC, Kubectl
+from paceline.k8s.kubectl import COMPONENT, GRPC, Kubectl, NotThere
 from paceline.rpc.tls import read_keys
 from paceline.v1.run_service_pb2 import StatusReply
 from tools.authority import Authority
@@ -39,16 +41,44 @@ SLOW_SVM: dict[str, Any] = {
 """Settings of a run that has pauses of 30 s in all, so that it still trains on a fast machine while a test looks at it."""
 
 
+CRAWLING_SVM: dict[str, Any] = SLOW_SVM | {
+    "workers": 3,
+    "epochs": 8,
+    "svm": {"stop": "own", "batches": 1},
+    "slow": {"1": "100x", "2": "100x"},
+    "nominal_step": 0.01,
+    "lease": 4.0,
+    "heartbeat": 1.0,
+}
+"""Settings of a run that takes a quarter of an hour under bsp, where one worker waits for the slow ones. Under asp it takes
+seconds. So it trains until a test changes its policy."""
+DATA = "PersistentVolumeClaim/paceline-data"
+
+
+def command(*arguments: str) -> list[str]:
+    """The command as a user gives it."""
+    return [sys.executable, "-m", "paceline.cli", *arguments]
+
+
+@contextmanager
+def going_on(terminal: Path, *arguments: str) -> Iterator["subprocess.Popen[bytes]"]:
+    """Runs the command in another terminal, which is a file; it is interrupted at the block's end, if it still runs then."""
+    with (
+        terminal.open("wb") as out,
+        subprocess.Popen(command(*arguments), stdout=out, stderr=out, cwd=REPOSITORY) as it,
+    ):
+        try:
+            yield it
+        finally:
+            it.send_signal(signal.SIGINT)
+            it.wait()
+            print(f"\n$ paceline {' '.join(arguments)}  # exit {it.returncode}\n{terminal.read_text()}", flush=True)
+
+
 def paceline(*arguments: str, seconds: float = 600) -> subprocess.CompletedProcess[str]:
-    """The command as a user gives it; what it says goes on to the test's own output."""
+    """Runs the command; what it says goes on to the test's own output."""
     start = time.monotonic()
-    done = subprocess.run(
-        [sys.executable, "-m", "paceline.cli", *arguments],
-        capture_output=True,
-        text=True,
-        timeout=seconds,
-        cwd=REPOSITORY,
-    )
+    done = subprocess.run(command(*arguments), capture_output=True, text=True, timeout=seconds, cwd=REPOSITORY)
     took = time.monotonic() - start
     print(
         f"\n$ paceline {' '.join(arguments)}  # {took:.0f} s, exit {done.returncode}\n{done.stdout}{done.stderr}",
@@ -193,8 +223,36 @@ def kill(kubectl: Kubectl, pod: str) -> None:
 
 
 def status(kubectl: Kubectl) -> StatusReply | None:
-    with chief_of(kubectl) as chief:
+    """None where the chief does not answer, as while its pod starts."""
+    with suppress(ServersGone, NotThere), chief_of(kubectl) as chief:
         return chief.status()
+    return None
+
+
+def version(kubectl: Kubectl) -> int:
+    """The model's; 0 where the chief does not answer."""
+    found = status(kubectl)
+    return found.version if found else 0
+
+
+def members(kubectl: Kubectl) -> list[str]:
+    """The workers that train."""
+    found = status(kubectl)
+    return [one.worker for one in (found.workers if found else ()) if one.member]
+
+
+def set_policy(kubectl: Kubectl, policy: str) -> str:
+    """Calls `paceline set` inside the cluster's network, with the run's secret; what it prints."""
+    server = f"{kubectl.chief_pod}.{kubectl.part('server')}:{GRPC}"
+    secret = ("--chief", server, "--token-file", "/run/secrets/paceline/token")
+    return kubectl.run("exec", kubectl.chief_pod, "--", "paceline", "set", *secret, f"policy={policy}")
+
+
+def left(kubectl: Kubectl) -> set[str]:
+    """What is in the namespace, but for what Kubernetes itself puts there."""
+    kinds = "statefulsets,jobs,deployments,pods,services,configmaps,networkpolicies,persistentvolumeclaims,secrets"
+    found = {(item["kind"], item["metadata"]["name"]) for item in kubectl.items(kinds, selector="")}
+    return {f"{kind}/{name}" for kind, name in found if name != "kube-root-ca.crt"}
 
 
 def accuracy_of(text: str) -> float:

@@ -15,6 +15,7 @@ from e2e.cluster import (
     SLOW_SVM,
     issue_keys,
     kill,
+    members,
     overlay,
     paceline,
     pod_of,
@@ -67,12 +68,6 @@ def outside(kubectl: Kubectl, steps: int = 0) -> list[str]:
     found = status(kubectl)
     members = [one for one in (found.workers if found else ()) if one.member and one.clock >= steps]
     return [one.worker for one in members if int(one.worker.rpartition("-")[2]) in RANKS]
-
-
-def members(kubectl: Kubectl) -> list[str]:
-    """Those that train."""
-    found = status(kubectl)
-    return [one.worker for one in (found.workers if found else ()) if one.member]
 
 
 def names_of(kubectl: Kubectl) -> list[str]:
