@@ -2,6 +2,7 @@
 
 import json
 import os
+import shlex
 import signal
 import socket
 import subprocess
@@ -132,11 +133,52 @@ def pool(workers: int) -> dict[str, str]:
     return {"patch": yaml.safe_dump(job)}
 
 
+def outputs(images: Sequence[str], script: str) -> dict[str, str | None]:
+    """What a shell's script prints in each of these images, in one pod; None where the node does not have the image."""
+    kubectl, name = Kubectl("default"), f"paceline-e2e-images-{time.time_ns() % 10**6}"
+    command = ["sh", "-c", f"({script}) >/dev/termination-log"]
+    containers = [
+        {"name": f"image-{index}", "image": image, "imagePullPolicy": "Never", "command": command}
+        for index, image in enumerate(images)
+    ]
+    spec = {"restartPolicy": "Never", "automountServiceAccountToken": False, "containers": containers}
+    pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name}, "spec": spec}
+    kubectl.run("apply", "--filename=-", stdin=json.dumps(pod))
+    try:
+        states = until("the end of a script in images", lambda: _ended(kubectl.get(f"pod/{name}"), len(images)))
+    finally:
+        kubectl.run("delete", f"pod/{name}", "--wait=false")
+    return {image: _output(image, states[f"image-{index}"]) for index, image in enumerate(images)}
+
+
+def _ended(pod: dict[str, Any], containers: int) -> dict[str, dict[str, Any]]:
+    """The states of a pod's containers, once each has ended or has no image; empty before."""
+    found = {each["name"]: each["state"] for each in pod["status"].get("containerStatuses", ())}
+    is_over = [("terminated" in state or _has_no_image(state)) for state in found.values()]
+    return found if len(found) == containers and all(is_over) else {}
+
+
+def _has_no_image(state: dict[str, Any]) -> bool:
+    return bool(state.get("waiting", {}).get("reason") == "ErrImageNeverPull")
+
+
+def _output(image: str, state: dict[str, Any]) -> str | None:
+    """What a container has printed; None where the node does not have its image."""
+    if _has_no_image(state):
+        return None
+    ended = state["terminated"]
+    assert ended["exitCode"] == 0, f"a script in {image} ended with {ended}"
+    return str(ended.get("message", "")).strip()
+
+
+def full_name(image: str, tag: str = TAG) -> str:
+    """'localhost/paceline-server:0.1.0' for 'paceline-server'."""
+    return f"{REGISTRY}/{image}:{tag}"
+
+
 def has_image(name: str, tag: str = TAG) -> bool:
-    """Whether a node has it already, as nodes say (of their 50 largest)."""
-    nodes = Kubectl("default").items("nodes", selector="")
-    there = [image for node in nodes for image in node["status"].get("images", [])]
-    return any(f"{REGISTRY}/{name}:{tag}" in (image.get("names") or ()) for image in there)
+    """Whether the node has it already."""
+    return outputs([full_name(name, tag)], "true") != {full_name(name, tag): None}
 
 
 SOURCE = """
@@ -154,18 +196,16 @@ def source_here() -> str:
     return subprocess.run([sys.executable, "-c", SOURCE], check=True, capture_output=True, text=True).stdout.strip()
 
 
-def source_in(name: str) -> str:
-    """The same of an image's code."""
-    image, pod = f"{REGISTRY}/{name}:{TAG}", f"paceline-e2e-source-{time.time_ns() % 10**6}"
-    asked = ("run", pod, f"--image={image}", "--restart=Never", "--rm", "--attach", "--quiet", "--command", "--")
-    return Kubectl("default").run(*asked, "python", "-c", SOURCE).strip()
+def source_in(name: str) -> str | None:
+    """The same of an image's code; None where the node does not have the image."""
+    return outputs([full_name(name)], f"python -c {shlex.quote(SOURCE)}")[full_name(name)]
 
 
 def put_rows(rows: Dataset, folder: Path, namespace: str) -> None:
     """Gives a run its data, as RCV1's authors publish theirs: at /data/rcv1, in a namespace that this makes."""
     (folder / "rcv1").mkdir(parents=True)
     write_lyrl2004(rows, folder / "rcv1")
-    image = f"{REGISTRY}/paceline-server:{TAG}"
+    image = full_name("paceline-server")
     assert paceline("k8s", "put-data", str(folder), "-n", namespace, "--image", image).returncode == 0
 
 
@@ -281,7 +321,7 @@ def reaches(kubectl: Kubectl, labels: dict[str, str], targets: dict[str, str]) -
     )
     container = {
         "name": "asks",
-        "image": f"{REGISTRY}/paceline-server:{TAG}",
+        "image": full_name("paceline-server"),
         "imagePullPolicy": "IfNotPresent",
         "command": ["python", "-c", script, json.dumps(targets)],
         "securityContext": {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}},

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from e2e.cluster import has_image, source_here, source_in
+from e2e.cluster import source_here, source_in
 from paceline.data.dataset import Dataset
 from paceline.data.rcv1_like import rcv1_like
 from paceline.k8s.deploy import purge, purge_data, teardown
@@ -42,7 +42,8 @@ def torch_image() -> None:
     """For tests that need the image with torch; they are skipped where it is not, or is of another tree."""
     if os.environ.get("E2E_DIGITS"):
         return
-    if not has_image("paceline-worker"):
+    source = source_in("paceline-worker")
+    if source is None:
         pytest.skip("no node has the image paceline-worker, with torch: make images; E2E_DIGITS=1 where nodes pull it")
-    if source_in("paceline-worker") != source_here():
+    if source != source_here():
         pytest.skip("the nodes' image paceline-worker holds other code than this tree: make images")
