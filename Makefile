@@ -31,6 +31,8 @@ OF_RUN     = $(if $(RUN),--run $(RUN))
 OUT       ?= models
 RELEASE   ?= release
 E2E_DIGITS ?=
+TESTS  ?= e2e
+CLUSTER ?= .ci/kind
 # Images (docs/run/images.md): the program that builds them, what they are called, what they stand on, and more flags for the build
 ENGINE ?=
 FOUND_ENGINE = $(or $(ENGINE),$(shell for found in docker podman buildah; do $$found info >/dev/null 2>&1 && echo $$found && break; done))
@@ -45,10 +47,10 @@ comma  := ,
 
 .DEFAULT_GOAL := help
 .PHONY: help setup spark demo test nightly mutants schedules chaos check licences audit docs-blocks bench experiments protos pages docs docs-serve docs-pictures lock images release clean \
-  deploy run status logs dashboard scale key put-data fetch-model doctor teardown purge e2e
+  deploy run status logs dashboard scale key put-data fetch-model doctor teardown purge e2e e2e-images
 
 help: ## this list
-	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
+	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
 
 setup: $(VENV)/.ready ## a virtual environment with everything (5 GB with torch; two minutes)
 
@@ -151,8 +153,11 @@ teardown: $(VENV)/.cli ## delete all its parts but the volumes
 purge: $(VENV)/.cli ## delete its volumes and token too, but not what put-data has brought (DATA=yes: that, too)
 	$(BIN)/paceline k8s purge $(OF_RUN) $(if $(filter yes,$(DATA)),--data) -n $(NAMESPACE)
 
-e2e: $(VENV)/.cli ## runs on a real cluster (KUBECONFIG=) that has the images; E2E_DIGITS=1 where it pulls that with torch
-	E2E_DIGITS=$(E2E_DIGITS) REGISTRY=$(REGISTRY) TAG=$(TAG) $(BIN)/python -m pytest e2e -x -s --timeout=900
+e2e: $(VENV)/.cli ## runs on a real cluster (KUBECONFIG=) that has the images (TESTS=e2e/test_short.py for one; E2E_DIGITS=1 where it pulls that with torch)
+	E2E_DIGITS=$(E2E_DIGITS) REGISTRY=$(REGISTRY) TAG=$(TAG) $(BIN)/python -m pytest $(TESTS) -x -s --timeout=900
+
+e2e-images: $(VENV)/.cli ## the images on the node of a cluster (KUBECONFIG= CLUSTER=.ci/kind), but those that it has from the same content (IMAGES= BASE_IMAGE=)
+	REGISTRY=$(REGISTRY) TAG=$(TAG) $(BIN)/python -m e2e.images --cluster $(CLUSTER) --base $(BASE_IMAGE) $(IMAGES)
 
 bench: setup ## speed as ratios to other systems, each part in one interleaved run (an hour; DATA= adds CIFAR-10)
 	$(BIN)/python -m benchmarks

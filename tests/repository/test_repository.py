@@ -158,22 +158,45 @@ def test_without_a_cluster_the_end_to_end_test_is_left_out_with_a_message(tmp_pa
     assert "none/up is not there): the end-to-end test is left out" in done.stderr
 
 
-def test_the_end_to_end_test_gets_a_cluster_with_the_images_and_takes_it_down(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("arguments", "images", "tests"),
+    [
+        ((), "server worker-slim sharder", "e2e/test_short.py"),
+        (("all",), f"server worker-slim sharder worker-slim:{PROJECT['version']}-again", "e2e"),
+    ],
+)
+def test_the_end_to_end_test_gets_a_cluster_with_the_images_and_takes_it_down(
+    tmp_path: Path, arguments: tuple[str, ...], images: str, tests: str
+) -> None:
     cluster, path = tmp_path / "cluster", tmp_path / "bin"
     programs(cluster, up='echo started; echo "/somewhere"', image="", down="")
-    env = programs(path, make='echo "$KUBECONFIG"; exit 3') | {"CLUSTER": str(cluster), "BASE_IMAGE": "python:3"}
+    env = programs(path, make='echo "$KUBECONFIG"; [ "$1" != e2e ] || exit 3')
+    env |= {"CLUSTER": str(cluster), "BASE_IMAGE": "python:3"}
 
-    done = run(".ci/e2e", env=env)
+    done = run(".ci/e2e", *arguments, env=env)
 
-    assert (done.returncode, done.stdout) == (3, "/somewhere\n")
-    assert called(path) == ["make e2e"]
-    up, *images, down = called(cluster)
-    assert (up, down) == ("up ", "down ")
-    assert images == [
-        f"image build localhost/paceline-{part}:{PROJECT['version']}{again} . -f docker/Dockerfile --target {part}"
-        " --build-arg BASE_IMAGE=python:3"
-        for part, again in (("server", ""), ("worker-slim", ""), ("worker-slim", "-again"), ("sharder", ""))
+    assert done.returncode == 3
+    assert called(path) == [
+        f"make e2e-images CLUSTER={cluster} BASE_IMAGE=python:3 IMAGES={images}",
+        f"make e2e TESTS={tests}",
     ]
+    assert called(cluster) == ["up ", "image base python:3", "down "]
+    steps = [re.sub(r"\d+ s", "0 s", line) for line in done.stdout.splitlines()]
+    assert steps == [
+        "== cluster up: 0 s",
+        "== base image python:3: 0 s",
+        "/somewhere",
+        "/somewhere",
+        f"== test {tests}: 0 s, exit code 3",
+        "== cluster down: 0 s",
+    ]
+
+
+def test_the_end_to_end_test_says_which_tests_there_are(tmp_path: Path) -> None:
+    done = run(".ci/e2e", "long", env={**os.environ, "CLUSTER": str(tmp_path / "none")})
+
+    assert done.returncode == 64
+    assert "got: long" in done.stderr
 
 
 def test_kind_gives_a_cluster_takes_its_images_and_ends_it(tmp_path: Path) -> None:
@@ -181,12 +204,14 @@ def test_kind_gives_a_cluster_takes_its_images_and_ends_it(tmp_path: Path) -> No
     env = programs(tmp_path, kind="", docker="")
 
     assert run(".ci/kind/up", env=env).stdout == f"{config}\n"
+    assert run(".ci/kind/image", "base", "python:3", env=env).returncode == 0
     assert run(".ci/kind/image", "build", "localhost/a:1", ".", "--target", "a", env=env).returncode == 0
     assert run(".ci/kind/down", env=env).returncode == 0
 
     assert called(tmp_path) == [
         "kind get clusters",
         f"kind create cluster --name paceline --kubeconfig {config} --wait 180s",
+        "docker image inspect python:3",
         "docker build --quiet --tag localhost/a:1 --target a .",
         "kind load docker-image localhost/a:1 --name paceline",
         f"kind delete cluster --name paceline --kubeconfig {config}",
@@ -200,6 +225,13 @@ def test_a_cluster_of_kind_that_is_there_is_taken_again(tmp_path: Path) -> None:
     assert called(tmp_path)[1:] == [
         f"kind export kubeconfig --name paceline --kubeconfig {tmp_path}/.kube/kind-paceline"
     ]
+
+
+def test_a_base_image_that_lacks_is_pulled(tmp_path: Path) -> None:
+    env = programs(tmp_path, docker='[ "$1" = pull ]')
+
+    assert run(".ci/kind/image", "base", "python:3", env=env).returncode == 0
+    assert called(tmp_path) == ["docker image inspect python:3", "docker pull --quiet python:3"]
 
 
 def test_an_image_of_kind_is_asked_for_by_name_and_folder(tmp_path: Path) -> None:
