@@ -18,6 +18,7 @@ from paceline.simulator.scene import Scene
 from paceline.simulator.training import training_of
 from paceline.simulator.workers import Trained
 from paceline.tasks.task import load_config, load_task
+from tests.support.nights import some
 from tests.support.processes import Cluster, Process, eventually
 
 COUNTING = {"name": "sgd", "lr": 1.0, "momentum": 0, "weight_decay": 0}
