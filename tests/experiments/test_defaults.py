@@ -155,6 +155,7 @@ def test_one_worker_has_no_slow_one_beside_it() -> None:
     assert clusters == {(1, "equal"), (2, "equal"), (2, "slow")}
 
 
+@pytest.mark.nightly  # real runs, for an experiment that nothing else starts
 def test_in_a_very_small_table_nothing_is_worse_without_a_word_and_it_goes_on_where_it_was(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -6,7 +6,7 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -18,10 +18,12 @@ from paceline.core.errors import ConfigError, NotYet
 from paceline.core.settings.config import Config, DataConfig
 from paceline.local import begin_early, children, launcher, own_records, processes
 from paceline.local.cpu_cores import cores
+from paceline.local.forker import Forker
 from paceline.local.launch_settings import LaunchSettings
 from paceline.local.launcher import run_local
 from paceline.local.outcome import Outcome
 from paceline.local.run_folder import RunFolder, open_run
+from paceline.local.run_forkers import forking
 from paceline.local.stalled_run import STILL, Stall
 from paceline.sharder.sharding import make_shards
 from paceline.v1.run_service_pb2 import Score, ServerStart, ServerStatus, StatusReply, WorkerStatus
@@ -114,13 +116,11 @@ class FakeChief:
 
 
 class Stage:
-    """A run folder, the scripts, and what each of them was started with."""
+    """A run folder, and what each of the scripts was started with."""
 
-    def __init__(self, folder: Path, **settings: Any) -> None:
+    def __init__(self, folder: Path, forkers: Mapping[str, Forker], **settings: Any) -> None:
         self.folder = folder
-        for name, text in SCRIPTS.items():
-            (folder / name).parent.mkdir(parents=True, exist_ok=True)
-            (folder / name).write_text(text)
+        self._forkers = forkers
         self.run, self.config = open_run(Config(run="play", workers=2, servers=2, **settings), runs=folder / "runs")
         self.said: list[str] = []
         self.servers: Sequence[ServerStatus] = ()
@@ -144,6 +144,7 @@ class Stage:
             self.run.path,
             say=self.said.append,
             connect=lambda address, credentials: FakeChief(done or all_started, version, self.servers),
+            forkers=self._forkers,
             keep=keep,
         )
 
@@ -151,14 +152,33 @@ class Stage:
         return [start["pid"] for file in self.folder.glob("*.starts") for start in self.starts(file.stem)]
 
 
+@pytest.fixture(scope="module")
+def scripts(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder that is first on the path of all that is started."""
+    folder = tmp_path_factory.mktemp("scripts")
+    for name, text in SCRIPTS.items():
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_text(text)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def forkers(scripts: Path) -> Iterator[Mapping[str, Forker]]:
+    """What the processes of all runs are forked from; it has loaded the scripts' module, and nothing heavy."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("PYTHONPATH", str(scripts))
+        for modules in ("SHARDER", "SERVERS", "WORKERS"):
+            patch.setattr(begin_early, modules, ("fakes",))
+        with forking(Config()) as found:
+            yield found
+
+
 @pytest.fixture
-def stage(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Stage:
-    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+def stage(tmp_path: Path, scripts: Path, forkers: Mapping[str, Forker], monkeypatch: pytest.MonkeyPatch) -> Stage:
+    monkeypatch.setenv("PYTHONPATH", str(scripts))
     monkeypatch.setenv("FAKE_STAGE", str(tmp_path))
     monkeypatch.setattr(launcher, "POLL", 0.02)
-    for modules in ("SHARDER", "SERVERS", "WORKERS"):
-        monkeypatch.setattr(begin_early, modules, ("fakes",))  # loaded in no time
-    made = Stage(tmp_path, restarts=2)
+    made = Stage(tmp_path, forkers, restarts=2)
     made.plot()
     return made
 

@@ -65,6 +65,7 @@ def passed_in_copy(copy: Path, tests: Sequence[str], mutant: Mutant | None = Non
         mutant.plant(copy)
     report = copy / "report.xml"
     words = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "--timeout=60", f"--junitxml={report}"]
+    words += ["-m", ""]  # those that are nightly, too
     around = os.environ | {"PYTHONPATH": str(copy), "PYTHONDONTWRITEBYTECODE": "1"}
     done = subprocess.run([*words, *tests], cwd=copy, env=around, capture_output=True, text=True, check=False)
     if done.returncode not in (0, 1):

@@ -45,6 +45,7 @@ class Early(Disturbance):
                 assert chief.stop("the worker that joined has trained"), chief.why
 
 
+@pytest.mark.nightly  # 6 s of CPU time; workers leave and join by day in tests/runs/test_processes.py
 def test_two_workers_leave_a_run_in_lock_step_and_one_joins_it(tmp_path: Path) -> None:
     data = rows_like_rcv1(tmp_path / "data", 0, 320)
     slowly = settings(EVERY["synchronous"], data, WORKERS, batches=1, pause=0.15)

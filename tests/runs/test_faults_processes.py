@@ -1,5 +1,5 @@
-"""The lines of the docs that inflict faults, run as a reader would: each fault happens, and nothing is lost. By day the
-first one, since each starts a dozen processes that load torch; tests/runs/test_processes.py has the same kills, too."""
+"""The lines of the docs that inflict faults, run as a reader would: each fault happens, and nothing is lost. At night,
+since each starts a dozen processes that load torch; tests/runs/test_processes.py has the same kills by day."""
 
 import os
 import re
@@ -9,7 +9,6 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.nights import some
 from tests.support.tree import ROOT
 from tools.doc_blocks.blocks import blocks
 from tools.doc_blocks.running import runnable
@@ -26,7 +25,8 @@ def test_the_page_has_a_line_for_what_it_promises() -> None:
     assert len(LINES) == 4
 
 
-@pytest.mark.parametrize("lines", some(LINES, LINES[:1]))
+@pytest.mark.nightly
+@pytest.mark.parametrize("lines", LINES)
 def test_each_promise_holds_on_the_line_that_shows_it(lines: str, tmp_path: Path) -> None:
     faults = [fault for text in re.findall(r'--fault "(.*?)"', lines) for fault in text.split("; ")]
     path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
