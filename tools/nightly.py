@@ -56,21 +56,17 @@ PARTS = {
 }
 
 
-def rows() -> dict[str, str]:
-    """Returns the row of each part that has run, of the page as it is."""
+def last_runs() -> dict[str, tuple[str, ...]]:
+    """Returns what the page says of each part's last run: date, commit, minutes, result."""
     lines = PAGE.read_text(encoding="utf-8").splitlines() if PAGE.exists() else []
-    return {line.split("`")[1]: line for line in lines if line.startswith("| `")}
+    rows = [line[2:-2].split(" | ") for line in lines if line.startswith("| `")]
+    return {cells[0].strip("`"): tuple(cells[2:]) for cells in rows}
 
 
-def write(row_of: dict[str, str]) -> None:
+def write(runs: dict[str, tuple[str, ...]]) -> None:
     """Writes the page: every part in order, those that have never run, too."""
-    never = {name: row(name, "never", "", "", "") for name in PARTS}
-    PAGE.write_text(HEAD + "\n".join((never | row_of)[name] for name in PARTS) + "\n", encoding="utf-8")
-
-
-def row(name: str, *cells: str) -> str:
-    """Returns a part's line of the page."""
-    return " | ".join((f"| `{name}`", PARTS[name].purpose, *cells)) + " |"
+    cells = {name: (f"`{name}`", part.purpose, *runs.get(name, ("never", "", "", ""))) for name, part in PARTS.items()}
+    PAGE.write_text(HEAD + "".join(f"| {' | '.join(row)} |\n" for row in cells.values()), encoding="utf-8")
 
 
 def commit() -> str:
@@ -109,7 +105,7 @@ def run(name: str) -> bool:
 
     code, minutes = process.returncode, (time.monotonic() - start) / 60
     result = f"{'passed' if code == 0 else f'FAILED, exit code {code}'}: {last.replace('|', '/')[:100]}"
-    write(rows() | {name: row(name, today, f"`{tried}`", f"{minutes:.1f}", result)})
+    write(last_runs() | {name: (today, f"`{tried}`", f"{minutes:.1f}", result)})
     print(f"== {name}: {result} ({minutes:.1f} minutes)", flush=True)
     return code == 0
 

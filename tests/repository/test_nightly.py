@@ -67,3 +67,13 @@ def test_a_part_that_there_is_not_is_refused_before_anything_runs(
 
     assert "there is no part god; there are good, bad, other" in capsys.readouterr().err
     assert not page.exists()
+
+
+def test_the_page_keeps_what_it_has_where_only_a_purpose_changed(page: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    night("good", monkeypatch=monkeypatch)
+    before = page.read_text()
+    nightly.PARTS["bad"] = Part("exit 4", "fails always")
+
+    nightly.write(nightly.last_runs())
+
+    assert page.read_text() == before.replace("| fails |", "| fails always |")
