@@ -22,11 +22,16 @@ UNPICKLES = ROOT / "paceline" / "live" / "packing.py"
 """What brings a script's own objects to the children of its process."""
 RUNS_CODE_FROM_DATA = {
     "import pickle": "TID251",
+    "import dill": "TID251",
+    "import marshal": "TID251",
+    "import joblib; joblib.load('model')": "TID251",
     "from joblib import load": "TID251",
     "import torch; torch.load('model.pt')": "TID251",
     "eval(text)": "S307",
     "exec(text)": "S102",
     "import yaml; yaml.load(text, yaml.Loader)": "S506",
+    "import yaml; yaml.unsafe_load(text)": "TID251",
+    "import yaml; yaml.full_load(text)": "TID251",
     "import subprocess; subprocess.run(text, shell=True)": "S602",
 }
 
