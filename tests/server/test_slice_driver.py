@@ -463,6 +463,27 @@ def test_a_slice_in_lock_step_that_is_back_without_a_view_waits_for_the_versions
     assert driver.resume("worker-0", 1).durable == 1
 
 
+def test_a_slice_that_is_back_takes_a_snapshot_for_a_worker_that_waits_to_leave() -> None:
+    config = config_of("asp", 1)
+    plan = make_plan(SHAPES, 1, config.plan)
+    before, driver = (SliceDriver(config, 0, term, ServerMetrics(CollectorRegistry(), "asp")) for term in (1, 2))
+    before.adopt(SHAPES, plan.hash, "worker-0")
+    before.initialise(np.zeros(plan.lengths[0], np.float32), b"first")
+    before.view(View(1, {"worker-0": Seat(1, 0)}))
+    driver.restore(plan, before.model_slice.state())
+    driver.view(View(1, {"worker-0": Seat(1, 0)}))
+    wanted: list[str] = []
+    driver.hurry = lambda: wanted.append("a snapshot")
+
+    assert driver.resume("worker-0", 1).durable == 0
+    assert not wanted
+    driver.model_slice.push(
+        Push("worker-0", 1, 1, Dense(np.ones(plan.lengths[0], np.float32)), 1, Base(1, 0), 0, 0.0)
+    )
+    assert driver.resume("worker-0", 1).durable == 0
+    assert wanted == ["a snapshot"]
+
+
 def test_in_lock_step_a_snapshot_makes_no_clock_durable_before_all_servers_have_it() -> None:
     config = config_of("bsp", 1).model_copy(update={"servers": 2})
     plan = make_plan(SHAPES, 2, config.plan)
