@@ -1,11 +1,8 @@
 """Every command and piece of code in README and docs is one that Paceline takes; `make docs-blocks` runs them, too."""
 
-from collections.abc import Iterator
-from functools import cache
 from pathlib import Path
 
 import pytest
-import typer.main
 
 from paceline.own_extensions import OWN, OwnExtensions
 from tools.doc_blocks.blocks import Mark, blocks
@@ -13,17 +10,9 @@ from tools.doc_blocks.checks import problems
 from tools.doc_blocks.folder import fill
 from tools.doc_blocks.running import runnable
 from tools.doc_blocks.shell import commands
-from tools.prose.pages import Page, pages, parse
+from tools.prose.pages import ROOT, Page, page_files, parse, read_page
 
 FENCE = "```"
-
-
-@pytest.fixture(scope="module", autouse=True)
-def one_command_line() -> Iterator[None]:
-    """Typer makes the parser of `paceline` once for all blocks; a block's command changes nothing in it."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(typer.main, "get_command", cache(typer.main.get_command))
-        yield
 
 
 @pytest.fixture
@@ -45,9 +34,9 @@ def of_text(language: str, text: str, mark: str = "") -> Page:
     return parse("docs/x", f"{mark}\n{FENCE}{language}\n{text}\n{FENCE}\n")
 
 
-@pytest.mark.parametrize("page", [page for page in pages() if any(blocks(page))], ids=lambda page: page.name)
-def test_the_blocks_of_a_page_are_right(page: Page, folder: Path) -> None:
-    found = wrong(page, folder)
+@pytest.mark.parametrize("page", page_files(), ids=lambda path: path.relative_to(ROOT).as_posix())
+def test_the_blocks_of_a_page_are_right(page: Path, folder: Path) -> None:
+    found = wrong(read_page(page), folder)
 
     assert not found, "\n".join(found)
 

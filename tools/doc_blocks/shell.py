@@ -5,6 +5,7 @@ import re
 import shlex
 import subprocess
 from collections.abc import Iterator, Sequence
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -78,7 +79,7 @@ def _problem(words: Sequence[str]) -> str | None:
 
 def _paceline(arguments: list[str]) -> str | None:
     """Parsed as the program does it, and its settings read."""
-    command: Any = typer.main.get_command(app)
+    command: Any = _parser()
     context = typer.Context(command, info_name="paceline")
     while isinstance(command, TyperGroup) and arguments:
         name, *arguments = arguments
@@ -92,6 +93,12 @@ def _paceline(arguments: list[str]) -> str | None:
         parsed = command.make_context(context.info_name or "", arguments, parent=context.parent)
         _read_settings(context.info_name or "", parsed.params)
     return None
+
+
+@cache
+def _parser() -> Any:
+    """The program's parser, once for all blocks: no block's command changes anything in it."""
+    return typer.main.get_command(app)
 
 
 def _read_settings(name: str, params: dict[str, Any]) -> None:

@@ -39,10 +39,14 @@ class Page:
     prose_lines: tuple[int, ...]
 
 
+def page_files(root: Path = ROOT) -> list[Path]:
+    """The files of all pages, README first."""
+    return list(dict.fromkeys(path for pattern in PAGES for path in sorted(root.glob(pattern))))
+
+
 def pages(root: Path = ROOT) -> list[Page]:
     """All pages, README first."""
-    names = dict.fromkeys(path for pattern in PAGES for path in sorted(root.glob(pattern)))
-    return [read_page(path, root) for path in names]
+    return [read_page(path, root) for path in page_files(root)]
 
 
 def read_page(path: Path, root: Path = ROOT) -> Page:
