@@ -6,6 +6,7 @@ import math
 import os
 import struct
 import sys
+import time
 from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
@@ -19,6 +20,8 @@ from paceline.core.values import AS_SET, Manner
 Array = npt.NDArray[Any]
 WORKERS = 4
 """Workers that the ledger has elements for."""
+COMPUTING = 0.004
+"""What a gradient takes (seconds), as that of a model does: workers that never wait would leave other tests no core."""
 
 
 @dataclass(frozen=True)
@@ -67,6 +70,7 @@ class Softmax:
         """Nobody else has the gradient."""
 
     def gradient(self, features: Array, labels: Array, seed: int, rng: np.random.Generator | None) -> Step:
+        time.sleep(COMPUTING)
         inputs = features.astype(np.float32) / 16
         # einsum, not @: its bits don't depend on the BLAS library's threads
         scores = np.einsum("ni,ij->nj", inputs, self.local[:640].reshape(64, 10)) + self.local[640:]
@@ -94,6 +98,7 @@ class Ledger(Softmax):
     rank: ClassVar[int] = 0
 
     def gradient(self, features: Array, labels: Array, seed: int, rng: np.random.Generator | None) -> Step:
+        time.sleep(COMPUTING)
         flat = np.zeros(self.length, np.float32)
         flat[self.rank :: WORKERS] = -1
         return Step(flat, 0.0, len(labels))
@@ -113,13 +118,14 @@ class Samples(Softmax):
 
 
 class Big(Softmax):
-    """As many elements as asked for, with a gradient that costs nothing to compute."""
+    """As many elements as asked for, with a gradient that takes time and no work."""
 
     def __init__(self, task: Any, device: str = "cpu", seed: int = 0, **computing: Any) -> None:
         super().__init__(task, device, seed)
         self._gradient = np.full(self.length, 1e-3, np.float32)
 
     def gradient(self, features: Array, labels: Array, seed: int, rng: np.random.Generator | None) -> Step:
+        time.sleep(100 * COMPUTING)
         return Step(self._gradient, 0.0, len(labels))
 
 

@@ -17,7 +17,7 @@ from paceline.core.settings.config import Config
 from paceline.core.slice.plan import SlicePlan
 from paceline.core.slice.state import SliceState
 from paceline.local import forker as forkers
-from paceline.local.forker import OPTIMIZER, SCRIPTS, Forked, Forker
+from paceline.local.forker import AT_FIRST_USE, OPTIMIZER, SCRIPTS, Forked, Forker, Loads
 from paceline.rpc.auth import Credentials
 from paceline.rpc.channel import open_channel
 from paceline.rpc.protocol_version import PROTOCOL
@@ -35,11 +35,13 @@ NUMPY_WORKER = Path(__file__).with_name("numpy_worker.py")
 QUIET = {"OMP_NUM_THREADS": "1", "NUMBA_NUM_THREADS": "1"}
 """Read while modules load: no pool of threads that a fork would lose."""
 LIGHT = (
+    *AT_FIRST_USE,
     "grpc_health.v1.health",
     "paceline.core.steps.optimizer_loops",
     "paceline.server.server",
     "paceline.sharder.serve",
     "paceline.sharder.sharding",
+    "paceline.sharder.strategies.random",
     "paceline.tasks.builtin.digits",
     "paceline.worker.exchange.parameter_client",
     "paceline.worker.membership.member",
@@ -49,12 +51,12 @@ LIGHT = (
     "paceline.worker.training.emulated_slowness",
     "paceline.worker.training.step_result",
     "sklearn.datasets",
+    "pydantic.type_adapter",
     "sklearn.model_selection",
     "typer.rich_utils",
 )
 """What a forker loads for servers, sharders and workers in numpy, whose replica is not the real one."""
 TORCH = (
-    *LIGHT,
     *SCRIPTS,
     *OPTIMIZER,
     "paceline.cli.run",
@@ -64,21 +66,23 @@ TORCH = (
     "paceline.worker.scoring.module_scorer",
     "paceline.worker.training.model_and_gradient",
 )
-"""For real workers, evaluators, and commands and scripts that start them, too."""
+"""What another one loads besides: for real workers, evaluators, and commands and scripts that start them, too."""
 
 
 forkers._PATIENCE = PATIENCE  # a fork that takes longer costs the process that forks its life
-_FORKERS: dict[tuple[str, ...], Forker] = {}
+_FORKERS: list[Forker] = []
 
 
 def forker_of(modules: tuple[str, ...]) -> Forker:
-    """The one of this test process, or another one where that is gone: a test that has lost it should be the only one that
-    fails. Its children find `tests` also where only the package is installed."""
-    if modules not in _FORKERS or _FORKERS[modules].is_gone:
+    """The one of this test process that has loaded these, or another one where that is gone: a test that has lost it should be
+    the only one that fails. Its children find `tests` also where only the package is installed."""
+    if not _FORKERS or any(forker.is_gone for forker in _FORKERS):
         plain = {key: value for key, value in os.environ.items() if not key.startswith("PACELINE_")}
         paths = os.pathsep.join([str(ROOT), *filter(None, [plain.get("PYTHONPATH")])])
-        _FORKERS[modules] = Forker(modules, plain | QUIET | {"PYTHONPATH": paths})
-    return _FORKERS[modules]
+        first = Forker(LIGHT, plain | QUIET | {"PYTHONPATH": paths}, later=[Loads(TORCH)])
+        assert first.next is not None
+        _FORKERS[:] = [first, first.next]
+    return _FORKERS[modules is TORCH]
 
 
 def eventually(found: Callable[[], T | None], what: Callable[[], str] | str, patience: float = PATIENCE) -> T:
