@@ -4,7 +4,7 @@ from math import inf, nan
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from paceline.comparing.differences import Difference, Verdict, difference
@@ -92,7 +92,6 @@ def test_a_seed_that_was_trained_twice_counts_once_with_its_mean() -> None:
 scores = st.lists(st.floats(-1e3, 1e3), min_size=3, max_size=6)
 
 
-@settings(max_examples=40, deadline=None)
 @given(scores, scores)
 def test_two_sides_judge_each_other_in_opposite_ways(first: list[float], second: list[float]) -> None:
     opposite = {Verdict.BETTER: Verdict.WORSE, Verdict.WORSE: Verdict.BETTER}

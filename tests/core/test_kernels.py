@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from paceline.core import kernels
@@ -40,7 +40,6 @@ ELEMENTWISE: dict[str, Callable[[Vector, Vector, Vector], None]] = {
 
 @pytest.mark.parametrize("name", ELEMENTWISE)
 @given(length=LENGTHS, cuts=st.lists(LENGTHS, max_size=4), offset=st.integers(0, 17))
-@settings(max_examples=60, deadline=None)
 def test_a_vector_cut_anywhere_gives_the_bits_of_the_whole_one(
     name: str, length: int, cuts: list[int], offset: int
 ) -> None:
@@ -116,7 +115,6 @@ def test_the_adaptive_correction_is_divided_by_the_root_of_the_mean_square() -> 
 # screening
 @pytest.mark.parametrize("bad", [np.inf, -np.inf, np.nan, -np.nan])
 @given(length=st.sampled_from([1, 2, 31, 16383, 16384, 16385, 40001]), place=st.floats(0, 1, exclude_max=True))
-@settings(max_examples=40, deadline=None)
 def test_one_value_that_is_not_finite_is_found_wherever_it_is(bad: float, length: int, place: float) -> None:
     values = np.full(length, np.finfo(f32).max, f32)
     assert kernels.all_finite(values)

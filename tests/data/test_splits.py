@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from paceline.core.errors import DataError
@@ -43,7 +43,6 @@ def test_the_usual_splits_hold_their_share_of_each_class(validation, test, expec
     assert {name: np.bincount(part.labels).tolist() for name, part in found.items()} == expected
 
 
-@settings(max_examples=30, deadline=None)
 @given(st.lists(st.integers(8, 30), min_size=1, max_size=5), st.floats(0.2, 0.4), st.floats(0.2, 0.4), st.integers(0))
 def test_every_example_is_in_one_part(sizes, validation, test, seed):
     dataset = Dataset(examples(np.repeat(np.arange(len(sizes)), sizes)))

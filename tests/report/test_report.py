@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from safetensors.numpy import save_file
 
@@ -22,6 +22,7 @@ from paceline.report import pictures, sections
 from paceline.report.course import MOST, Course
 from paceline.report.report import write_report
 from paceline.sharder.sharding import make_shards
+from tests.support.nights import fewer
 from tests.support.pages import FROM_ELSEWHERE
 
 Words = Callable[[RunFolder], str]
@@ -251,7 +252,7 @@ def test_many_workers_are_drawn_as_a_band_and_listed(words: Words, run: RunFolde
     assert "worker-49 10 2.0" in said
 
 
-@settings(max_examples=10, deadline=None)
+@fewer(2)
 @given(st.integers(1, 4 * MOST))
 def test_a_long_run_is_thinned_out_evenly_and_keeps_its_first_and_newest_point(lines: int) -> None:
     course = Course()

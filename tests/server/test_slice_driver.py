@@ -7,7 +7,7 @@ from random import Random
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from prometheus_client import CollectorRegistry
 
@@ -302,7 +302,6 @@ def test_the_next_in_order_and_one_more_upload_side_by_side() -> None:
     assert pool.take("worker-1", "worker-0") is not None
 
 
-@settings(max_examples=400)
 @given(st.integers(2, 6), st.integers(0, 1 << 30))
 def test_no_order_of_uploads_leaves_a_round_without_a_buffer(workers: int, seed: int) -> None:
     random = Random(seed)
@@ -477,9 +476,7 @@ def test_a_slice_that_is_back_takes_a_snapshot_for_a_worker_that_waits_to_leave(
 
     assert driver.resume("worker-0", 1).durable == 0
     assert not wanted
-    driver.model_slice.push(
-        Push("worker-0", 1, 1, Dense(np.ones(plan.lengths[0], np.float32)), 1, Base(1, 0), 0, 0.0)
-    )
+    driver.model_slice.push(Push("worker-0", 1, 1, Dense(np.ones(plan.lengths[0], np.float32)), 1, Base(1, 0), 0, 0.0))
     assert driver.resume("worker-0", 1).durable == 0
     assert wanted == ["a snapshot"]
 

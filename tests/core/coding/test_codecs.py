@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from paceline.core import registry
@@ -316,7 +316,6 @@ def test_a_scale_that_no_encoder_gives_is_refused(scale: float) -> None:
 
 @given(st.lists(ANY, min_size=1, max_size=3000))
 @example([float(np.finfo(np.float32).max)] * 3)
-@settings(deadline=None, max_examples=50)
 def test_int8_is_within_half_a_step_of_each_block(values: list[float]) -> None:
     codec, vector = load_codec("int8"), np.array(values, np.float32)
 

@@ -162,6 +162,7 @@ def test_a_policy_that_a_run_switches_to_must_go_with_momentum_as_well() -> None
         refuse(run, {"policy": build_policy(run.policy)})
 
 
+@pytest.mark.nightly  # real processes, whose codec is the one that the properties above are about
 def test_a_run_of_the_digits_with_servers_learns() -> None:
     """Past the warm-up, with one value in a hundred."""
     pytest.importorskip("torch")

@@ -15,6 +15,7 @@ from paceline.core.settings.config import Options
 from paceline.core.values import Vector
 from paceline.rpc.transport import encoded_parts, room_for
 from tests.core.coding.test_codecs import CODECS, bears_huge, every_codec
+from tests.support.nights import fewer
 
 SPECIAL = np.float32([0.0, 0.0, 1e-45, -1e-40, 1e-30, 1.0, -1.0, 2.0**13]).tolist()
 VALUES = st.one_of(st.floats(-(2.0**13), 2.0**13, width=32), st.sampled_from(SPECIAL))
@@ -69,6 +70,7 @@ def steps_of(values: st.SearchStrategy[float]) -> st.SearchStrategy[np.ndarray]:
 
 
 @every_codec
+@fewer(3)
 @given(steps=steps_of(VALUES), part_bytes=st.integers(40, 400), dropped=st.lists(st.booleans(), min_size=6, max_size=6))
 def test_what_was_sent_and_what_is_left_make_what_was_given(
     codec: Codec, steps: np.ndarray, part_bytes: int, dropped: list[bool]
@@ -77,6 +79,7 @@ def test_what_was_sent_and_what_is_left_make_what_was_given(
 
 
 @pytest.mark.parametrize("codec", HALF, ids=repr)
+@fewer(3)
 @given(steps=steps_of(HUGE), dropped=st.lists(st.booleans(), min_size=6, max_size=6))
 def test_nothing_of_huge_values_is_lost_either(codec: Codec, steps: np.ndarray, dropped: list[bool]) -> None:
     check_nothing_is_lost(codec, steps, 100, dropped)

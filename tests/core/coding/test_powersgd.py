@@ -218,6 +218,7 @@ def test_a_rank_that_can_not_be_is_refused(rank: object) -> None:
         _ = Config(codec={"push": {"name": "powersgd", "rank": rank}}).codec.push_codec
 
 
+@pytest.mark.nightly  # real processes, whose codec is the one that the properties above are about
 def test_a_run_of_the_digits_with_servers_learns() -> None:
     pytest.importorskip("torch")
     from paceline.reproduce.processes import run

@@ -4,7 +4,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 from scipy.sparse import csr_array, csr_matrix, random_array
@@ -93,7 +93,6 @@ def test_a_margin_of_exactly_one_is_wide_enough() -> None:
 
 
 @given(seed=SEEDS, objective=OBJECTIVES)
-@settings(max_examples=60)
 def test_the_sparse_gradient_is_that_of_the_dense_formula(seed: int, objective: Objective) -> None:
     examples, dense = made(seed)
     rows = np.random.default_rng(seed).permutation(len(examples))[:7]
@@ -107,7 +106,6 @@ def test_the_sparse_gradient_is_that_of_the_dense_formula(seed: int, objective: 
 
 
 @given(seed=SEEDS, objective=OBJECTIVES, batch_size=st.sampled_from([1, 3, 5, 100]))
-@settings(max_examples=60)
 def test_steps_follow_the_dense_formula_batch_by_batch(seed: int, objective: Objective, batch_size: int) -> None:
     examples, dense = made(seed)
     rows = np.random.default_rng(seed).permutation(len(examples))
@@ -136,7 +134,6 @@ def test_the_gradient_is_the_slope_of_the_loss(loss: Any) -> None:
 
 
 @given(seed=SEEDS, objective=OBJECTIVES, batch_size=st.sampled_from([1, 4]))
-@settings(max_examples=40)
 def test_moves_are_what_the_steps_have_added_and_are_told_once(
     seed: int, objective: Objective, batch_size: int
 ) -> None:

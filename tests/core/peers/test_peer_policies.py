@@ -5,7 +5,7 @@ from random import Random
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from paceline.core import registry
@@ -18,7 +18,7 @@ from paceline.core.peers.topologies.ring import Ring
 from paceline.core.settings.config import Options
 from paceline.core.steps.optimizers.sgd import Sgd, plain_sgd
 from paceline.core.sync.policy import Own
-from tests.support.nights import some
+from tests.support.nights import fewer, some
 from tests.support.peer_network import Peers
 
 POLICIES = registry.names(PACKAGE)
@@ -27,7 +27,7 @@ PUSH_SUM = [("sgp", {}), ("gosgd", {"probability": 0.7})]
 EQUAL = ["allreduce", "broadcast"]
 """Whose members have one model."""
 TOPOLOGIES = ["ring", "complete", "exponential", "torus", "tree", Ring(shortcuts=True)]
-FEW = settings(max_examples=40)
+FEW = fewer(2)
 schedules = {"count": st.integers(1, 8), "seed": st.integers(0, 10_000), "topology": st.sampled_from(TOPOLOGIES)}
 
 

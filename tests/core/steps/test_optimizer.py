@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from paceline.core import registry
@@ -175,7 +175,6 @@ def test_options_left_out_are_torchs(name: str, kind: str) -> None:
 # bits
 @EACH_CASE
 @given(length=st.integers(0, 200), cuts=st.lists(st.integers(0, 200), max_size=3), offset=st.integers(0, 17))
-@settings(max_examples=15, deadline=None)
 def test_slices_have_the_bits_of_the_whole_model(
     options: dict[str, Any], kind: str, length: int, cuts: list[int], offset: int
 ) -> None:

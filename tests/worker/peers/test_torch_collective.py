@@ -8,7 +8,7 @@ from random import Random
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from paceline.core.errors import BadPush, ConfigError
@@ -20,6 +20,7 @@ from paceline.load_settings import load
 from paceline.rpc.auth import Credentials
 from tests.runs.test_peer_runs import after, run, started
 from tests.support.in_process import Said
+from tests.support.nights import fewer
 from tests.support.peer_network import Peers
 from tests.support.processes import Cluster
 from tests.worker.peers.test_other_workers import PLAN, Member, side_by_side, told
@@ -28,7 +29,7 @@ torch = pytest.importorskip("torch")
 collective = pytest.importorskip("paceline.worker.peers.torch_collective")
 BY_TORCH = {"name": "allreduce", "by": "torch"}
 BY_TORCH_RUN = run("allreduce", 3) | {"policy": BY_TORCH}
-FEW = settings(max_examples=12)
+FEW = fewer(2)
 
 
 class Outcome:

@@ -7,10 +7,11 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from paceline.core.errors import ConfigError, DataError
+from tests.support.nights import fewer
 
 torch = pytest.importorskip("torch")
 data = torch.utils.data
@@ -82,7 +83,7 @@ CASES = st.fixed_dictionaries(
 )
 
 
-@settings(max_examples=15, deadline=None)
+@fewer(2)
 @given(CASES)
 def test_each_row_of_an_epoch_comes_once_over_all_workers(case: dict[str, Any]) -> None:
     def how(run: Any, dataset: Any) -> Any:
@@ -98,7 +99,7 @@ def test_each_row_of_an_epoch_comes_once_over_all_workers(case: dict[str, Any]) 
     assert len({len(mine) for mine in found}) == 1  # all workers make as many steps
 
 
-@settings(max_examples=15, deadline=None)
+@fewer(2)
 @given(CASES)
 def test_drop_last_gives_full_mini_batches_and_no_row_twice(case: dict[str, Any]) -> None:
     each = max(1, case["batch"] * case["accumulate"] // case["workers"])
@@ -118,7 +119,7 @@ def test_drop_last_gives_full_mini_batches_and_no_row_twice(case: dict[str, Any]
     assert max(Counter(flat(flat(found))).values()) == 1
 
 
-@settings(max_examples=8, deadline=None)
+@fewer(3)
 @given(
     CASES,
     st.integers(0, 40),
@@ -146,7 +147,7 @@ def test_a_restarted_worker_gets_the_same_rest_from_any_clock_on(case: dict[str,
     assert again.train(batches) == whole[done:]
 
 
-@settings(max_examples=8, deadline=None)
+@fewer(3)
 @given(CASES)
 def test_a_plain_dataloader_with_a_sampler_takes_each_row_once(case: dict[str, Any]) -> None:
     each = max(1, case["batch"] // case["workers"])
@@ -159,7 +160,7 @@ def test_a_plain_dataloader_with_a_sampler_takes_each_row_once(case: dict[str, A
     assert all(len(batch) == each for mine in found for batch in mine[:-1])
 
 
-@settings(max_examples=8, deadline=None)
+@fewer(3)
 @given(CASES, st.booleans())
 def test_a_batch_sampler_takes_each_row_once(case: dict[str, Any], weighted: bool) -> None:
     weights = [1.0, *[2.0] * (case["workers"] - 1)] if weighted else []
@@ -172,7 +173,7 @@ def test_a_batch_sampler_takes_each_row_once(case: dict[str, Any], weighted: boo
     assert sorted(flat(flat(found))) == list(range(case["count"]))
 
 
-@settings(max_examples=15, deadline=None)
+@fewer(2)
 @given(CASES)
 def test_a_stream_is_dealt_by_rank_each_example_once(case: dict[str, Any]) -> None:
     if case["batch"] * case["accumulate"] // case["workers"] < 2 * case["accumulate"]:

@@ -4,10 +4,11 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from paceline.core.errors import ConfigError
+from tests.support.nights import fewer
 
 torch = pytest.importorskip("torch")
 data = torch.utils.data
@@ -19,7 +20,7 @@ def dataset_of(labels: Any) -> Any:
     return data.TensorDataset(torch.arange(len(labels)), torch.as_tensor(labels))
 
 
-@settings(max_examples=15, deadline=None)
+@fewer(2)
 @given(
     st.integers(40, 90), st.integers(1, 4), st.sampled_from(["random", "round_robin", "stratified"]), st.integers(0, 99)
 )

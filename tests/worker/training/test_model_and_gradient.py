@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor, nn
 from torch.nn import functional
@@ -120,7 +120,6 @@ def test_dropout_follows_the_seed_of_the_step():
 
 
 @given(cut=st.integers(1, 9), seed=st.integers(0, 1000))
-@settings(max_examples=20, deadline=None)
 def test_the_gradient_of_a_batch_is_the_mean_over_its_halves_by_examples(cut: int, seed: int):
     replica = Replica(task_of(mlp), seed=seed)
 
@@ -248,7 +247,6 @@ def test_a_loss_that_is_not_finite_is_screened(bad: float):
 
 
 @given(place=st.integers(0, 42), bad=st.sampled_from([np.nan, np.inf, -np.inf]))
-@settings(max_examples=40, deadline=None)
 def test_one_element_that_is_not_finite_is_screened_wherever_it_stands(place: int, bad: float):
     replica = Replica(task_of(mlp))
     names = [name for name, shape in replica.shapes for _ in range(int(np.prod(shape)))]
@@ -409,7 +407,6 @@ def test_a_replica_whose_host_vectors_are_copies_computes_the_same(monkeypatch: 
 
 # gradients in parts
 @given(parts=st.integers(1, 12), seed=st.integers(0, 1000))
-@settings(max_examples=20, deadline=None)
 def test_a_gradient_in_parts_is_that_of_the_whole_mini_batch(parts: int, seed: int):
     whole = Replica(task_of(mlp), seed=seed).gradient(FEATURES, LABELS, 0, None)
 
