@@ -113,6 +113,7 @@ class SliceSnapshots:
         """The slice goes on from a snapshot. Hold the lock."""
         assert self.slice is not None
         self.slice.restore(state)
+        self.keeps = True  # as it did before; otherwise workers that leave would wait in vain for a snapshot
         self._named.restart()
         if self.keeps_step:  # the others may lack it
             self._named.written(state.table)

@@ -64,6 +64,7 @@ def test_the_result_tells_every_epoch_and_what_the_policy_did(trained: tuple[str
     assert result.seconds > 0
 
 
+@pytest.mark.nightly  # by day cli/test_run.py has one
 def test_the_report_of_a_real_run_has_all_that_was_recorded(
     trained: tuple[str, paceline.Result], tmp_path: Path
 ) -> None:
@@ -413,6 +414,7 @@ def trained_by_script(folder: Path, run: str, **settings: Any) -> paceline.Resul
     return paceline.Result(folder / "runs" / run)
 
 
+@pytest.mark.nightly  # `make docs-blocks` runs it, too
 def test_the_example_of_an_own_loop_trains_in_a_run(tmp_path: Path) -> None:
     loop, settings = str(EXAMPLES / "own_loop.py"), {"epochs": 4, "workers": 2, "servers": 2, "policy": "ssp:3"}
     result = trained_by_script(tmp_path, "own", loop=loop, **settings)

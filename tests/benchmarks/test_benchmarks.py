@@ -39,7 +39,6 @@ from paceline.core.settings.config import PlanConfig
 from paceline.core.slice.plan import make_plan
 from paceline.reproduce.layouts import LAYOUTS, resnet50, vgg16
 from tests.support.gone import is_gone
-from tests.support.nights import some
 from tests.support.processes import eventually
 
 HONEST = """
@@ -331,12 +330,10 @@ def test_a_contender_refuses_sizes_that_make_no_sense(option: str) -> None:
     assert "expected a whole number, 1 or more" in done.stderr
 
 
+@pytest.mark.nightly  # they load torch or TensorFlow in every process
 @pytest.mark.parametrize(
     ("name", "workers", "servers"),
-    some(  # the others load torch or TensorFlow in every process
-        [("tutorial-grpc", 2, 2), ("torch-rpc", 1, 2), ("gloo", 2, 1), ("tensorflow-ps", 1, 2)],
-        [("tutorial-grpc", 2, 2)],
-    ),
+    [("tutorial-grpc", 2, 2), ("torch-rpc", 1, 2), ("gloo", 2, 1), ("tensorflow-ps", 1, 2)],
 )
 def test_a_peer_computes_the_right_model(name: str, workers: int, servers: int) -> None:
     peer = CONTENDERS[name]

@@ -60,6 +60,7 @@ def test_stages_end_with_the_model_of_one_process(parts: int) -> None:
     assert (nothing, sent) == ([0], [4 * BATCHES * NET.batch * width] * 2)
 
 
+@pytest.mark.nightly  # processes of torch
 def test_stages_with_large_messages_do_not_wait_for_each_other_to_receive() -> None:
     _, sent = trained(2, 4, LARGE)
     assert sent == [4 * BATCHES * LARGE.batch * 1024] * 2

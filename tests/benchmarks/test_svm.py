@@ -169,6 +169,7 @@ def test_a_team_of_processes_trains_again_and_again(data: Dataset, tmp_path: Pat
         assert min(training.seconds, training.cpu, training.received, training.sent) > 0
 
 
+@pytest.mark.nightly  # by day test_benchmarks.py has one
 def test_a_process_that_fails_ends_the_measurement(tmp_path: Path) -> None:
     with (
         Team(Job(tmp_path / "absent", workers=0), rpc_per_batch_svm.serve, rpc_per_batch_svm.work) as team,

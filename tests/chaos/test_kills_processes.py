@@ -18,7 +18,7 @@ KILLS = 2
 
 @pytest.mark.parametrize(
     ("kind", "retain"),
-    some([*((kind, None) for kind in KINDS), ("asp", 0), ("bsp", 0)], [("asp", None), ("bsp", 0)]),
+    some([*((kind, None) for kind in KINDS), ("asp", 0), ("bsp", 0)], [("asp", None)]),
     ids=str,
 )
 def test_killed_processes_lose_no_push_and_count_none_twice(kind: str, retain: int | None, tmp_path: Path) -> None:

@@ -154,7 +154,7 @@ def test_a_run_that_can_not_learn_ends_soon_says_why_and_what_to_try(place: Path
 def test_a_run_with_an_absurd_rate_goes_back_to_good_weights_and_learns_at_a_lower_one(
     policy: str, place: Path
 ) -> None:
-    asked = ("optimizer.lr=1e3", "epochs=10", "heartbeat=0.2", "divergence.factor=1e-4")
+    asked = ("optimizer.lr=1e3", "epochs=6", "heartbeat=0.2", "divergence.factor=1e-4")
     sets = [word for setting in asked for word in ("--set", setting)]
     name = ("-w", "2", "-s", "2", "--policy", policy, "--run", f"absurd-{policy}")
     run = paceline("run", "digits", *name, *sets, "--json", cwd=place)
@@ -168,6 +168,7 @@ def test_a_run_with_an_absurd_rate_goes_back_to_good_weights_and_learns_at_a_low
     assert found["accuracy"] > 0.8
 
 
+@pytest.mark.nightly  # imports torch from new; test_run_forkers.py has the sharing
 @pytest.mark.skipif(sys.platform != "linux", reason="fork is for Linux")
 def test_a_bad_file_that_imports_torch_is_refused_by_processes_that_share_one_import(tmp_path: Path) -> None:
     (tmp_path / "own.py").write_text(

@@ -47,7 +47,13 @@ def test_the_loop_in_plain_torch_gives_way_to_six_lines_at_most() -> None:
 
 
 @pytest.mark.parametrize(
-    "way", [IN_CELLS, pytest.param(IN_JUPYTER, marks=pytest.mark.skipif(not HAS_JUPYTER, reason="no nbclient"))]
+    "way",
+    [
+        IN_CELLS,
+        pytest.param(
+            IN_JUPYTER, marks=[pytest.mark.skipif(not HAS_JUPYTER, reason="no nbclient"), pytest.mark.nightly]
+        ),
+    ],
 )
 def test_the_cells_train(way: str, tmp_path: Path) -> None:
     first, *rest, _, _ = cells()

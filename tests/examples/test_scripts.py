@@ -63,6 +63,7 @@ def test_the_cnn_is_the_script_of_56_lines() -> None:
 
 
 # alone: plain torch
+@pytest.mark.nightly  # `make docs-blocks` runs it, too
 def test_the_cnn_trains_alone_as_its_original_does(tmp_path: Path) -> None:
     plain = python(SCRIPTS / "cnn_plain.py", "--epochs", 2, cwd=tmp_path).stdout
     alone = python(SCRIPTS / "cnn.py", "--epochs", 2, cwd=tmp_path).stdout
@@ -73,6 +74,7 @@ def test_the_cnn_trains_alone_as_its_original_does(tmp_path: Path) -> None:
 
 
 # launched
+@pytest.mark.nightly  # `make docs-blocks` launches it, too
 def test_the_cnn_is_launched(tmp_path: Path) -> None:
     result = launched("cnn", "--epochs", 3, cwd=tmp_path)
 

@@ -32,6 +32,7 @@ from paceline.simulator.training import train
 from paceline.simulator.workers import Trained
 from paceline.tasks.task import load_task
 from paceline.worker.training.model_and_gradient import Replica
+from tests.support.nights import some
 
 FOUND = {
     Cell(0, "digits", "sgd", 1, "equal", f"{TORCH} 0"): Found(0.95),
@@ -91,7 +92,7 @@ def test_one_worker_does_what_torch_does(policy: str, folder: Path) -> None:
     assert found.model == pytest.approx(expected, abs=1e-5)
 
 
-@pytest.mark.parametrize("cluster", ["equal", "slow"])
+@pytest.mark.parametrize("cluster", some(["equal", "slow"], ["slow"]))
 @pytest.mark.parametrize("policy", POLICIES)
 def test_every_policy_trains_all_examples_in_virtual_time(policy: str, cluster: str, folder: Path) -> None:
     config, found = trained(folder, policy, workers=4, cluster=cluster)

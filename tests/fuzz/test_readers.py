@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from tests.fuzz.cases import Reader, run, scratch
 from tests.fuzz.readers import READERS
 
-CASES, DRAWS = 1_000, 20
+CASES, DRAWS = 400, 20
 """Of each reader, and how many seeds hypothesis draws for them, the same in each run: `make chaos` draws new ones. Its own
 mutations would take ten times as long."""
 

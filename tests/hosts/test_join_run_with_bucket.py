@@ -20,6 +20,7 @@ from tools.authority import Authority
 URL = "s3://mine/run/shards"
 
 
+@pytest.mark.nightly  # a store, a sharder and three processes; by day test_join_run.py joins without a bucket
 def test_a_machine_joins_with_its_own_credentials_and_says_which_are_missing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

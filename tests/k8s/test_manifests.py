@@ -108,12 +108,22 @@ def cases():
 
 
 EVERY_NIGHT = pytest.mark.nightly
-"""An overlay that is not the demo, with one component: `make test` tries each component alone with the demo, and each overlay
-as it is and with all components, which takes a third of the time."""
-CASES = [pytest.param(case, marks=EVERY_NIGHT if len(case) == 2 and case[0] != "demo" else ()) for case in cases()]
+"""An overlay with one component: `make test` tries each overlay as it is and with all components, which takes a fifth of the
+time."""
+CASES = [pytest.param(case, marks=EVERY_NIGHT if len(case) == 2 else ()) for case in cases()]
 EVERYTHING = [case for case in cases() if len(case) > 2]
 CLOSED = [tuple(name for name in case if name != "outside") for case in EVERYTHING]
 """The same without what lets others in."""
+BY_DAY = ("demo", "digits-peers")
+"""The overlays of which `make test` tries, with all components, what takes long: with servers, and without."""
+
+
+def some_overlays(combinations):
+    """All of them; those of another overlay, or with one component, have the mark `nightly`."""
+    return [
+        pytest.param(case, marks=() if case[0] in BY_DAY and len(case) != 2 else pytest.mark.nightly)
+        for case in combinations
+    ]
 
 
 @cache
@@ -244,6 +254,7 @@ def complaint(text, version):
     return error and f"{each['kind']} {each['metadata']['name']}: {list(error.path)} {error.message}"
 
 
+@pytest.mark.parametrize("everything", some_overlays(cases()), ids="+".join, indirect=True)
 @pytest.mark.parametrize("version", some([OLDEST, NEWEST], [OLDEST]))
 def test_the_api_of_the_oldest_and_the_newest_version_takes_every_object(everything, version):
     assert not [found for each in everything if (found := complaint(json.dumps(each, sort_keys=True), version))]
@@ -951,7 +962,7 @@ def open_ports(policies, source, target):
     return egress if ingress is None else ingress if egress is None else egress & ingress
 
 
-@pytest.mark.parametrize("case", CLOSED, ids="+".join)
+@pytest.mark.parametrize("case", some_overlays(CLOSED), ids="+".join)
 def test_policies_let_through_what_the_parts_need_and_nothing_else(case, folder):
     found = rendered(case, folder)
     policies = of_kind(found, "NetworkPolicy")
@@ -1121,6 +1132,13 @@ PATCH = """patches:
 """
 
 
+@cache
+def job_templates(place=K8S / "overlays/demo"):
+    """The templates of an overlay's jobs, by the job's name."""
+    jobs = of_kind(objects(render(place)), "Job")
+    return {job["metadata"]["name"]: json.dumps(job["spec"]["template"], sort_keys=True) for job in jobs}
+
+
 @pytest.mark.parametrize(
     ("edit", "others"),
     [
@@ -1134,14 +1152,9 @@ def test_a_job_that_is_edited_has_another_name_since_kubernetes_can_not_change_i
     shutil.copytree(K8S, tmp_path / "k8s")
     place = tmp_path / "k8s/overlays/demo"
 
-    def templates():
-        jobs = of_kind(objects(render(place)), "Job")
-        return {job["metadata"]["name"]: json.dumps(job["spec"]["template"], sort_keys=True) for job in jobs}
-
-    before = templates()
-    assert templates() == before
+    before = job_templates()
     edit(place)
-    after = templates()
+    after = job_templates(place)
 
     kept = before.keys() & after.keys()
     assert all(before[name] == after[name] for name in kept)

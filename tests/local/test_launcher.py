@@ -29,6 +29,7 @@ from paceline.sharder.sharding import make_shards
 from paceline.v1.run_service_pb2 import Score, ServerStart, ServerStatus, StatusReply, WorkerStatus
 from paceline.watch.recoveries import Recovery
 from tests.support.gone import is_gone
+from tests.support.nights import some
 from tests.support.processes import eventually
 from tests.support.tree import ROOT
 
@@ -700,7 +701,9 @@ def going(stage: Stage, patience: float = 10.0) -> subprocess.Popen[str]:
     return process
 
 
-@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+@pytest.mark.parametrize(
+    ("number", "code"), some([(signal.SIGINT, 130), (signal.SIGTERM, 143)], [(signal.SIGTERM, 143)])
+)
 def test_ctrl_c_and_sigterm_end_the_run_and_leave_no_process(stage: Stage, number: int, code: int) -> None:
     stage.plot(worker_0=["hang"], worker_1=["hang"], evaluator=["hang"])
     process = going(stage)

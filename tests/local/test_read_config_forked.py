@@ -15,6 +15,7 @@ from paceline.local.child_environment import child_environment
 from paceline.local.forker import Forker
 from paceline.local.read_config_forked import read_forked
 from tests.support.gone import is_gone
+from tests.support.nights import some
 from tests.support.processes import eventually
 
 pytestmark = [pytest.mark.skipif(sys.platform != "linux", reason="fork is for Linux")]
@@ -81,7 +82,7 @@ def test_flags_win_over_variables_and_what_the_file_prints_is_kept(tmp_path: Pat
         assert (logs / f"{name}.log").read_text().startswith("while it loads\nin model()\n"), name
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("number", some([signal.SIGINT, signal.SIGTERM], [signal.SIGINT]))
 def test_a_file_that_takes_long_is_heard_at_once_and_leaves_nothing_when_it_is_stopped(
     tmp_path: Path, number: signal.Signals
 ) -> None:

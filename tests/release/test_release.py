@@ -18,6 +18,7 @@ import yaml
 from paceline.k8s.kubectl import Kubectl
 from paceline.k8s.overlay import containers, read_overlay
 from paceline.k8s.run_name import rename
+from tests.support.nights import some
 from tools.release import provenance
 from tools.release.__main__ import main
 from tools.release.artifact import packed, write_artifact
@@ -83,7 +84,7 @@ def k8s(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @needs_kubectl
-@pytest.mark.parametrize("name", OVERLAYS)
+@pytest.mark.parametrize("name", some(OVERLAYS, ["demo", "script", "digits-gosgd"]))
 def test_every_overlay_names_the_images_by_digest_and_can_be_deployed(
     k8s: Path, name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -125,6 +126,7 @@ def chart(k8s: Path) -> Path:
     return folder
 
 
+@pytest.mark.nightly  # renders all overlays; a chart is made for a release
 @needs_kubectl
 def test_the_chart_has_a_template_and_settings_for_every_overlay(chart: Path) -> None:
     assert sorted(path.stem for path in (chart / "runs").iterdir()) == OVERLAYS

@@ -50,6 +50,7 @@ def wheel(tmp_path: Path) -> Path:
     return path
 
 
+@pytest.mark.nightly  # installs a wheel
 def test_the_bill_of_a_wheel_names_it_by_its_hash_and_is_checked(
     wheel: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -98,6 +99,7 @@ def test_a_bill_that_the_tool_refuses_or_can_not_check_ends_the_release(
         bill.check_bill(tmp_path / "server.cdx.json")
 
 
+@pytest.mark.nightly  # `make licences` says the same
 def test_all_that_is_locked_has_an_accepted_licence() -> None:
     installed = or_skip(licences.installed)
     here = {locks.plain(each["Name"]) for each in installed}
@@ -284,6 +286,7 @@ def test_each_locked_library_is_asked_for_and_an_advisory_fails_the_audit(
     assert f"{len(pins([SERVER]))} libraries asked for at {source.url}; advisories: 0" in done.stdout
 
 
+@pytest.mark.nightly  # by day the audit that finds something
 @pytest.mark.usefixtures("tool")
 def test_a_source_that_can_not_be_asked_is_no_clean_audit(
     source: Source, audited: Callable[..., Audited], tmp_path: Path

@@ -26,6 +26,8 @@ TOKEN = "a-long-random-word"
 OURS = ("server", "worker", "sharder")
 NAMES = (*OURS, "utils", "queue", "tasks", "random", "numpy")
 """Of the user's files."""
+AT_NIGHT = pytest.mark.nightly
+"""A process of what was just installed compiles all its loops, and torch is loaded from new: ten seconds."""
 
 
 @pytest.fixture(scope="module")
@@ -89,6 +91,7 @@ def model():
 """
 
 
+@AT_NIGHT
 def test_a_run_trains_among_files_with_our_names_and_its_task_alone_imports_the_modules_beside_it(
     fresh: Path, folder: Path
 ) -> None:
@@ -110,6 +113,7 @@ def test_a_run_trains_among_files_with_our_names_and_its_task_alone_imports_the_
     assert json.loads(done)["metrics"]["validation_accuracy"] > 0.5
 
 
+@AT_NIGHT
 def test_a_script_that_trains_imports_none_of_the_files_beside_it(fresh: Path, folder: Path) -> None:
     """A linear model, whose processes need no torch."""
     rows = np.random.default_rng(0).normal(size=(300, 4))
@@ -127,6 +131,7 @@ def test_a_script_that_trains_imports_none_of_the_files_beside_it(fresh: Path, f
     assert float(accuracy) > 0.5
 
 
+@AT_NIGHT
 def test_a_loop_that_connects_by_hand_imports_none_of_the_files_beside_it(fresh: Path, folder: Path) -> None:
     """Its servers are in this process."""
     place = {name: folder.parent / name for name in ("config", "shards", "token_file")}

@@ -24,6 +24,7 @@ def classes_of_paceline() -> list[type[PacelineError]]:
     return [kind for kind in error_classes().values() if kind.__module__ == PacelineError.__module__]
 
 
+@pytest.mark.nightly  # `make check` says the same
 @pytest.mark.parametrize("name", PAGES)
 def test_a_page_made_from_the_code_is_not_stale(name: str, pages: dict[str, str]):
     assert (ROOT / name).read_text() == pages[name], "run: make pages"

@@ -172,7 +172,7 @@ OF_HOGWILD: list[tuple[str, list[str]]] = [("hogwild/fig-1", []), ("hogwild/fig-
             ("sharding/table-5", []),
             *OF_HOGWILD,
         ],
-        OF_HOGWILD,
+        OF_HOGWILD[:1],
     ),
 )
 def test_a_full_run_ends_in_the_middle_and_goes_on(
@@ -232,16 +232,17 @@ def test_full_tables_of_hogwild_are_made_in_this_process(
 @pytest.mark.parametrize(
     ("name", "row", "wanted_of_it"),
     [
-        (
+        pytest.param(
             "shat/fig-4",
             "SHAT, n = 16",
             {"model": "resnet50", "workers": 16, "servers": 4, "epochs": 250, "batch_size": 128, "budget": "total"},
+            marks=pytest.mark.nightly,
         ),
         pytest.param(
             "shat/fig-5",
             "VGG-16, HO",
             {"model": "vgg16", "workers": 8, "epochs": 250, "batch_size": 96},
-            marks=pytest.mark.nightly,  # 134 million weights; by day ResNet-50 is the large one
+            marks=pytest.mark.nightly,  # 134 million weights; by day ResNet-56 is the large one
         ),
         (
             "sharding/table-2",
@@ -306,6 +307,7 @@ def test_data_is_known_by_its_content_wherever_it_is(tmp_path: Path) -> None:
     assert checksum("s3://mine/images") == "s3://mine/images"
 
 
+@pytest.mark.nightly  # by day a run goes on where it ended
 def test_a_run_goes_on_where_its_data_set_was_moved_to(small: Callable[[bool], Small], tmp_path: Path) -> None:
     before = rows_like_rcv1(tmp_path / "before", 0, 320)
     (artefact,), sets = wanted("hogwild/fig-2"), SETS["hogwild"]
@@ -321,6 +323,7 @@ def test_a_run_goes_on_where_its_data_set_was_moved_to(small: Callable[[bool], S
     assert not again.missing
 
 
+@pytest.mark.nightly  # trains a model of full size
 def test_a_folder_of_runs_is_of_one_data_set_even_before_one_is_finished(
     small: Callable[[bool], Small], tmp_path: Path
 ) -> None:

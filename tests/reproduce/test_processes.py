@@ -13,6 +13,7 @@ def digits(policy: str) -> Config:
     return load_config(overrides=own)
 
 
+@pytest.mark.nightly  # by day test_exchanges.py has such processes
 @pytest.mark.parametrize("policy", ["bsp", "adpsgd"])
 def test_a_run_in_processes_trains_on_loopback_too(policy: str) -> None:
     found = run(digits(policy))

@@ -106,6 +106,7 @@ def test_a_run_gives_its_figures_and_gives_them_again(name: str, row: str, tmp_p
     assert json.loads(json.dumps(first)) == json.loads(json.dumps(again))
 
 
+@pytest.mark.nightly  # `make nightly PARTS=reproduce` runs it
 def test_a_race_of_real_processes_gives_the_figures_of_all_who_draw_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -317,6 +318,7 @@ def test_every_picture_can_be_drawn(artefact: Artefact) -> None:
     assert png(artefact.recipe.draw(making.runs)).startswith(b"\x89PNG")
 
 
+@pytest.mark.nightly  # runs of the simulator
 def test_the_page_of_the_guide_is_what_its_runs_give(tmp_path: Path) -> None:
     stored = ROOT / "docs" / "reproduction"
     shutil.copytree(stored, tmp_path / "reproduction")

@@ -126,8 +126,8 @@ def test_a_network_with_buffers_is_refused() -> None:
     [
         (dssp, "fully connected, transient: DSSP"),
         (ad_psgd, "VGG, slow link: AD-PSGD"),
-        (ad_psgd, "VGG, slow network: ASGD, period 4"),
-        (ad_psgd, "more data, fast network: D-PSGD"),
+        pytest.param(ad_psgd, "VGG, slow network: ASGD, period 4", marks=pytest.mark.nightly),
+        pytest.param(ad_psgd, "more data, fast network: D-PSGD", marks=pytest.mark.nightly),
     ],
 )
 def test_a_run_gives_its_figures_and_gives_them_again(

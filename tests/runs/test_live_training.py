@@ -199,6 +199,7 @@ def test_ctrl_c_ends_all_processes(tmp_path: Path) -> None:
     assert '{"left": []}' in process.text().splitlines()
 
 
+@pytest.mark.nightly  # an example; by day the scripts of this file
 def test_the_example_trains_and_its_model_has_the_weights(tmp_path: Path) -> None:
     done = python(ROOT / "examples" / "train_live.py", "2", cwd=tmp_path, patience=240)
     assert "nobody trains on these" in done.stdout, done.stderr

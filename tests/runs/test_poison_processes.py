@@ -44,7 +44,7 @@ def test_the_cap_bounds_what_a_poisoned_worker_does(
 ) -> None:
     settings = {"transport": transport, "push_norm_cap": cap, "divergence": {"rollbacks": 0}}
     with Cluster(
-        tmp_path, policy={"name": policy}, optimizer=PLAIN, workers=WORKERS, epochs=25, batch_size=32, **settings
+        tmp_path, policy={"name": policy}, optimizer=PLAIN, workers=WORKERS, epochs=12, batch_size=32, **settings
     ) as cluster:
         sharder, _ = cluster.sharder(), cluster.servers()
         assert sharder.wait() == 0

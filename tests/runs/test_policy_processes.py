@@ -15,7 +15,7 @@ UNTRAINED = 2.3026
 """ln 10: the loss of first weights of zero."""
 
 
-@pytest.mark.parametrize("policy", some(registry.names(PACKAGE), ["asp", "backup", "easgd", "kbuffered", "local_sgd"]))
+@pytest.mark.parametrize("policy", some(registry.names(PACKAGE), ["easgd", "kbuffered"]))
 def test_every_policy_trains_to_the_end_of_a_run(policy: str, tmp_path: Path) -> None:
     with Cluster(tmp_path, policy={"name": policy}, optimizer=PLAIN, **SETTINGS) as cluster:
         sharder, _ = cluster.sharder(), cluster.servers()

@@ -28,7 +28,7 @@ ENDLESS = 100_000
 BRISK = {"heartbeat": 0.3, "lease": 4}
 
 
-@pytest.mark.parametrize("policy", ["bsp", "shat"])  # test_policy_processes.py has them all
+@pytest.mark.parametrize("policy", some(["bsp", "shat"], ["bsp"]))  # test_policy_processes.py has them all
 def test_a_run_trains_to_its_end_and_reports_its_accuracy(policy: str, tmp_path: Path) -> None:
     own = {"policy": {"name": policy}, "epochs": 7, "schedule": {}, "batch": "global"}
     with Cluster(tmp_path, **(load_task("digits").settings | own)) as cluster:
@@ -137,7 +137,7 @@ def assert_every_acknowledged_push_counts_once(cluster: Cluster, workers: list[P
 
 
 @pytest.mark.parametrize(
-    ("overlap", "transport"), [(False, "lane"), (True, "lane"), (True, "grpc")], ids=["", "overlap", "overlap, grpc"]
+    ("overlap", "transport"), some([(False, "lane"), (True, "lane"), (True, "grpc")], [(True, "lane")])
 )
 def test_killed_servers_come_back_under_a_new_term_and_lose_nothing(
     overlap: bool, transport: str, tmp_path: Path
@@ -319,7 +319,8 @@ def test_a_frozen_worker_rejoins_a_vacant_seat_and_leaves_a_taken_one(tmp_path: 
             assert state.weights[1] == state.table["clocks"]["worker-1"]["clock"]
 
 
-@pytest.mark.parametrize("policy", some(["bsp", "asp"], ["asp"]))
+@pytest.mark.nightly  # 24 million weights; by day the formula itself is tested
+@pytest.mark.parametrize("policy", ["bsp", "asp"])
 def test_a_server_with_three_workers_keeps_within_the_memory_formula(policy: str, tmp_path: Path) -> None:
     # stacks, arenas and gRPC's buffers differ by machine and load, by less than one more array takes
     length, process_base = 24 << 20, 110 << 20
@@ -330,8 +331,8 @@ def test_a_server_with_three_workers_keeps_within_the_memory_formula(policy: str
         before = peak(server.pid)
         workers = [cluster.worker(rank, mode=str(length)) for rank in range(3)]
         cluster.ready()
-        cluster.until(lambda status: status.version > 8)
-        eventually(lambda: len(list((tmp_path / "s0").glob("snapshot-*.json"))) >= 3, "a third snapshot")
+        cluster.until(lambda status: status.version > 5)
+        eventually(lambda: len(list((tmp_path / "s0").glob("snapshot-*.json"))) >= 2, "a second snapshot")
 
         grown = peak(server.pid) - before
 

@@ -64,7 +64,7 @@ def said(run: Run) -> list[str]:
     return [each.said for each in run.warnings.found if each.kind.startswith("rolled_back")]
 
 
-@pytest.mark.parametrize("policy", POLICIES)
+@pytest.mark.parametrize("policy", some(POLICIES, ["bsp", "asp", "easgd:2"]))
 def test_a_run_that_diverges_goes_back_on_both_slices_and_trains_at_a_lower_rate(policy: str) -> None:
     cluster = diverging(policy, lr=0.6, divergence={"rollbacks": 5, "factor": 0.25})
 
@@ -109,7 +109,7 @@ def test_without_rollbacks_a_run_ends_where_no_gradient_is_finite_as_ever() -> N
 
 @pytest.mark.parametrize("policy", ["bsp", "asp"])
 @pytest.mark.parametrize("index", [0, 1])
-@pytest.mark.parametrize("delay", some([0.0, 0.05, 0.2, 0.5, 1.0], [0.05, 0.5]))
+@pytest.mark.parametrize("delay", some([0.0, 0.05, 0.2, 0.5, 1.0], [0.05]))
 def test_a_server_that_dies_between_order_and_completion_goes_back_all_the_same(
     policy: str, index: int, delay: float
 ) -> None:
@@ -128,8 +128,8 @@ def test_a_server_that_dies_between_order_and_completion_goes_back_all_the_same(
 
 
 def test_a_run_that_diverges_late_goes_back_to_a_later_snapshot_and_trains_again_what_it_lost() -> None:
-    cluster = diverging("bsp", lr=0.01, rounds=2000)
-    cluster.after(20.0, lambda: spoil(cluster))
+    cluster = diverging("bsp", lr=0.01, rounds=1000)
+    cluster.after(10.0, lambda: spoil(cluster))
 
     cluster.until_finished(600.0)
 
@@ -142,9 +142,9 @@ def test_a_run_that_diverges_late_goes_back_to_a_later_snapshot_and_trains_again
 
 
 def test_epochs_that_are_trained_again_are_scored_again() -> None:
-    cluster = diverging("bsp", lr=0.01, rounds=1, epochs=2000)
+    cluster = diverging("bsp", lr=0.01, rounds=1, epochs=1000)
     run, before, after = cluster.run, list[int](), list[int]()
-    cluster.after(20.0, lambda: spoil(cluster))
+    cluster.after(10.0, lambda: spoil(cluster))
 
     while run.phase is not RunPhase.FINISHED:
         cluster.next_event()

@@ -86,6 +86,7 @@ def test_runs_that_differ_in_nothing_that_shards_depend_on_share_them(
     assert (folders.pop() / "manifest.json").is_file()
 
 
+@pytest.mark.nightly  # by day test_points_in_process.py goes on
 def test_finished_points_are_not_run_again_and_an_interrupted_one_starts_over(
     first: subprocess.CompletedProcess[str], place: Path
 ) -> None:

@@ -294,6 +294,7 @@ def test_one_worker_with_one_class_has_a_report_too(words, tmp_path):
     assert said.startswith("random: every worker has exactly its share of every class.\n")
 
 
+@pytest.mark.nightly  # large pictures
 def test_sets_of_many_workers_and_classes_have_pictures_of_bounded_size(tmp_path, monkeypatch):
     monkeypatch.setattr(plot_style, "svg", lambda figure: '<svg viewBox="0 0 9 9"></svg>')
     rng = np.random.default_rng(0)

@@ -71,6 +71,7 @@ def test_workers_and_evaluator_fetch_their_shards_from_a_bucket_and_a_killed_wor
     assert not cluster.shards.exists()
 
 
+@pytest.mark.nightly  # by day the processes of a run fetch them
 def test_a_run_on_one_machine_takes_shards_from_a_bucket(store: ObjectStore, tmp_path: Path) -> None:
     url = f"{URL}-2"
     (tmp_path / "made.svm").write_text(libsvm(400, 30))

@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from sklearn.datasets import load_digits
 
@@ -70,7 +70,7 @@ def example_path(name: str, folder: Path) -> str:
     return str(mnist_folder(folder) if name == "mnist" else cifar_folder(folder, name))
 
 
-@pytest.mark.parametrize("name", some(NAMES, [name for name in NAMES if not name.startswith("cifar100")]))
+@pytest.mark.parametrize("name", some(NAMES, [name for name in NAMES if not name.startswith("cifar")]))
 def test_every_task_learns_a_mini_batch_by_heart_with_its_own_functions(name: str, tmp_path: Path):
     task = load_task(name)
     dataset = task.data(example_path(name, tmp_path))
@@ -171,7 +171,7 @@ def test_a_cnn_learns_handwritten_digits_from_idx_files(tmp_path: Path):
     assert replica.score(dataset.test.features, dataset.test.labels)["accuracy"] > 0.9
 
 
-@pytest.mark.parametrize("seed", range(1, 9))
+@pytest.mark.parametrize("seed", some(range(1, 9), [1, 2]))
 def test_xor_never_starts_where_it_can_not_learn(seed: int):
     task = load_task("xor")
     train = task.data("bundled").train
@@ -258,7 +258,6 @@ def test_evaluation_images_are_normalised_and_not_augmented():
 
 
 @given(seed=st.integers(0, 2**32), count=st.integers(1, 5))
-@settings(max_examples=25, deadline=None)
 def test_an_augmented_image_is_a_crop_of_the_padded_one_or_its_mirror(seed: int, count: int):
     images = np.random.default_rng(seed).integers(0, 256, (count, 3, 32, 32)).astype(np.uint8)
     padded = np.pad(images, ((0, 0), (0, 0), (4, 4), (4, 4)))

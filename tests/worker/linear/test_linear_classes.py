@@ -41,7 +41,7 @@ def shards_of(source: Labelled, folder: Path) -> Shards:
 
 @pytest.mark.parametrize(
     ("policy", "loss"),
-    some(product(["bsp", "asp"], ["squared_hinge", "softmax"]), [("bsp", "squared_hinge"), ("asp", "softmax")]),
+    some(product(["bsp", "asp"], ["squared_hinge", "softmax"]), [("bsp", "squared_hinge")]),
 )
 def test_several_classes_are_trained_in_one_run_whatever_replies_bring(policy: str, loss: str, tmp_path: Path) -> None:
     source, found = three(), []

@@ -79,6 +79,7 @@ def test_lock_step_is_the_step_on_the_sum_of_all_gradients_bit_for_bit(batches: 
     assert 0 < (weights == 0).sum() < D
 
 
+@pytest.mark.nightly  # three runs; by day the same in lock-step
 def test_l1_makes_weights_exactly_0_without_waiting_too(tmp_path: Path) -> None:
     examples: Any = Examples.of(made().features, made().labels)
 
