@@ -59,14 +59,14 @@ def prometheus(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Prometheus]
 
 @pytest.fixture(scope="module")
 def watched(prometheus: Prometheus, tmp_path_factory: pytest.TempPathFactory) -> Watched:
-    more = ("--set", "nominal_step=0.05", "--set", "checkpoint.every=1s", "--slow", "1=5x", "--epochs", "3")
+    more = ("--set", "nominal_step=0.05", "--set", "checkpoint.every=1s", "--slow", "1=5x", "--epochs", "2")
     return seen(prometheus, tmp_path_factory.mktemp("watched"), "digits", "-w", "2", "-s", "2", *more)
 
 
 @pytest.fixture(scope="module")
 def peers(prometheus: Prometheus, tmp_path_factory: pytest.TempPathFactory) -> Watched:
     """A run without servers."""
-    more = ("--policy", "dpsgd", "--set", "nominal_step=0.05", "--slow", "2=5x", "--epochs", "3")
+    more = ("--policy", "dpsgd", "--set", "nominal_step=0.05", "--slow", "2=5x", "--epochs", "2")
     return seen(prometheus, tmp_path_factory.mktemp("peers"), "digits", "-w", "3", "-s", "0", *more)
 
 

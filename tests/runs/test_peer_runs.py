@@ -128,6 +128,7 @@ def test_a_chief_that_is_started_again_goes_on_counting(tmp_path: Path) -> None:
     assert all(worker.figures["dropped"] <= 2 for worker in status.workers)
 
 
+@pytest.mark.nightly  # 20 s of waiting; by day worker/peers/test_other_workers.py does it in one process
 def test_where_all_workers_have_died_the_run_ends_with_the_reason(tmp_path: Path) -> None:
     with Cluster(tmp_path, **run("gosgd", 2, epochs=1000)) as cluster:
         workers, _ = started(cluster)

@@ -387,7 +387,7 @@ def test_each_worker_may_stop_by_its_own_loss_and_the_others_go_on(trial: Callab
 @pytest.mark.parametrize("stop", ["own", "all"])
 def test_workers_with_fitted_steps_stop_early_once_they_are_short(trial: Callable[[Config], Trial], stop: str) -> None:
     stopping = {"rule": "cs449", "preset": "authors"}
-    run = trial(config("bsp", epochs=40, svm={"stopping": stopping, "stop": stop, "steps": "fitted"}))
+    run = trial(config("bsp", servers=1, epochs=40, svm={"stopping": stopping, "stop": stop, "steps": "fitted"}))
 
     run.start().finish()
 
