@@ -30,6 +30,8 @@ from paceline.serving.served_model import Answer, ServedModel
 
 LARGEST = 8 << 20
 """Largest body of a request (bytes), as over gRPC."""
+READ_ON = 8 * LARGEST
+"""Of a larger one this much is read before the answer (bytes): a client that still sends gets a reset instead of it."""
 _CODES: Mapping[type[PacelineError], int] = {
     NotFound: 404,
     UsageError: 400,
@@ -137,9 +139,12 @@ async def _body(request: Request) -> dict[str, Any]:
     parts, size = [], 0
     async for part in request.stream():
         size += len(part)
-        if size > LARGEST:
-            raise _TooLarge(f"The request has more than {LARGEST:,} bytes. Send the examples in parts.")
-        parts.append(part)
+        if size > READ_ON:
+            break
+        if size <= LARGEST:
+            parts.append(part)
+    if size > LARGEST:
+        raise _TooLarge(f"The request has more than {LARGEST:,} bytes. Send the examples in parts.")
     expected = 'expected an object like {"examples": [[0.5, 1.0], [2.0, 0.0]]}'
     try:
         found = json.loads(b"".join(parts))

@@ -4,7 +4,9 @@ hears what was expected."""
 import json
 import os
 import re
+import select
 import signal
+import socket
 import ssl
 import threading
 import urllib.error
@@ -36,6 +38,7 @@ from tools.authority import Authority
 torch = pytest.importorskip("torch")
 pytest.importorskip("starlette")
 pytest.importorskip("uvicorn")
+LARGEST: int = pytest.importorskip("paceline.serving.http_service").LARGEST
 
 
 def test_the_best_version_is_in_a_folder_and_not_at_servers(tmp_path: Path) -> None:
@@ -272,6 +275,18 @@ def test_a_bad_request_is_told_what_was_seen_and_expected(body: Any, code: int, 
     found, reply = ended.post(body)
 
     assert (found, told in reply["error"]) == (code, True), reply
+
+
+def test_who_still_sends_what_is_too_much_gets_the_answer(ended: Served) -> None:
+    rest = 1 << 20
+    head = f"POST /v1/predict HTTP/1.1\r\nHost: here\r\nAuthorization: Bearer {ended.token}\r\n"
+    with socket.create_connection(("127.0.0.1", ended.ports["port"]), PATIENCE) as client:
+        client.sendall(f"{head}Content-Length: {LARGEST + 1 + rest}\r\n\r\n".encode() + b" " * (LARGEST + 1))
+        early, _, _ = select.select([client], [], [], 0.3)
+        client.sendall(b" " * rest)
+
+        assert not early
+        assert client.recv(1 << 16).startswith(b"HTTP/1.1 413 ")
 
 
 def test_without_the_readers_token_there_is_no_answer(ended: Served) -> None:
