@@ -1,5 +1,6 @@
 """`make test` says how much CPU time each folder of tests takes, with the processes that they start, and what it may take."""
 
+import os
 import re
 import subprocess
 import sys
@@ -35,7 +36,8 @@ def test_the_work_of_a_child_counts_for_its_folder_and_one_over_its_budget_is_na
     (tmp_path / "conftest.py").write_text(CONFTEST)
 
     command = [sys.executable, "-m", "pytest", "-n", "2", "--dist", "loadfile", "--import-mode=importlib"]
-    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=True)
+    environment = os.environ | {"PYTEST_ADDOPTS": ""}
+    done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=True)
 
     seconds = {name: float(number) for number, name in re.findall(r"^ +([\d.]+)  ([\w ]+?)(?:  |$)", done.stdout, re.M)}
     assert seconds["busy"] >= 0.4

@@ -30,7 +30,7 @@ def test_is_good():
 def tried(folder: Path, text: str, *options: str) -> subprocess.CompletedProcess[str]:
     """Runs the file's tests, and then its second chance, as the Makefile does."""
     (folder / "test_it.py").write_text(text)
-    light = os.environ | {"PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}
+    light = os.environ | {"PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1", "PYTEST_ADDOPTS": ""}
     code = subprocess.run([sys.executable, "-m", "pytest", "-q", *options], cwd=folder, env=light).returncode
     command = [sys.executable, ROOT / "tools/second_chance.py", str(code)]
     return subprocess.run(command, cwd=folder, env=light, capture_output=True, text=True)
