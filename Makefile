@@ -74,9 +74,9 @@ $(VENV)/.spark: requirements-spark.lock | $(VENV)/.ready
 demo: setup ## train for real: servers, workers and evaluator, three policies, slow workers (DATA=, EPOCHS= for CIFAR-10)
 	$(BIN)/paceline demo $(if $(DATA),--data $(DATA)) $(if $(EPOCHS),--epochs $(EPOCHS))
 
-# Compiled once, not by each of its processes; three at a time, since many of them wait. SECOND_CHANCE=yes is for CI alone.
-test: setup ## the tests, in ten minutes on two cores; then the slowest of them, and the CPU time of each folder
-	env -u PYTHONDONTWRITEBYTECODE $(BIN)/python -m pytest -n 3 --dist loadfile -rfEs --durations=30 --cpu \
+# Compiled once, not by each of its processes; four at a time, since many of them wait. SECOND_CHANCE=yes is for CI alone.
+test: setup ## the tests, in seven minutes on two cores; then the slowest of them, and the CPU time of each folder
+	env -u PYTHONDONTWRITEBYTECODE $(BIN)/python -m pytest -n 4 --dist loadfile -rfEs --durations=30 --cpu \
 	  $(if $(SECOND_CHANCE),--cache-clear || $(BIN)/python -m tools.second_chance $$?)
 
 nightly: setup spark $(VENV)/.docs ## what `make test` has no time for, each part's result in tests/nightly.md (hours; PARTS= for some of them)

@@ -11,7 +11,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 PAGE = ROOT / "tests/nightly.md"
 LOGS = ROOT / "build" / "nightly"
-PYTEST = f"{sys.executable} -m pytest -n 3 --dist loadfile -rfEs"
+PYTEST = f"{sys.executable} -m pytest -n 4 --dist loadfile -rfEs"
 CHAOS = f"{sys.executable} -m tests.chaos"
 HEAD = """# The nightly run
 
