@@ -67,7 +67,7 @@ def test_an_image_is_built_once_and_again_when_its_base_or_what_builds_it_is_ano
     assert node.built() == ["paceline-server:0.1.0"]
 
 
-@pytest.mark.nightly  # by day the test above
+@pytest.mark.nightly  # `.ci/e2e` brings its images by it
 def test_an_image_of_the_same_name_that_others_built_is_built_anew(
     tmp_path: Path, node: Node, base: list[str], capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -8,8 +8,8 @@ import pytest
 SEED = os.environ.setdefault("SHUFFLE", str(random.randrange(1 << 32)))  # inherited by the processes of pytest-xdist
 
 
-def pytest_report_header() -> str:
-    return f"files in random order: SHUFFLE={SEED}"
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    terminalreporter.line(f"files in random order: SHUFFLE={SEED}")
 
 
 @pytest.hookimpl(trylast=True)  # after the order in conftest.py
