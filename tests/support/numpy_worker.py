@@ -21,7 +21,7 @@ Array = npt.NDArray[Any]
 WORKERS = 4
 """Workers that the ledger has elements for."""
 COMPUTING = 0.004
-"""What a gradient takes (seconds), as that of a model does: workers that never wait would leave other tests no core."""
+"""What a gradient takes (seconds): workers that never wait would leave other tests no core."""
 
 
 @dataclass(frozen=True)
@@ -70,7 +70,6 @@ class Softmax:
         """Nobody else has the gradient."""
 
     def gradient(self, features: Array, labels: Array, seed: int, rng: np.random.Generator | None) -> Step:
-        time.sleep(COMPUTING)
         inputs = features.astype(np.float32) / 16
         # einsum, not @: its bits don't depend on the BLAS library's threads
         scores = np.einsum("ni,ij->nj", inputs, self.local[:640].reshape(64, 10)) + self.local[640:]
@@ -98,7 +97,6 @@ class Ledger(Softmax):
     rank: ClassVar[int] = 0
 
     def gradient(self, features: Array, labels: Array, seed: int, rng: np.random.Generator | None) -> Step:
-        time.sleep(COMPUTING)
         flat = np.zeros(self.length, np.float32)
         flat[self.rank :: WORKERS] = -1
         return Step(flat, 0.0, len(labels))
@@ -118,14 +116,13 @@ class Samples(Softmax):
 
 
 class Big(Softmax):
-    """As many elements as asked for, with a gradient that takes time and no work."""
+    """As many elements as asked for, with a gradient that costs nothing to compute."""
 
     def __init__(self, task: Any, device: str = "cpu", seed: int = 0, **computing: Any) -> None:
         super().__init__(task, device, seed)
         self._gradient = np.full(self.length, 1e-3, np.float32)
 
     def gradient(self, features: Array, labels: Array, seed: int, rng: np.random.Generator | None) -> Step:
-        time.sleep(100 * COMPUTING)
         return Step(self._gradient, 0.0, len(labels))
 
 
@@ -144,6 +141,16 @@ def stand_in(mode: str, rank: int) -> type[Softmax]:
     return Softmax
 
 
+def paced(replica: type[Softmax]) -> type[Softmax]:
+    """The same, but a gradient takes as long as that of a small model."""
+
+    def gradient(self: Softmax, *batch: Any) -> Step:
+        time.sleep(COMPUTING)
+        return replica.gradient(self, *batch)
+
+    return type(replica.__name__, (replica,), {"gradient": gradient})
+
+
 def last_clock() -> float:
     """The one in the file `hold`, at which the test holds the workers; infinite where there is none."""
     try:
@@ -157,9 +164,9 @@ def main() -> None:
     server answered with DROPPED, and in the file `answered-RANK` which clock all of them answered last."""
     replica = ModuleType("paceline.worker.training.model_and_gradient")
     rank = int(sys.argv[sys.argv.index("--rank") + 1])
-    vars(replica).update(
-        Replica=stand_in(os.environ.get("NUMPY_WORKER", ""), rank), Step=Step, use_threads=lambda threads: None
-    )
+    kind = stand_in(os.environ.get("NUMPY_WORKER", ""), rank)
+    kind = kind if kind in (Samples, Big) else paced(kind)
+    vars(replica).update(Replica=kind, Step=Step, use_threads=lambda threads: None)
     sys.modules["paceline.worker.training.model_and_gradient"] = replica
     from paceline.worker.training import training_loop as loop
 
