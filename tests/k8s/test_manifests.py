@@ -107,23 +107,20 @@ def cases():
                 yield (overlay, *(component for component in more if component not in NOT_IN_BUCKET))
 
 
-EVERY_NIGHT = pytest.mark.nightly
-"""An overlay with one component: `make test` tries each overlay as it is and with all components, which takes a fifth of the
-time."""
-CASES = [pytest.param(case, marks=EVERY_NIGHT if len(case) == 2 else ()) for case in cases()]
+def by_day(combinations, overlays=OVERLAYS):
+    """All of them; those with one component, which takes most of the time, or of another overlay have the mark `nightly`."""
+    return [
+        pytest.param(case, marks=() if case[0] in overlays and len(case) != 2 else pytest.mark.nightly)
+        for case in combinations
+    ]
+
+
+CASES = by_day(cases())
 EVERYTHING = [case for case in cases() if len(case) > 2]
 CLOSED = [tuple(name for name in case if name != "outside") for case in EVERYTHING]
 """The same without what lets others in."""
-BY_DAY = ("demo", "digits-peers")
-"""The overlays of which `make test` tries, with all components, what takes long: with servers, and without."""
-
-
-def some_overlays(combinations):
-    """All of them; those of another overlay, or with one component, have the mark `nightly`."""
-    return [
-        pytest.param(case, marks=() if case[0] in BY_DAY and len(case) != 2 else pytest.mark.nightly)
-        for case in combinations
-    ]
+TWO = ("demo", "digits-peers")
+"""The overlays of which `make test` tries what takes long: with servers, and without."""
 
 
 @cache
@@ -254,7 +251,7 @@ def complaint(text, version):
     return error and f"{each['kind']} {each['metadata']['name']}: {list(error.path)} {error.message}"
 
 
-@pytest.mark.parametrize("everything", some_overlays(cases()), ids="+".join, indirect=True)
+@pytest.mark.parametrize("everything", by_day(cases(), TWO), ids="+".join, indirect=True)
 @pytest.mark.parametrize("version", some([OLDEST, NEWEST], [OLDEST]))
 def test_the_api_of_the_oldest_and_the_newest_version_takes_every_object(everything, version):
     assert not [found for each in everything if (found := complaint(json.dumps(each, sort_keys=True), version))]
@@ -962,7 +959,7 @@ def open_ports(policies, source, target):
     return egress if ingress is None else ingress if egress is None else egress & ingress
 
 
-@pytest.mark.parametrize("case", some_overlays(CLOSED), ids="+".join)
+@pytest.mark.parametrize("case", by_day(CLOSED, TWO), ids="+".join)
 def test_policies_let_through_what_the_parts_need_and_nothing_else(case, folder):
     found = rendered(case, folder)
     policies = of_kind(found, "NetworkPolicy")

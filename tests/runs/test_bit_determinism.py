@@ -79,22 +79,15 @@ def replace_a_worker(cluster: Cluster, workers: list[Any]) -> None:
     cluster.hold(None)
 
 
+@pytest.mark.nightly  # by day the test with torch, and test_lock_step_bits.py, which kills them all
 @pytest.mark.parametrize(
     ("settings", "disturb"),
     [
-        pytest.param({"servers": 1}, nothing, id="one server", marks=pytest.mark.nightly),
+        pytest.param({"servers": 1}, nothing, id="one server"),
+        pytest.param({"servers": 3, "slow": {"1": "2x@20%"}}, nothing, id="three servers and a slow worker"),
+        pytest.param({"transport": "grpc"}, nothing, id="by grpcio"),
         pytest.param(
-            {"servers": 3, "slow": {"1": "2x@20%"}},
-            nothing,
-            id="three servers and a slow worker",
-            marks=pytest.mark.nightly,
-        ),
-        pytest.param({"transport": "grpc"}, nothing, id="by grpcio", marks=pytest.mark.nightly),
-        pytest.param(
-            {"on_lost_worker": "wait", "epochs": 12, "heartbeat": 0.3, "lease": 1},
-            replace_a_worker,
-            id="killed worker",
-            marks=pytest.mark.nightly,  # by day test_lock_step_bits.py kills them all
+            {"on_lost_worker": "wait", "epochs": 12, "heartbeat": 0.3, "lease": 1}, replace_a_worker, id="killed worker"
         ),
     ],
 )
