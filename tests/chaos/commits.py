@@ -29,7 +29,7 @@ def named(facts: Iterable[dict[str, Any]], root: Path) -> str:
     """The commits of these results, in order; one that is not on the present branch with the one that it became."""
     found = {(one["commit"], one.get("patch", "")): "" for one in facts}
     away = {commit for commit, _ in found if not _is_here(commit, root)}
-    patches = _patches(root, git(root, "rev-parse", "HEAD")) if away else {}
+    patches = _patches(root, git(root, "rev-parse", "HEAD").strip()) if away else {}
     for commit, patch in found:
         if commit in away:
             found[commit, patch] = f" (now `{patches[patch]}`)" if patch in patches else ""
@@ -44,6 +44,6 @@ def _is_here(commit: str, root: Path) -> bool:
 @cache
 def _patches(root: Path, head: str) -> dict[str, str]:
     """Of the newest commits up to this one: their first letters by the number of their change."""
-    log = git(root, "log", "--patch", f"--max-count={MOST}", head.strip() or "HEAD")
+    log = git(root, "log", "--patch", f"--max-count={MOST}", head)
     lines = git(root, "patch-id", "--stable", text=log).split("\n")
     return {patch: commit[:8] for patch, _, commit in (line.partition(" ") for line in lines) if patch}

@@ -50,8 +50,8 @@ LIGHT = (
     "paceline.worker.training.status_and_metrics",
     "paceline.worker.training.emulated_slowness",
     "paceline.worker.training.step_result",
-    "sklearn.datasets",
     "pydantic.type_adapter",
+    "sklearn.datasets",
     "sklearn.model_selection",
     "typer.rich_utils",
 )
