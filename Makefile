@@ -75,7 +75,7 @@ demo: setup ## train for real: servers, workers and evaluator, three policies, s
 	$(BIN)/paceline demo $(if $(DATA),--data $(DATA)) $(if $(EPOCHS),--epochs $(EPOCHS))
 
 # Compiled once, not by each of its processes; four at a time, since many of them wait. SECOND_CHANCE=yes is for CI alone.
-test: setup ## the tests, in seven minutes on two cores; then the slowest of them, and the CPU time of each folder
+test: setup ## the tests, in six to eight minutes on two cores; then the slowest of them, and the CPU time of each folder
 	env -u PYTHONDONTWRITEBYTECODE $(BIN)/python -m pytest -n 4 --dist loadfile -rfEs --durations=30 --cpu \
 	  $(if $(SECOND_CHANCE),--cache-clear || $(BIN)/python -m tools.second_chance $$?)
 

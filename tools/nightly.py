@@ -37,7 +37,7 @@ PARTS = {
         f"{PYTEST} -m 'hypothesis and not nightly' --hypothesis-profile night",
         "properties with 40 times the examples, other ones each night",
     ),
-    "fuzz": Part(f"{CHAOS} fuzz --cases 100000", "damaged files, 100 times as many for each reader"),
+    "fuzz": Part(f"{CHAOS} fuzz --cases 100000", "damaged files, 250 times as many for each reader"),
     "schedules": Part("make schedules", "500 runs in virtual time for each of nine kinds, in which servers die"),
     "mutants": Part("make mutants", "planted defects, which the tests named with them must find"),
     "kills": Part(f"{CHAOS} rounds --rounds 1", "runs of real processes of each kind, killed at random instants"),
