@@ -9,6 +9,7 @@ import grpc
 from paceline.core.errors import ConfigError, ServersGone, Unauthenticated, UsageError
 from paceline.hosts.key import JoinKey, fingerprint_of
 from paceline.rpc.auth import HEADER, bearer
+from paceline.rpc.channel import CONNECT_MS
 from paceline.rpc.listening import with_port
 
 DOOR = "paceline-head"
@@ -20,7 +21,7 @@ _OPTIONS = [
     ("grpc.keepalive_timeout_ms", 10_000),
     ("grpc.max_reconnect_backoff_ms", 2000),
     ("grpc.initial_reconnect_backoff_ms", 200),
-    ("grpc.min_reconnect_backoff_ms", 1000),
+    ("grpc.min_reconnect_backoff_ms", CONNECT_MS),
     ("grpc.enable_http_proxy", 0),
 ]
 

@@ -23,6 +23,9 @@ ERROR_KEY = "paceline-error"
 RENEWAL_KEY = "paceline-token-bin"
 """Metadata of a reply: what the caller's token file should hold from now on."""
 _TRANSIENT = ("UNAVAILABLE", "DEADLINE_EXCEEDED", "CANCELLED", "RESOURCE_EXHAUSTED")
+CONNECT_MS = 5_000
+"""How long a connection may take until its far side has answered. gRPC takes its least time between two tries for that, and
+gives up a try that takes longer: with 100 ms a busy machine, or one a long way off with TLS, could not be reached."""
 _OPTIONS = [
     ("grpc.max_receive_message_length", 8 << 20),
     ("grpc.max_send_message_length", 8 << 20),
@@ -33,7 +36,7 @@ _OPTIONS = [
     # gRPC resolves names again only after a failure, and waits 30 s by default: too long for a restarted pod.
     ("grpc.dns_min_time_between_resolutions_ms", 1000),
     ("grpc.initial_reconnect_backoff_ms", 100),
-    ("grpc.min_reconnect_backoff_ms", 100),
+    ("grpc.min_reconnect_backoff_ms", CONNECT_MS),
     ("grpc.max_reconnect_backoff_ms", 2000),
     # Retries are the client's own, with the clock as key: gRPC's skip big calls in silence.
     ("grpc.enable_retries", 0),
