@@ -1,6 +1,7 @@
 """A worker process in virtual time: the protocol of a worker on one screen, without gradients worth the name."""
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING
@@ -185,27 +186,27 @@ class Worker:
 
     def _work(self, clock: int) -> Body:
         """The mini-batches of one clock, with own steps between them where the policy has any."""
-        gradient = None
-        steps = self.policy.local_steps(self.speed)
-        self.own.lr = self.lr
-        for _ in range(steps):
+        gradients, own = list[Vector](), self.own
+        own.lr = self.lr
+        for _ in range(self.policy.local_steps(self.speed)):
             yield self.cluster.step_seconds(self.name)
             if not self.cluster.is_blank(self.name, clock):
-                gradient = self._usable(self.cluster.gradient(self.name, clock, self.local), clock)
-                if gradient is not None and self.stepper is not None:
-                    own = self.own
+                gradients.append(self.cluster.gradient(self.name, clock, self.local))
+                if self.stepper is not None and np.isfinite(gradients[-1]).all():
                     own.steps += 1
-                    self.stepper.step(own.local, own.local, gradient, 1.0, own.lr, own.slots, own.steps)
-        update = self.policy.outgoing(gradient, self.own)
-        examples = 0 if gradient is None else self.cluster.config.batch_size * steps
-        return Work(update, examples, gradient, list(self.bases))
+                    self.stepper.step(own.local, own.local, gradients[-1], 1.0, own.lr, own.slots, own.steps)
+        usable = [gradient for gradient in gradients if np.isfinite(gradient).all()]
+        if gradients:
+            self._note(usable)
+        gradient = usable[-1] if usable else None
+        examples = self.cluster.config.batch_size * len(usable)
+        return Work(self.policy.outgoing(gradient, own), examples, gradient, list(self.bases))
 
-    def _usable(self, gradient: Vector, clock: int) -> Vector | None:
-        """The gradient, if it is finite; noted as a real worker notes it."""
-        is_finite = bool(np.isfinite(gradient).all())
-        size = float(np.abs(gradient).max(initial=0)) if is_finite else math.nan
-        self.rows.stepped(Step(gradient, math.nan, 1, is_finite, size))
-        return gradient if is_finite else None
+    def _note(self, usable: Sequence[Vector]) -> None:
+        """Notes the gradients of one clock that are finite as a real worker does: as one step."""
+        newest = usable[-1] if usable else np.full(1, math.nan, np.float32)
+        is_finite = bool(usable) and bool(np.isfinite(self.own.local).all())
+        self.rows.stepped(Step(newest, math.nan, 1, is_finite, float(np.abs(newest).max(initial=0))))
 
     def _adopt(self, reply: Reply) -> Body:
         """A slice has begun another policy: this worker's half begins too, with the weights of now."""
