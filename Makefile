@@ -58,11 +58,11 @@ $(VENV)/.ready: $(VENV)/.cli
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check $(TORCH_INDEX) "$(TORCH)"
 	touch $@
 
-$(VENV)/.cli: requirements.lock pyproject.toml
+$(VENV)/.cli: requirements.lock pyproject.toml papers/pyproject.toml
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Paceline needs Python 3.11 or newer, this is " + sys.version.split()[0])'
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements.lock
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --editable .
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --editable . --editable papers
 	touch $@
 
 spark: $(VENV)/.spark ## pyspark beside it (430 MB, a minute), for the sharder's spark engine; it needs Java 17 or newer
@@ -172,10 +172,10 @@ bench: setup ## speed as ratios to other systems, each part in one interleaved r
 	$(if $(DATA),$(BIN)/python -m benchmarks.ddp --data $(DATA))
 
 experiments: setup ## what is beside the recipes of `paceline reproduce`: defaults against plain torch, the SVM against scikit-learn, scripts (hours)
-	$(BIN)/python -m experiments.defaults
-	$(BIN)/python -m experiments.linear
-	$(BIN)/python -m experiments.scripts
-	$(BIN)/python -m experiments.halving
+	$(BIN)/python -m paceline_papers.experiments.defaults
+	$(BIN)/python -m paceline_papers.experiments.linear
+	$(BIN)/python -m paceline_papers.experiments.scripts
+	$(BIN)/python -m paceline_papers.experiments.halving
 
 protos: setup ## the stubs in paceline/v1, from protos/
 	PATH="$(abspath $(BIN)):$$PATH" $(BIN)/python -m tools.protos

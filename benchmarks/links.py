@@ -1,7 +1,7 @@
 """When a codec pays: seconds per step and to an accuracy, by the speed of the workers' links: python -m benchmarks.links
 
 A real run in lock-step for each cell, in real processes, each worker behind a link that `tc tbf` holds to the speed,
-both ways; the server's is not limited, as if each worker had a server. Needs Linux and root (paceline/reproduce/network.py)."""
+both ways; the server's is not limited, as if each worker had a server. Needs Linux and root."""
 
 import sys
 from collections.abc import Callable, Mapping, Sequence
@@ -17,9 +17,9 @@ from paceline.core.errors import UsageError
 from paceline.core.settings.config import Config
 from paceline.exits import exits, run_command
 from paceline.load_settings import load
-from paceline.reproduce.network import UNLIMITED
-from paceline.reproduce.processes import SERVERS, Ran, run
 from paceline.tasks.task import load_task
+from paceline_papers.reproduce.network import UNLIMITED
+from paceline_papers.reproduce.processes import SERVERS, Ran, run
 
 TASK = str(Path(__file__).with_name("wide_digits.py"))
 NO_LIMIT = "unlimited"

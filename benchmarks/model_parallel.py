@@ -31,8 +31,8 @@ from benchmarks.peers import paceline
 from paceline.core.settings.config import Options, PlanConfig
 from paceline.core.slice.plan import make_plan
 from paceline.core.steps.optimizer import build_optimizer
-from paceline.reproduce.layouts import LAYOUTS, Shapes
 from paceline.rpc.malloc import MALLOC_ENVIRONMENT
+from paceline_papers.reproduce.layouts import LAYOUTS, Shapes
 
 ALONE, WHOLE, PIPED, SINGLE, DATA = (
     "one process",

@@ -20,12 +20,12 @@ from benchmarks.contender import LEARNING_RATE, MOMENTUM, WEIGHT_DECAY, Job, Vec
 from paceline.core.coding.codec import load_codec
 from paceline.core.settings.config import Config
 from paceline.core.slice.plan import Shapes
-from paceline.reproduce.exchanges import FOREVER, Pusher
 from paceline.rpc.auth import Credentials
 from paceline.rpc.malloc import MALLOC_ENVIRONMENT, tune_malloc
 from paceline.server.command_line import ToldServer
 from paceline.server.server import Server
 from paceline.worker.surroundings import Surroundings
+from paceline_papers.reproduce.exchanges import FOREVER, Pusher
 
 
 @dataclass(frozen=True)

@@ -6,16 +6,15 @@ from typing import Annotated
 import typer
 
 from paceline.cli import k8s
-from paceline.cli.baseline import baseline
 from paceline.cli.certs import certs
 from paceline.cli.compare import compare
 from paceline.cli.completions import ASKED_BY, without_blank
 from paceline.cli.explain import doctor, explain
 from paceline.cli.machines import join
 from paceline.cli.model_commands import export, predict, pull, serve
+from paceline.cli.other_packages import Commands
 from paceline.cli.plan import plan
 from paceline.cli.prepare_commands import shard, shard_report
-from paceline.cli.reproduce import reproduce
 from paceline.cli.run_commands import audit, report, set_, status, stop
 from paceline.cli.simulate import simulate
 from paceline.cli.token import token
@@ -25,6 +24,7 @@ from paceline.exits import USAGE_OF_TYPER
 from paceline.local.leave import leave
 
 app = typer.Typer(
+    cls=Commands,
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     help="Paceline trains a model with several workers and servers, in lock-step or as loosely as you like.",
@@ -72,8 +72,6 @@ app.command()(predict)
 app.command()(export)
 app.command()(pull)
 app.command()(serve)
-app.command()(reproduce)
-app.command()(baseline)
 app.command()(demo)
 
 

@@ -21,7 +21,7 @@ RESNET_SETTINGS = {
 }
 
 # resnet50 and vgg16 as [SHAT] 4.1 trains them on one worker. The others are ours: rates of resnet20, cnn and alexnet are the
-# best of those tried (experiments/results.md, "CIFAR's models").
+# best of those tried (papers/paceline_papers/experiments/results.md, "CIFAR's models").
 MODEL_SETTINGS: dict[str, dict[str, Any]] = {
     "resnet20": {
         "optimizer": {"name": "sgd", "lr": 0.03, "momentum": 0.9, "weight_decay": 1e-4},

@@ -37,7 +37,7 @@ from benchmarks.training import Epoch, settings
 from paceline.core.errors import UsageError
 from paceline.core.settings.config import PlanConfig
 from paceline.core.slice.plan import make_plan
-from paceline.reproduce.layouts import LAYOUTS, resnet50, vgg16
+from paceline_papers.reproduce.layouts import LAYOUTS, resnet50, vgg16
 from tests.support.gone import is_gone
 from tests.support.processes import eventually
 

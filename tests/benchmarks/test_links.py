@@ -9,9 +9,19 @@ import pytest
 from benchmarks.links import Cell, Found, judged, main, planned, rates, seconds_per_step, seconds_to, settings
 from paceline.core.errors import UsageError
 from paceline.core.run.scoring import Score
-from paceline.reproduce import network
-from paceline.reproduce.network import UNLIMITED, Command, Network, Node, Traffic, commands, missing, nodes, traffic
-from paceline.reproduce.processes import Outcome, Ran, Worked
+from paceline_papers.reproduce import network
+from paceline_papers.reproduce.network import (
+    UNLIMITED,
+    Command,
+    Network,
+    Node,
+    Traffic,
+    commands,
+    missing,
+    nodes,
+    traffic,
+)
+from paceline_papers.reproduce.processes import Outcome, Ran, Worked
 
 FAST, SLOW = 1e9, 5e7
 

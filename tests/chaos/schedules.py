@@ -6,9 +6,9 @@ from collections import Counter
 from collections.abc import Iterator
 from itertools import count, islice, product
 
-from tests.conftest import Ledger
 from tests.runs import test_virtual_cluster as whole
 from tests.runs import test_virtual_divergence as diverging
+from tests.support.ledger import Ledger
 from tests.support.virtual_lock_step import check_bits
 
 BITS = "lock-step"

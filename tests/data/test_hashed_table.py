@@ -11,9 +11,6 @@ from pyarrow import parquet
 from sklearn.feature_extraction import FeatureHasher
 from typer.testing import CliRunner
 
-from paceline.baseline.encodings.hash import BITS, Hash
-from paceline.baseline.split import write
-from paceline.baseline.tables.h1b import H1b
 from paceline.core.errors import ConfigError, DataError
 from paceline.core.settings.config import TableConfig
 from paceline.data import files, hashed_table, out_of_core
@@ -23,6 +20,9 @@ from paceline.data.table import read_like
 from paceline.load_settings import load
 from paceline.sharder.sharding import app
 from paceline.tasks.task import load_task
+from paceline_papers.baseline.encodings.hash import BITS, Hash
+from paceline_papers.baseline.split import write
+from paceline_papers.baseline.tables.h1b import H1b
 
 TEXT = "kind,city,price,since\nb,Oslo,1,2026-03-02\na,,5,2026-03-02T08:30:00\nb,São Paulo,3,\na,Oslo,,2025-12-31\n"
 PLACES = 1 << 10

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from paceline.core.errors import UsageError
-from paceline.reproduce.network import UNLIMITED, Network, Node
+from paceline_papers.reproduce.network import UNLIMITED, Network, Node
 from tests.support.tree import ROOT
 
 pytest.importorskip("torch")

@@ -11,9 +11,9 @@ from paceline.load_settings import load
 from paceline.local.linear_without_servers import _make
 from paceline.local.run_folder import open_run
 from paceline.private import make_private
-from paceline.reproduce.kept import Kept
 from paceline.search.search_folder import SearchFolder, open_search
 from paceline.server.state_folder import StateFolder
+from paceline_papers.reproduce.kept import Kept
 from tests.support.private_files import open_to_others, read_by_nobody
 
 

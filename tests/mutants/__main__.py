@@ -21,9 +21,10 @@ PARTS = (
     "sharder",
     "tests",
     "tools",
-    "experiments",
+    "papers",
     "examples",
     "protos",
+    "conftest.py",
     "pyproject.toml",
 )
 """What a copy needs."""

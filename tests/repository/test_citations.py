@@ -10,7 +10,7 @@ import pytest
 
 from tests.support.tree import ROOT
 
-SOURCES = "docs/papers/sources.md"
+SOURCES = "papers/docs/sources.md"
 KINDS = {".py", ".md", ".proto", ".yaml", ".yml", ".toml", ".sh"}
 WRITTEN = {"index.md", "searches/digits/results.md", "full.md", "results.md", "both/results.md"}
 """Pages that programs write: such a name is no citation."""
@@ -117,7 +117,7 @@ def test_every_page_and_heading_that_a_line_cites_is_there():
         ("core/x.py", "# docs/lane.md", "there is no docs/lane.md"),
         ("docs/x.md", "[that](gone.md)", "there is no gone.md"),
         ("docs/x.md", "[that](../paceline/gone.py)", "there is no ../paceline/gone.py"),
-        ("docs/x.md", "as [Nobody] found", "[Nobody] is not in docs/papers/sources.md"),
+        ("docs/x.md", "as [Nobody] found", "[Nobody] is not in papers/docs/sources.md"),
         ("docs/understand/x.md", "[lane](lane.md#nowhere)", "lane.md has no heading #nowhere"),
         ("docs/run/x.md", "[lane](docs/understand/lane.md)", "there is no docs/understand/lane.md beside the page"),
     ],

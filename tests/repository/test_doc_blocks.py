@@ -53,7 +53,7 @@ def test_the_blocks_of_a_page_are_right(page: Path, folder: Path) -> None:
         ("console", "$ paceline rum digits\nsome output", "there is no command rum"),
         ("sh", "for i in 1 2; do", "syntax error"),
         ("sh", "make demos", "no target demos"),
-        ("sh", "python -m experiments.nowhere", "no module experiments.nowhere"),
+        ("sh", "python -m paceline_papers.experiments.nowhere", "no module paceline_papers.experiments.nowhere"),
         ("yaml", "polivy: ssp", "polivy"),
         ("python", "import paceline\npaceline.train_it()", "no paceline.train_it"),
         ("python", "paceline.wrap(1, model, accumulated=4)", "takes no accumulated"),

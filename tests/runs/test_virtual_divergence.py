@@ -14,7 +14,7 @@ from paceline.core.settings.divergence import DivergenceConfig
 from paceline.core.steps.optimizer import Optimizer
 from paceline.core.steps.optimizers.sgd import Sgd
 from paceline.core.values import Vector
-from tests.conftest import Ledger
+from tests.support.ledger import Ledger
 from tests.support.nights import seeds, some
 from tests.support.virtual import Cluster, make_config
 from tests.support.virtual_chaos import DROPPING, PLAIN, chaotic, check_ledger

@@ -6,9 +6,9 @@ from collections import Counter
 from collections.abc import Iterator
 from itertools import product
 
-from tests.conftest import Ledger
 from tests.runs import test_virtual_cluster as whole
 from tests.runs import test_virtual_switch as change
+from tests.support.ledger import Ledger
 
 
 def policies(first: int, last: int) -> Iterator[tuple[str, str | None]]:

@@ -160,7 +160,7 @@ def numbers_beside(name):
 @pytest.mark.parametrize(("name", "model"), [("shat-table-2-resnet50", "ResNet-50"), ("shat-table-2-vgg16", "VGG-16")])
 def test_shats_table_has_its_recipes_numbers_beside_its_points(name, model):
     pytest.importorskip("matplotlib")
-    from paceline.reproduce.recipes.shat.table_2 import PAPER
+    from paceline_papers.reproduce.recipes.shat.table_2 import PAPER
 
     table = [PAPER[model][method] for method in ("ENSEMBLE", "ASP", "SHAT-Root", "SHAT")]
 
@@ -170,7 +170,7 @@ def test_shats_table_has_its_recipes_numbers_beside_its_points(name, model):
 @pytest.mark.parametrize("number", [2, 4, 5])
 def test_shardings_tables_have_their_recipes_numbers_beside_their_points(number):
     pytest.importorskip("matplotlib")
-    recipe = importlib.import_module(f"paceline.reproduce.recipes.sharding.table_{number}").RECIPE
+    recipe = importlib.import_module(f"paceline_papers.reproduce.recipes.sharding.table_{number}").RECIPE
 
     assert numbers_beside(f"sharding-table-{number}") == [
         [recipe.paper[row]["validation_accuracy"]] for row in recipe.rows

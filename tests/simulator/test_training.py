@@ -5,13 +5,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from paceline.reproduce import survey_on_digits
-from paceline.reproduce.recipe import Around
-from paceline.reproduce.shat_on_digits import METHODS, config_of, problem
 from paceline.simulator.links import Links
 from paceline.simulator.problem import problem_of
 from paceline.simulator.training import train, training_of
 from paceline.simulator.workers import Training
+from paceline_papers.reproduce import survey_on_digits
+from paceline_papers.reproduce.recipe import Around
+from paceline_papers.reproduce.shat_on_digits import METHODS, config_of, problem
 
 
 def test_workers_clip_their_gradients(tmp_path: Path) -> None:

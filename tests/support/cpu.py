@@ -30,8 +30,9 @@ def cpu_seconds() -> float:
 
 
 def folder_of(file: str) -> str:
-    """Returns the folder of a file of tests, or the file where it is in none."""
-    return file.partition("/")[0]
+    """Returns the folder of a file of tests, or the file where it is in none; `papers` for those of papers/. `file`: its path
+    from the repository's root."""
+    return file.removeprefix("tests/").partition("/")[0]
 
 
 def read_budgets() -> dict[str, float]:
@@ -43,8 +44,8 @@ def read_budgets() -> dict[str, float]:
 class CpuOfTests:
     """Counts in each process that runs tests, by file; pytest-xdist's head adds up, and prints it at the end."""
 
-    def __init__(self, tests: Path) -> None:
-        self._tests = tests
+    def __init__(self, root: Path) -> None:
+        self._root = root
         self._counted = 0.0
         self._seconds: defaultdict[str, float] = defaultdict(float)
 
@@ -62,7 +63,7 @@ class CpuOfTests:
             self._count(START)
         result = yield
         if nextitem is None or nextitem.path != item.path:  # once a file, since it looks at all processes
-            self._count(item.path.relative_to(self._tests).as_posix())
+            self._count(item.path.relative_to(self._root).as_posix())
         return result
 
     @pytest.hookimpl(trylast=True)

@@ -12,7 +12,6 @@ from sklearn.svm import LinearSVC
 from typer.testing import CliRunner
 
 import paceline
-from experiments.linear import scales, written
 from paceline.cli.__main__ import app
 from paceline.core.errors import ConfigError, DataError
 from paceline.core.linear.model import Examples
@@ -28,6 +27,7 @@ from paceline.sharder.reshard import reshard, settings_of
 from paceline.sharder.sharding import make_shards
 from paceline.worker.scoring import scorer
 from paceline.worker.scoring.scorer import majorities, open_splits, split_weights
+from paceline_papers.experiments.linear import scales, written
 
 TEXT = "+1 1:1\n-1 2:1\n\n-1 1:1 2:1\n"
 CLOSE = 0.01

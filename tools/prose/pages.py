@@ -9,7 +9,16 @@ from markdown_it import MarkdownIt
 from markdown_it.token import Token
 
 ROOT = Path(__file__).resolve().parents[2]
-PAGES = ("README.md", "CONTRIBUTING.md", "CHANGELOG.md", "docs/**/*.md", "k8s/**/*.md", "examples/**/*.md")
+PAGES = (
+    "README.md",
+    "CONTRIBUTING.md",
+    "CHANGELOG.md",
+    "docs/**/*.md",
+    "papers/README.md",
+    "papers/docs/**/*.md",
+    "k8s/**/*.md",
+    "examples/**/*.md",
+)
 CODE = "\N{REPLACEMENT CHARACTER}"
 """Stands for a piece of code in a sentence; rules for words skip it."""
 

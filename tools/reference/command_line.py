@@ -31,8 +31,8 @@ def _section(command: Any, name: str, parent: typer.Context | None = None) -> li
         own = [f"\n## `{name}`\n\n{_sentence(command)}\n", *options] if parent else options
         return own + [
             line
-            for key in command.list_commands(context)
-            if (inner := command.get_command(context, key)) is not None and not inner.hidden
+            for key, inner in command.commands.items()  # not those that other packages bring
+            if not inner.hidden
             for line in _section(inner, f"{name} {key}", context)
         ]
     pieces = " ".join(command.collect_usage_pieces(context))

@@ -58,9 +58,10 @@ def make(folder: Path, settings: dict[str, str], revision: str) -> dict[str, str
         write_bill(ROOT / "docker" / f"{name}.lock", folder / "bills" / f"{name}.cdx.json")
     print("package, manifests and chart", flush=True)
     uv, how = Path(sys.executable).with_name("uv"), ("--quiet", "--no-build-isolation", "--python", sys.executable)
-    subprocess.run([uv, "build", *how, "--out-dir", folder / "packages", ROOT], check=True)
+    for source in (ROOT, ROOT / "papers"):
+        subprocess.run([uv, "build", *how, "--out-dir", folder / "packages", source], check=True)
     (folder / "packages" / ".gitignore").unlink(missing_ok=True)  # uv's
-    (wheel,) = (folder / "packages").glob("*.whl")
+    (wheel,) = (folder / "packages").glob("paceline-*.whl")
     write_wheel_bill(wheel, ROOT / "docker" / "server.lock", folder / "bills" / "wheel.cdx.json")
     write_bill(ROOT / "requirements.lock", folder / "bills" / "development.cdx.json")
     write_licences(folder / "licences.csv")
@@ -72,7 +73,7 @@ def make(folder: Path, settings: dict[str, str], revision: str) -> dict[str, str
     with TemporaryDirectory() as place:
         write_chart(folder / "k8s", Path(place) / "paceline", tag, images)
         (folder / f"paceline-chart-{tag}.tgz").write_bytes(packed(Path(place)))
-    made = [*(folder / "packages").glob("paceline-*"), folder / f"paceline-chart-{tag}.tgz"]
+    made = [*(folder / "packages").glob("paceline*"), folder / f"paceline-chart-{tag}.tgz"]
     return subjects | {path.name: f"sha256:{sha256(path)}" for path in made}
 
 

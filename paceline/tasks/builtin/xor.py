@@ -1,5 +1,5 @@
 """Exclusive or with a 2-2-1 network: the smallest task that is not linear, made here, seconds to learn. It is not [Actors]'
-task, which has exact examples, sigmoid units and squared error (examples/actors_xor.py)."""
+task, which has exact examples, sigmoid units and squared error (papers/paceline_papers/reproduce/tasks/actors_xor.py)."""
 
 from typing import TYPE_CHECKING, Any
 

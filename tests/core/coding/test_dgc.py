@@ -166,8 +166,8 @@ def test_a_policy_that_a_run_switches_to_must_go_with_momentum_as_well() -> None
 def test_a_run_of_the_digits_with_servers_learns() -> None:
     """Past the warm-up, with one value in a hundred."""
     pytest.importorskip("torch")
-    from paceline.reproduce.processes import run
-    from paceline.reproduce.recipes.ours.codecs import config_of
+    from paceline_papers.reproduce.processes import run
+    from paceline_papers.reproduce.recipes.ours.codecs import config_of
 
     codec = {"push": "topk", "momentum": 0.9, "warmup_epochs": 2}
 

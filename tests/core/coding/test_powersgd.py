@@ -221,8 +221,8 @@ def test_a_rank_that_can_not_be_is_refused(rank: object) -> None:
 @pytest.mark.nightly  # real processes, whose codec is the one that the properties above are about
 def test_a_run_of_the_digits_with_servers_learns() -> None:
     pytest.importorskip("torch")
-    from paceline.reproduce.processes import run
-    from paceline.reproduce.recipes.ours.codecs import config_of
+    from paceline_papers.reproduce.processes import run
+    from paceline_papers.reproduce.recipes.ours.codecs import config_of
 
     found = run(config_of({"push": "powersgd"}, workers=2, epochs=3))
 

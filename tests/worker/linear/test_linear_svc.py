@@ -6,7 +6,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from experiments.linear import GENERATED, linear_svc, written
 from paceline.core.linear.model import Examples, Fit, LinearModel, score
 from paceline.core.settings.config import Config
 from paceline.core.slice.running_mean import RunningMean
@@ -18,6 +17,7 @@ from paceline.data.dataset import Dataset
 from paceline.local.linear_without_servers import settings_of, train_here
 from paceline.local.read_config import read_config
 from paceline.worker.linear.hogwild import train
+from paceline_papers.experiments.linear import GENERATED, linear_svc, written
 from tests.support.nights import some
 
 CLOSE = 0.01

@@ -13,7 +13,7 @@ from paceline.core.sync.policy import Policy
 class Shat(Policy):
     """Scale and Heterogeneity aware Asynchronous Training [SHAT eq. 3, 4]: the server folds as ASP; the worker takes its
     step u = w_i - lr g, then w_i <- (1 - a) u + a w with a = clip(1 - 1 / (s ln n), alpha_min, 1), s = n / c for c
-    pushes by others. The paper's text lost the operators of equation 4, so this is a reading; docs/papers/shat.md compares
+    pushes by others. The paper's text lost the operators of equation 4, so this is a reading; papers/docs/shat.md compares
     it with others. `alpha_min` is ours."""
 
     shorthand: ClassVar[str | None] = "alpha"

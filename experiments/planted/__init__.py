@@ -1,1 +1,0 @@
-"""Tasks in which something is wrong, for experiments/planted_causes.py."""

@@ -1,5 +1,0 @@
-"""[Survey] MLlib, experiment 1 (b): the time of decision tree by executors, in memory and on disk."""
-
-from paceline.reproduce.mllib_runs import figure
-
-RECIPE = figure(1, "tree", "b")

@@ -1,5 +1,0 @@
-"""[Survey] MLlib, experiment 2 (a): the time of logistic regression by executors, in memory and on disk."""
-
-from paceline.reproduce.mllib_runs import figure
-
-RECIPE = figure(2, "lr", "a")

@@ -1,7 +1,0 @@
-"""Imported by the process that forks the others, so that none of them imports and compiles for itself."""
-
-import paceline.reproduce.exchanges
-import paceline.reproduce.processes  # noqa: F401 - for the processes to come
-from paceline.local.fork_program import warm
-
-warm()

@@ -1,0 +1,1 @@
+"""The papers behind Paceline: their tables made again, their baselines, and the experiments that chose the defaults."""

@@ -1,0 +1,131 @@
+"""What each policy reaches without settings, compared with plain torch:
+python -m paceline_papers.experiments.defaults [--help]"""
+
+import multiprocessing
+from collections.abc import Sequence
+from concurrent.futures import ProcessPoolExecutor
+from functools import partial
+from pathlib import Path
+from typing import Annotated
+
+import torch
+import typer
+
+from paceline.core.errors import UsageError
+from paceline.exits import exits, run_command
+from paceline_papers.experiments.defaults_cells import USERS, Cell, Kept, planned, problem, run_cell
+from paceline_papers.experiments.defaults_table import compact, full, summary
+from paceline_papers.experiments.options import among
+
+POLICIES = (
+    "bsp",
+    "backup",
+    "ssp",
+    "dssp",
+    "asp",
+    "downpour",
+    "shat",
+    "shat_root",
+    "ensemble",
+    "kbuffered",
+    "everyone",
+    "rennala",
+    "delay_threshold",
+    "staleness_aware",
+    "dc_asgd",
+    "dana",
+    "easgd",
+    "local_sgd",
+    "diloco",
+    "allreduce",
+    "dpsgd",
+    "adpsgd",
+    "sgp",
+    "gosgd",
+    "broadcast",
+)
+OPTIMIZERS = ("sgd", "adam", "adamw")
+WORKERS = (1, 2, 4, 8)
+
+
+def main(
+    policies: Annotated[list[str] | None, typer.Argument(help="Policies, like ssp:3; all if not given.")] = None,
+    tasks: Annotated[str, typer.Option(help="Tasks, with commas.")] = ",".join(USERS),
+    optimizers: Annotated[str, typer.Option(help="Optimizers, with commas.")] = ",".join(OPTIMIZERS),
+    workers: Annotated[str, typer.Option(help="Numbers of workers, with commas.")] = ",".join(map(str, WORKERS)),
+    seeds: Annotated[int, typer.Option(help="Runs of each, with seeds 0, 1, ...", min=1)] = 5,
+    small: Annotated[bool, typer.Option("--small", help="Three policies, digits, SGD, two workers, one seed.")] = False,
+    out: Annotated[Path, typer.Option(help="Where finished runs and tables are kept.")] = Path("runs/defaults"),
+    fresh: Annotated[bool, typer.Option("--fresh", help="Forget finished runs.")] = False,
+    processes: Annotated[
+        bool, typer.Option("--processes", help="A sample in real processes instead, next to the same in virtual time.")
+    ] = False,
+    networks: Annotated[
+        str | None,
+        typer.Option(metavar="DATA", help="A CNN on this CIFAR-10 data and a transformer instead, in real processes."),
+    ] = None,
+    jobs: Annotated[int, typer.Option(help="Runs side by side.", min=1)] = 2,
+) -> None:
+    """Runs what is missing, in virtual time, and writes two Markdown tables: every run, and a line a policy."""
+    with exits("experiments.defaults"):
+        chosen = list(policies or POLICIES)
+        what = among(tasks, USERS, "--tasks"), among(optimizers, OPTIMIZERS, "--optimizers"), _counts(workers)
+        if small:
+            chosen, what, seeds = ["bsp", "ssp", "adpsgd"], (["digits"], ["sgd"], [2]), 1
+        if fresh:
+            (out / "runs.jsonl").unlink(missing_ok=True)
+        kept = Kept(out / "runs.jsonl")
+        if processes or networks is not None:
+            in_processes(kept, out, seeds, networks)
+            return
+        cells = list(planned(chosen, *what, seeds))
+        run_all(cells, kept, out, jobs)
+        found = {cell: kept.found[cell] for cell in cells}
+        for name, text in (("full", full(found)), ("compact", compact(found))):
+            (out / f"{name}.md").write_text(text)
+        print(compact(found))
+        print(summary(found))
+
+
+def in_processes(kept: Kept, out: Path, seeds: int, data: str | None) -> None:
+    """The tables of real processes; `data`: of the networks' one."""
+    from paceline_papers.experiments import defaults_processes  # here: it loads the whole product
+
+    if data is None:
+        name, text = "processes", defaults_processes.sample(kept, seeds)
+    else:
+        name, text = "networks", defaults_processes.networks(kept, data, seeds, out / "shards")
+    (out / f"{name}.md").write_text(text)
+    print(text)
+
+
+def run_all(cells: Sequence[Cell], kept: Kept, out: Path, jobs: int) -> None:
+    """Runs the cells that are not kept yet."""
+    missing = [cell for cell in cells if cell not in kept.found]
+    print(f"{len(cells)} runs, {len(missing)} of them to do")
+    if not missing:
+        return
+    _prepare()
+    for task, workers, seed in sorted({(cell.task, cell.workers, cell.seed) for cell in missing}):
+        problem(task, workers, seed, out / "shards")  # its shards, which all processes read
+    # not by fork: torch computes no gradient in a process whose parent has computed one
+    with ProcessPoolExecutor(jobs, multiprocessing.get_context("forkserver"), _prepare) as pool:
+        answers = pool.map(partial(run_cell, folder=out / "shards"), missing, chunksize=4)
+        for number, (cell, found) in enumerate(zip(missing, answers, strict=True), 1):
+            kept.add(cell, found)
+            if number % 200 == 0:
+                print(f"{number} of {len(missing)}", flush=True)
+
+
+def _prepare() -> None:
+    torch.set_num_threads(1)
+
+
+def _counts(given: str) -> list[int]:
+    if not all(count.isdecimal() and int(count) for count in given.split(",")):
+        raise UsageError(f"--workers: got {given!r}; expected numbers from 1 on with commas, like 1,2,4,8.")
+    return [int(count) for count in given.split(",")]
+
+
+if __name__ == "__main__":
+    run_command(main)

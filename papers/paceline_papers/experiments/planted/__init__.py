@@ -1,0 +1,1 @@
+"""Tasks in which something is wrong, for planted_causes.py."""

@@ -1,0 +1,59 @@
+"""Commands that other packages bring to `paceline`, by entry points."""
+
+import re
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner, Result
+
+from paceline.cli import other_packages
+from paceline.cli.__main__ import app
+
+GREETINGS = """
+def greet(name: str, loud: bool = False) -> None:
+    'Greet somebody.'
+    print(f"hello {name}" + "!" * loud)
+"""
+
+
+def paceline(*words: str) -> Result:
+    return CliRunner().invoke(app, words)
+
+
+@pytest.fixture
+def greeting(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An installed package with a command."""
+    about = tmp_path / "greetings-1.0.dist-info"
+    about.mkdir()
+    (about / "METADATA").write_text("Metadata-Version: 2.1\nName: greetings\nVersion: 1.0\n")
+    (about / "entry_points.txt").write_text("[paceline.commands]\ngreet-all = greetings_of_a_test:greet\n")
+    (tmp_path / "greetings_of_a_test.py").write_text(GREETINGS)
+    monkeypatch.syspath_prepend(tmp_path)
+
+
+@pytest.mark.usefixtures("greeting")
+def test_a_command_of_an_installed_package_runs_and_is_in_the_help() -> None:
+    assert paceline("greet-all", "you", "--loud").output == "hello you!\n"
+    assert "Greet somebody." in paceline("--help").output
+
+
+@pytest.mark.usefixtures("greeting")
+def test_a_mistake_in_another_packages_command_line_ends_as_in_ones_here() -> None:
+    assert paceline("greet-all").exit_code == paceline("run", "--nothing").exit_code != 0
+
+
+@pytest.mark.parametrize("name", ["reproduce", "baseline"])
+def test_a_command_whose_package_is_not_installed_says_which_one_it_is(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(other_packages, "entry_points", lambda group: [])
+
+    result = paceline(name, "shat")
+
+    assert result.exit_code == paceline("run", "--nothing").exit_code
+    assert "pip install paceline-papers" in re.sub(r"[\s│]+", " ", result.output)
+    assert name not in paceline("--help").output
+
+
+def test_a_name_that_no_package_has_is_refused_as_before() -> None:
+    assert "No such command 'nonsense'" in paceline("nonsense").output
