@@ -4,6 +4,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from math import nan
+from typing import ClassVar
 
 import numpy as np
 
@@ -43,6 +44,8 @@ class Printed(Found):
 class Claim(ABC):
     """A sentence. `why`: our sentence on why it came out so, for each verdict that was seen."""
 
+    zero: ClassVar[float | None] = None
+    """Where its figure is without any effect; None where the sentence says more than a direction."""
     says: str
     why: Mapping[Verdict, str]
 
@@ -57,15 +60,23 @@ class Claim(ABC):
     def ours(self, found: Found) -> Interval:
         """Our figure."""
 
+    def verdict(self, found: Found, numbers: Numbers) -> Verdict:
+        """By the rule. `numbers`: the paper's."""
+        ours, theirs = self.ours(found), self.paper(numbers)
+        if self.zero is not None and theirs is not None and rule.is_no_effect(ours, theirs, self.zero):
+            return Verdict.NO_EFFECT
+        return self.judged(ours)
+
     @abstractmethod
-    def verdict(self, found: Found) -> Verdict:
-        """By the rule."""
+    def judged(self, ours: Interval) -> Verdict:
+        """By its direction or its range alone."""
 
 
 @dataclass(frozen=True)
 class Above(Claim):
     """One row's figure is above another's. `other_column`: the other's figure, where that is another one."""
 
+    zero: ClassVar[float | None] = 0.0
     column: str
     row: str
     other: str
@@ -77,19 +88,20 @@ class Above(Claim):
         )
         return intervals.of_mean([upper - lower for upper, lower in pairs])
 
-    def verdict(self, found: Found) -> Verdict:
-        return rule.direction(self.ours(found), 1)
+    def judged(self, ours: Interval) -> Verdict:
+        return rule.direction(ours, 1)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Apart(Above):
     """How far one row's figure is above another's lies in a range; an end is infinite where the sentence has one side."""
 
+    zero: ClassVar[float | None] = None
     low: float
     high: float
 
-    def verdict(self, found: Found) -> Verdict:
-        return rule.value(self.ours(found), self.low, self.high)
+    def judged(self, ours: Interval) -> Verdict:
+        return rule.value(ours, self.low, self.high)
 
 
 @dataclass(frozen=True)
@@ -97,6 +109,7 @@ class MoreSpread(Claim):
     """One row's figure varies more between runs than another's: the ratio of the standard deviations. `theirs`: the paper's
     ratio."""
 
+    zero: ClassVar[float | None] = 1.0
     column: str
     row: str
     other: str
@@ -108,8 +121,8 @@ class MoreSpread(Claim):
     def ours(self, found: Found) -> Interval:
         return intervals.of_deviations(found.of(self.row, self.column), found.of(self.other, self.column))
 
-    def verdict(self, found: Found) -> Verdict:
-        return rule.direction(self.ours(found), 1, zero=1.0)
+    def judged(self, ours: Interval) -> Verdict:
+        return rule.direction(ours, 1, zero=1.0)
 
 
 @dataclass(frozen=True)
@@ -123,8 +136,8 @@ class Varies(Claim):
     def ours(self, found: Found) -> Interval:
         return intervals.of_spread(found.of(self.row, self.column))
 
-    def verdict(self, found: Found) -> Verdict:
-        return rule.direction(self.ours(found), 1, zero=self.least)
+    def judged(self, ours: Interval) -> Verdict:
+        return rule.direction(ours, 1, zero=self.least)
 
 
 @dataclass(frozen=True)
@@ -132,6 +145,7 @@ class Trend(Claim):
     """Our figure rises along rows, or falls where `sign` is -1: the slope of its straight line over `at`. `figure`: what is
     fitted of each row and seed."""
 
+    zero: ClassVar[float | None] = 0.0
     rows: Sequence[str]
     at: Sequence[float]
     figure: Callable[[Found, str], list[float]]
@@ -141,8 +155,8 @@ class Trend(Claim):
         columns = zip(*(self.figure(found, row) for row in self.rows), strict=True)
         return intervals.of_mean([slope(self.at, values) for values in columns])
 
-    def verdict(self, found: Found) -> Verdict:
-        return rule.direction(self.ours(found), self.sign)
+    def judged(self, ours: Interval) -> Verdict:
+        return rule.direction(ours, self.sign)
 
 
 @dataclass(frozen=True)
@@ -157,8 +171,8 @@ class Fits(Claim):
     def ours(self, found: Found) -> Interval:
         return intervals.of_mean(self.figure(found))
 
-    def verdict(self, found: Found) -> Verdict:
-        return rule.value(self.ours(found), self.low, self.high)
+    def judged(self, ours: Interval) -> Verdict:
+        return rule.value(ours, self.low, self.high)
 
 
 @dataclass(frozen=True)
@@ -178,5 +192,5 @@ class Between(Claim):
     def ours(self, found: Found) -> Interval:
         return intervals.of_mean(found.of(self.row, self.column))
 
-    def verdict(self, found: Found) -> Verdict:
-        return rule.value(self.ours(found), self.low, self.high)
+    def judged(self, ours: Interval) -> Verdict:
+        return rule.value(ours, self.low, self.high)

@@ -197,7 +197,7 @@ class Making:
                     "says": claim.says,
                     "paper": claim.paper(recipe.paper),
                     "ours": {key: _finite(number) for key, number in asdict(claim.ours(runs)).items()},
-                    "verdict": claim.verdict(runs),
+                    "verdict": claim.verdict(runs, self.recipe.paper),
                 }
                 for claim in recipe.claims
             ],
@@ -206,7 +206,7 @@ class Making:
     def verdicts(self) -> list[Verdict]:
         """Of each sentence."""
         runs = self.runs
-        return [claim.verdict(runs) for claim in self.recipe.claims]
+        return [claim.verdict(runs, self.recipe.paper) for claim in self.recipe.claims]
 
 
 def check_full(every: Sequence[Artefact], data: str | None) -> None:

@@ -40,12 +40,12 @@ paceline reproduce shat/table-2 --full --data cifar-10-binary.tar.gz
 paceline reproduce sharding/table-2 --full --data cifar-10-binary.tar.gz --seeds 1 --set precision=bf16 --out in-bf16
 ```
 
-This trains each run as `paceline run` does, on the GPUs that are visible ([GPUs]({GPUS}.md)). The
-runs are in `full/PAPER/runs` of the results' folder. Ctrl-C ends the present one in order, and the
-same command goes on with it. Finished runs are not repeated; the tables and figures of a paper
-share them. Of a finished run of [SHAT] or [Hogwild] only logs and scores stay, since [SHAT]'s
-models have 100 to 500 MB each. `--seeds 1` makes fewer runs. A run that diverges does not go back
-to a lower rate.
+This trains each run as `paceline run` does, on the GPUs that are visible
+([GPUs]({GPUS}.md)). The runs are in `full/PAPER/runs` of the results' folder. Ctrl-C
+ends the present one in order, and the same command goes on with it. Finished runs are not
+repeated; the tables and figures of a paper share them. Of a finished run of [SHAT] or [Hogwild]
+only logs and scores stay, since [SHAT]'s models have 100 to 500 MB each. `--seeds 1` makes fewer
+runs. A run that diverges does not go back to a lower rate.
 
 `--set` changes any setting that the recipe itself does not say. These results say so. Results of
 other settings or other data don't mix: give another `--out`.
@@ -62,6 +62,7 @@ NOTHING = "no figure"
 WHY = {
     Verdict.AGREES: "The sentence holds in the whole interval of {} runs.",
     Verdict.DOES_NOT: "The sentence holds nowhere in the interval of {} runs.",
+    Verdict.NO_EFFECT: "The interval of {} runs lies around zero, within a tenth of the paper's effect.",
     Verdict.CANNOT: "The interval of {} runs does not decide it.",
 }
 """Of runs for which the recipe has no sentence."""
@@ -85,7 +86,7 @@ class Made:
     @property
     def verdicts(self) -> str:
         """'agrees: 3, cannot tell: 1'."""
-        found = Counter(claim.verdict(self.runs) for claim in self.artefact.recipe.claims)
+        found = Counter(claim.verdict(self.runs, self.runs.recipe.paper) for claim in self.artefact.recipe.claims)
         told = [f"{verdict}: {found[verdict]}" for verdict in Verdict if found[verdict]]
         return ", ".join(told) or "nothing to judge"
 
@@ -177,7 +178,7 @@ def table(runs: Runs) -> list[str]:
 
 def _claim(claim: Claim, runs: Runs, is_ours: bool) -> str:
     numbers = runs.recipe.paper
-    paper, ours, verdict = claim.paper(numbers), claim.ours(runs), claim.verdict(runs)
+    paper, ours, verdict = claim.paper(numbers), claim.ours(runs), claim.verdict(runs, numbers)
     between = "" if isinf(ours.low) or isinf(ours.high) else f" ({ours.low:.4g} to {ours.high:.4g})"
     figure = f"{ours.middle:.4g}{between}" if isfinite(ours.middle) else NOTHING
     difference = "" if paper is None or not isfinite(ours.middle) else f"{ours.middle - paper:+.3g}"

@@ -14,9 +14,15 @@ RULE = (
     "A sentence that gives a value has a range: what rounds to the paper's number, or what the sentence says. It "
     "**agrees** where the whole interval lies in the range. It **does not** where the whole interval lies outside. A range "
     "has no end on a side of which the sentence says nothing; its one end is then no part of it.",
+    "Where the paper gives the size of what a sentence says, and our whole interval lies within a tenth of that size around "
+    "zero (around one for a ratio), it **does not: no such effect here**, whatever its sign.",
     "In all other cases, and with fewer than three seeds, our runs **cannot tell**.",
 )
 """A paragraph each."""
+
+
+SHARE = 0.1
+"""Of a paper's effect: what is smaller counts as none."""
 
 
 class Verdict(StrEnum):
@@ -24,7 +30,14 @@ class Verdict(StrEnum):
 
     AGREES = "agrees"
     DOES_NOT = "does not"
+    NO_EFFECT = "does not: no such effect here"
     CANNOT = "cannot tell"
+
+
+def is_no_effect(ours: Interval, theirs: float, zero: float) -> bool:
+    """Returns whether ours is surely less than a tenth of the paper's effect, which is how far `theirs` is from `zero`."""
+    most = SHARE * abs(theirs - zero)
+    return most > 0 and zero - most <= ours.low and ours.high <= zero + most
 
 
 def direction(ours: Interval, sign: float, zero: float = 0.0) -> Verdict:

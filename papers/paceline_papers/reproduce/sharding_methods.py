@@ -35,6 +35,7 @@ COLUMNS: Mapping[str, Column] = {
 VALIDATION = ("validation_loss", "validation_accuracy")
 SPREAD = {
     Verdict.CANNOT: "Twenty runs tell two deviations apart from a ratio of 1.6 on, and the paper's five from 3.1 on.",
+    Verdict.NO_EFFECT: "Our twenty runs vary as much either way; the paper's five vary eight times as much.",
     Verdict.AGREES: "Random shards are other shards in each run; stratified ones hold each class evenly in all, aware ones "
     "each cluster.",
 }

@@ -202,7 +202,7 @@ def test_the_deviation_of_the_runs_stands_before_the_papers() -> None:
 
 def verdict_of(says: str, name: str, out: Path) -> Verdict:
     making = next(each for each in makings(out) if each.artefact.name == name)
-    return next(claim.verdict(making.runs) for claim in making.recipe.claims if claim.says == says)
+    return next(claim.verdict(making.runs, making.recipe.paper) for claim in making.recipe.claims if claim.says == says)
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,7 @@
 
 from math import inf, nan
 
+import numpy as np
 import pytest
 
 from paceline.intervals import Interval, of_deviations, of_mean, of_spread
@@ -61,7 +62,7 @@ def test_the_interval_of_a_deviation_is_that_of_chi_squared() -> None:
 def test_runs_vary_where_their_deviation_is_surely_above_a_share_of_the_mean() -> None:
     found = Given(row=[8.0, 9.0, 10.0, 11.0, 12.0])
 
-    verdicts = [Varies("", {}, "", "row", least).verdict(found) for least in (0.09, 0.2, 0.5)]
+    verdicts = [Varies("", {}, "", "row", least).verdict(found, {}) for least in (0.09, 0.2, 0.5)]
 
     assert verdicts == [Verdict.AGREES, Verdict.CANNOT, Verdict.DOES_NOT]
 
@@ -70,8 +71,8 @@ def test_a_range_with_one_side_has_no_end_on_the_other() -> None:
     found = Given(row=[0.1, 0.0, 2.0], other=[0.0, 0.0, 0.0])  # never below 0, but its interval is
 
     assert of_mean(found.of("row", "")).low < 0
-    assert Apart("", {}, "", "row", "other", low=-inf, high=4.0).verdict(found) is Verdict.AGREES
-    assert Apart("", {}, "", "row", "other", low=0.0, high=4.0).verdict(found) is Verdict.CANNOT
+    assert Apart("", {}, "", "row", "other", low=-inf, high=4.0).verdict(found, {}) is Verdict.AGREES
+    assert Apart("", {}, "", "row", "other", low=0.0, high=4.0).verdict(found, {}) is Verdict.CANNOT
 
 
 def test_the_slope_of_the_papers_numbers_stands_next_to_ours() -> None:
@@ -95,11 +96,48 @@ def test_a_direction_needs_the_whole_interval_on_one_side(low: float, high: floa
     assert direction(Interval((low + high) / 2, low, high), sign) is verdict
 
 
+@pytest.mark.parametrize(
+    ("ours", "theirs", "verdict"),
+    [
+        ([0.019, 0.02, 0.021], 1.0, Verdict.NO_EFFECT),  # of the paper's sign, and thirty times smaller
+        ([-0.021, -0.02, -0.019], 1.0, Verdict.NO_EFFECT),
+        ([0.019, 0.02, 0.021], -1.0, Verdict.NO_EFFECT),
+        ([0.019, 0.02, 0.021], 0.1, Verdict.AGREES),
+        ([-0.3, 0.02, 0.3], 1.0, Verdict.CANNOT),  # may be large
+        ([0.0, 0.0, 0.0], 0.0, Verdict.CANNOT),  # the paper has none either
+        ([0.01, 0.02], 1.0, Verdict.CANNOT),
+    ],
+)
+def test_an_effect_that_is_surely_less_than_a_tenth_of_the_papers_is_none(
+    ours: list[float], theirs: float, verdict: Verdict
+) -> None:
+    found = Given(upper=ours, lower=[0.0] * len(ours))
+
+    assert (
+        Above("", {}, "is", "upper", "lower").verdict(found, {"upper": {"is": theirs}, "lower": {"is": 0.0}}) is verdict
+    )
+
+
+def test_deviations_that_are_as_large_have_no_effect_where_the_papers_are_far_apart() -> None:
+    rng = np.random.default_rng(0)
+    found = Given(upper=list(rng.standard_normal(100)), lower=list(rng.standard_normal(100)))
+
+    assert MoreSpread("", {}, "", "upper", "lower", 8.0).verdict(found, {}) is Verdict.NO_EFFECT
+    assert MoreSpread("", {}, "", "upper", "lower", 1.5).verdict(found, {}) is Verdict.CANNOT
+
+
+def test_a_sentence_with_a_range_is_judged_by_it_alone() -> None:
+    numbers = {"upper": {"is": 1.0}, "lower": {"is": 0.0}}
+    small = Given(upper=[0.019, 0.02, 0.021], lower=[0.0, 0.0, 0.0])
+
+    assert Apart("", {}, "is", "upper", "lower", low=0.0, high=0.1).verdict(small, numbers) is Verdict.AGREES
+
+
 def test_rows_are_compared_seed_by_seed() -> None:
     found = Given(upper=[1.1, 5.1, 9.12], lower=[1.0, 5.0, 9.0])  # the seeds differ far more than the rows
 
-    assert Above("", {}, "", "upper", "lower").verdict(found) is Verdict.AGREES
-    assert Above("", {}, "", "lower", "upper").verdict(found) is Verdict.DOES_NOT
+    assert Above("", {}, "", "upper", "lower").verdict(found, {}) is Verdict.AGREES
+    assert Above("", {}, "", "lower", "upper").verdict(found, {}) is Verdict.DOES_NOT
 
 
 def test_the_papers_difference_is_that_of_its_table() -> None:
@@ -112,16 +150,16 @@ def test_the_papers_difference_is_that_of_its_table() -> None:
 def test_a_planted_wrong_number_of_the_paper_changes_the_verdict() -> None:
     found = Given(row=[9.9, 10.0, 10.1])
 
-    assert Between("", {}, "", "row", 9.5, 10.5).verdict(found) is Verdict.AGREES
-    assert Between("", {}, "", "row", 10.5, 11.5).verdict(found) is Verdict.DOES_NOT
+    assert Between("", {}, "", "row", 9.5, 10.5).verdict(found, {}) is Verdict.AGREES
+    assert Between("", {}, "", "row", 10.5, 11.5).verdict(found, {}) is Verdict.DOES_NOT
 
 
 def test_five_seeds_tell_a_ratio_of_deviations_only_where_it_is_large() -> None:
     calm, wild = [0.0, 1.0, 2.0, 3.0, 4.0], [0.0, 4.0, 8.0, 12.0, 16.0]
 
-    assert MoreSpread("", {}, "", "wild", "calm", 3.03).verdict(Given(wild=wild, calm=calm)) is Verdict.AGREES
+    assert MoreSpread("", {}, "", "wild", "calm", 3.03).verdict(Given(wild=wild, calm=calm), {}) is Verdict.AGREES
     twice = [2 * number for number in calm]
-    assert MoreSpread("", {}, "", "wild", "calm", 3.03).verdict(Given(wild=twice, calm=calm)) is Verdict.CANNOT
+    assert MoreSpread("", {}, "", "wild", "calm", 3.03).verdict(Given(wild=twice, calm=calm), {}) is Verdict.CANNOT
 
 
 @pytest.mark.parametrize(
@@ -141,8 +179,8 @@ def test_a_trend_is_the_slope_of_each_seed() -> None:
         return Trend("", {}, ["a", "b", "c"], [0, 1, 2], lambda found, row: found.of(row, ""), sign)
 
     assert trend(1).ours(rising).middle == pytest.approx(1.0, abs=0.05)
-    assert trend(1).verdict(rising) is Verdict.AGREES
-    assert trend(-1).verdict(rising) is Verdict.DOES_NOT
+    assert trend(1).verdict(rising, {}) is Verdict.AGREES
+    assert trend(-1).verdict(rising, {}) is Verdict.DOES_NOT
 
 
 @pytest.mark.parametrize("missing", [inf, nan])
@@ -156,19 +194,19 @@ def test_runs_without_a_figure_tell_nothing(missing: float) -> None:
         Fits("", {}, lambda each: each.of("row", ""), 0.0, inf),
         Trend("", {}, ["row", "other"], [0, 1], lambda found, row: found.of(row, ""), 1),
     ):
-        assert claim.verdict(found) is Verdict.CANNOT
+        assert claim.verdict(found, {}) is Verdict.CANNOT
 
 
 def test_a_tie_is_on_neither_side() -> None:
     tie = Given(row=[0.5, 0.5, 0.5])
 
     for low, high in ((0.5, inf), (-inf, 0.5)):
-        assert Between("", {}, "", "row", low, high).verdict(tie) is Verdict.CANNOT
-    assert Between("", {}, "", "row", 0.5, 0.5).verdict(tie) is Verdict.AGREES
+        assert Between("", {}, "", "row", low, high).verdict(tie, {}) is Verdict.CANNOT
+    assert Between("", {}, "", "row", 0.5, 0.5).verdict(tie, {}) is Verdict.AGREES
 
 
 def test_a_law_fits_where_its_measure_is_in_range() -> None:
     found = Given(row=[0.95, 0.96, 0.97])
 
-    assert Fits("", {}, lambda each: each.of("row", ""), 0.9, 1.0).verdict(found) is Verdict.AGREES
-    assert Fits("", {}, lambda each: each.of("row", ""), 0.99, 1.0).verdict(found) is Verdict.DOES_NOT
+    assert Fits("", {}, lambda each: each.of("row", ""), 0.9, 1.0).verdict(found, {}) is Verdict.AGREES
+    assert Fits("", {}, lambda each: each.of("row", ""), 0.99, 1.0).verdict(found, {}) is Verdict.DOES_NOT

@@ -163,12 +163,12 @@ def test_no_time_is_compared_with_that_of_an_algorithm_that_never_learned() -> N
     faster, *_, best = ad_psgd.by_time("VGG", ad_psgd.FAST)
     never, some = (inf, 30.0), (20.0, 20.0)
 
-    assert faster.verdict(Times(AllReduce=(inf, 50.0), PSGD=some)) is Verdict.AGREES, "it took 50 at least"
-    assert faster.verdict(Times(AllReduce=(60.0, 60.0), PSGD=never)) is Verdict.CANNOT
-    assert faster.verdict(Times(AllReduce=(10.0, 10.0), PSGD=some)) is Verdict.DOES_NOT
-    assert faster.verdict(Times(AllReduce=(inf, 10.0), PSGD=some)) is Verdict.CANNOT, "it took longer than 10"
-    assert ad_psgd.robust(ad_psgd.HE2).verdict(Times(PSGD=never)) is Verdict.CANNOT
-    assert best.verdict(Times(AllReduce=some, PSGD=some, ASGD=some)) is Verdict.CANNOT, "a tie"
+    assert faster.verdict(Times(AllReduce=(inf, 50.0), PSGD=some), {}) is Verdict.AGREES, "it took 50 at least"
+    assert faster.verdict(Times(AllReduce=(60.0, 60.0), PSGD=never), {}) is Verdict.CANNOT
+    assert faster.verdict(Times(AllReduce=(10.0, 10.0), PSGD=some), {}) is Verdict.DOES_NOT
+    assert faster.verdict(Times(AllReduce=(inf, 10.0), PSGD=some), {}) is Verdict.CANNOT, "it took longer than 10"
+    assert ad_psgd.robust(ad_psgd.HE2).verdict(Times(PSGD=never), {}) is Verdict.CANNOT
+    assert best.verdict(Times(AllReduce=some, PSGD=some, ASGD=some), {}) is Verdict.CANNOT, "a tie"
 
 
 @pytest.mark.parametrize("says", ["worker 100 x slower: AD-PSGD is faster", "slow link: AllReduce suffers more"])
@@ -177,9 +177,9 @@ def test_a_time_that_is_too_small_is_no_evidence_against_a_sentence(says: str) -
     fast, ours = (20.0, 20.0), (10.0, 10.0)
     rows = {"fast network: AllReduce": fast, "fast network: AD-PSGD": (2.0, 2.0), "AD-PSGD": ours}
 
-    assert claim.verdict(Times(**rows, AllReduce=(30.0, 30.0))) is Verdict.DOES_NOT
-    assert claim.verdict(Times(**rows, AllReduce=(inf, 30.0))) is Verdict.CANNOT
-    assert claim.verdict(Times(**rows, AllReduce=(inf, 3000.0))) is Verdict.AGREES
+    assert claim.verdict(Times(**rows, AllReduce=(30.0, 30.0)), {}) is Verdict.DOES_NOT
+    assert claim.verdict(Times(**rows, AllReduce=(inf, 30.0)), {}) is Verdict.CANNOT
+    assert claim.verdict(Times(**rows, AllReduce=(inf, 3000.0)), {}) is Verdict.AGREES
 
 
 def test_the_accuracy_over_time_is_that_of_the_last_score_until_the_next(monkeypatch: pytest.MonkeyPatch) -> None:

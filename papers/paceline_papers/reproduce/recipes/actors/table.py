@@ -19,6 +19,7 @@ WHY = {
     "order": {
         Verdict.AGREES: "Only output layers are shared in this form, so each worker's hidden layer learns alone.",
         Verdict.CANNOT: "Trained as described, all or nearly all seeds solve XOR either way.",
+        Verdict.NO_EFFECT: "Trained as described, all seeds solve XOR either way.",
     },
     "grows": {
         Verdict.AGREES: "What has not been sent when the one epoch ends is never learned.",

@@ -15,6 +15,7 @@ PAPER = {"rate 0.01": (90.1, 22), "rate 0.005": (91.9, 29), "rate 0.001": (90.3,
 
 BEST = {
     Verdict.CANNOT: "The rule's tolerance follows the rate, so both rates train until the same point.",
+    Verdict.NO_EFFECT: "The rule's tolerance follows the rate, so both rates end within a sixth of a point of each other.",
     Verdict.DOES_NOT: "The smaller rate trains to the last epoch, and ends a tenth of a point higher.",
 }
 MORE = {Verdict.AGREES: "Smaller steps change the loss less, and the rule's tolerance shrinks only as fast."}

@@ -13,7 +13,8 @@ PAPER = {1: (73, 30), 2: (82, 29), 8: (91, 30), 16: (92.3, 30), 32: (89, 31)}
 ROWS = {f"S = {size}": size for size in SIZES}
 
 SAME = {
-    Verdict.CANNOT: "Each example moves the weights as far in any mini-batch, since its gradients are summed; all end alike."
+    Verdict.CANNOT: "Each example moves the weights as far in any mini-batch, since its gradients are summed; all end alike.",
+    Verdict.NO_EFFECT: "Each example moves the weights as far in any mini-batch, since its gradients are summed.",
 }
 
 

@@ -37,7 +37,10 @@ READINGS = {
 """As well as the default, which is called complement."""
 WHY = {
     "ASP": {Verdict.CANNOT: "On a task this small both end as high, but for seeds that diverge."},
-    "SHAT-Root": {Verdict.CANNOT: "Both read most of the global model, so they differ less than two seeds do."},
+    "SHAT-Root": {
+        Verdict.CANNOT: "Both read most of the global model, so they differ less than two seeds do.",
+        Verdict.NO_EFFECT: "Both read most of the global model, and end with the same accuracy in each seed.",
+    },
     "ENSEMBLE": {
         Verdict.AGREES: "A worker that never reads the global model pushes gradients that belong to another model.",
         Verdict.CANNOT: "The difference has the paper's sign, but the seeds differ as much.",

@@ -11,7 +11,7 @@ import numpy as np
 from matplotlib.figure import Figure
 
 from paceline.simulator.links import Links
-from paceline_papers.reproduce.claims import Above, Apart, Claim, Fits, Found, slope
+from paceline_papers.reproduce.claims import Above, Apart, Claim, Fits, Found, Numbers, slope
 from paceline_papers.reproduce.pictures import lines
 from paceline_papers.reproduce.recipe import Around, Column, Figures, Recipe, Runs
 from paceline_papers.reproduce.rule import Verdict
@@ -174,8 +174,8 @@ class LowerBound(Fits):
     late: str
     """That row."""
 
-    def verdict(self, found: Found) -> Verdict:
-        verdict = super().verdict(found)
+    def verdict(self, found: Found, numbers: Numbers) -> Verdict:
+        verdict = super().verdict(found, numbers)
         is_least = inf in found.of(self.late, "reached")
         return Verdict.CANNOT if is_least and verdict is Verdict.DOES_NOT else verdict
 
