@@ -22,7 +22,7 @@ _STARTERS = (
     "tests.support.processes",
     "tests.chaos.",
     "paceline_papers.baseline.",
-    "paceline.local.",
+    "paceline.launch.",
     "paceline_papers.reproduce.",
 )
 """What starts processes: a module, or all of a package."""

@@ -9,9 +9,9 @@ import typer
 from matplotlib.figure import Figure
 
 from benchmarks.report import RESULTS, ROWS
+from paceline.base.plot_style import COLOURS, FAINT, STYLE, png
 from paceline.core.errors import UsageError
-from paceline.exits import exits, run_command
-from paceline.plot_style import COLOURS, FAINT, STYLE, png
+from paceline.processes.exits import exits, run_command
 
 NAMES = {
     "lane-asp": "Paceline, asp",

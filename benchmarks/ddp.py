@@ -24,7 +24,7 @@ from benchmarks.targets import Target, judge
 from benchmarks.training import Epoch, settings
 from paceline.core.errors import PacelineError
 from paceline.core.settings.config import Config
-from paceline.load_settings import write_yaml
+from paceline.settings.load_settings import write_yaml
 from paceline.sharder.sharding import make_shards
 
 ELEMENTS = 545_098

@@ -15,8 +15,8 @@ from rich.console import Console
 from benchmarks import report
 from paceline.core.errors import UsageError
 from paceline.core.settings.config import Config
-from paceline.exits import exits, run_command
-from paceline.load_settings import load
+from paceline.processes.exits import exits, run_command
+from paceline.settings.load_settings import load
 from paceline.tasks.task import load_task
 from paceline_papers.reproduce.network import UNLIMITED
 from paceline_papers.reproduce.processes import SERVERS, Ran, run

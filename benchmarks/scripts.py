@@ -17,7 +17,7 @@ import typer
 from benchmarks import report
 from benchmarks.harness import REPOSITORY
 from paceline.core.errors import TryAgain
-from paceline.exits import exits, run_command
+from paceline.processes.exits import exits, run_command
 
 TARGET = 0.02
 """Share of a task's step by which a script's may be longer."""

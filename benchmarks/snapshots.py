@@ -18,7 +18,7 @@ from prometheus_client import CollectorRegistry
 from paceline.core.settings.config import Config, Options
 from paceline.core.slice.plan import make_plan
 from paceline.core.values import Base, Dense, Push, Seat, View
-from paceline.exits import exits, run_command
+from paceline.processes.exits import exits, run_command
 from paceline.server.metrics import ServerMetrics
 from paceline.server.slice_driver import SliceDriver
 from paceline.server.snapshots import Snapshots

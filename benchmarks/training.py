@@ -15,7 +15,7 @@ import numpy as np
 from benchmarks.contender import Vector
 from paceline.core.settings.config import Config
 from paceline.data.shards import Shards, open_shards
-from paceline.load_settings import load
+from paceline.settings.load_settings import load
 from paceline.tasks.task import load_task
 
 

@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from e2e.cluster import REPOSITORY, TAG, full_name, outputs
 from paceline.core.errors import ConfigError
-from paceline.exits import exits
+from paceline.processes.exits import exits
 from tools.dockerfile import Dockerfile
 
 INSPECTIONS = (

@@ -36,9 +36,9 @@ from e2e.cluster import (
     version,
 )
 from paceline.data.dataset import Dataset
-from paceline.k8s.cluster_status import look
-from paceline.k8s.findings import condition
-from paceline.k8s.kubectl import COMPONENT, Kubectl, newest_jobs
+from paceline.launch.k8s.cluster_status import look
+from paceline.launch.k8s.findings import condition
+from paceline.launch.k8s.kubectl import COMPONENT, Kubectl, newest_jobs
 from tools.authority import Authority
 
 OWN_POLICY = """

@@ -6,7 +6,7 @@ from pathlib import Path
 from e2e.cluster import SLOW_SVM, overlay, paceline, pool, put_rows, status, until
 from paceline.core.errors import ConfigError
 from paceline.data.dataset import Dataset
-from paceline.k8s.kubectl import Kubectl
+from paceline.launch.k8s.kubectl import Kubectl
 
 AT_ONCE, CALLS = 5, 25
 GONE = "gone"

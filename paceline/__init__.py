@@ -3,26 +3,26 @@
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from paceline.api import Result, connect, train
+    from paceline.api.log_values import log
+    from paceline.api.script import epochs, evaluate, loader, rank, sampler, split, steps, workers, wrap
+    from paceline.api.train_and_connect import Result, connect, train
     from paceline.callback import Callback
-    from paceline.log_values import log
-    from paceline.script import epochs, evaluate, loader, rank, sampler, split, steps, workers, wrap
 
 _HOME = {
     "Callback": "callback",
-    "Result": "api",
-    "connect": "api",
-    "train": "api",
-    "epochs": "script",
-    "evaluate": "script",
-    "loader": "script",
-    "log": "log_values",
-    "rank": "script",
-    "sampler": "script",
-    "split": "script",
-    "steps": "script",
-    "workers": "script",
-    "wrap": "script",
+    "Result": "api.train_and_connect",
+    "connect": "api.train_and_connect",
+    "train": "api.train_and_connect",
+    "epochs": "api.script",
+    "evaluate": "api.script",
+    "loader": "api.script",
+    "log": "api.log_values",
+    "rank": "api.script",
+    "sampler": "api.script",
+    "split": "api.script",
+    "steps": "api.script",
+    "workers": "api.script",
+    "wrap": "api.script",
 }
 """Where each public name is."""
 __all__ = [
@@ -50,7 +50,7 @@ if not TYPE_CHECKING:  # a type checker would accept any name
             raise AttributeError(f"module 'paceline' has no attribute '{name}'; it has {', '.join(__all__)}.")
         from importlib import import_module
 
-        from paceline.own_folder import installed_first
+        from paceline.settings.own_folder import installed_first
 
         with installed_first():
             home = import_module(f"paceline.{_HOME[name]}")

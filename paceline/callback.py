@@ -8,11 +8,11 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Any, ClassVar
 
+from paceline.base.private import make_private
 from paceline.core.run.scoring import Score as Score
 from paceline.core.run.warnings import RunWarning as RunWarning
-from paceline.private import make_private
 
-PACKAGE = "paceline.loggers"
+PACKAGE = "paceline.launch.loggers"
 """The folder of loggers: one file is one, and its stem is its name."""
 LOG_PREFIX = "log."
 """What a worker's figures begin with that come from `paceline.log`."""

@@ -7,9 +7,9 @@ import sys
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
-from paceline import script
+from paceline.api import script
+from paceline.base.extras import is_installed, needing
 from paceline.core.errors import ConfigError
-from paceline.extras import is_installed, needing
 from paceline.worker.script.current import current
 
 if TYPE_CHECKING:

@@ -4,10 +4,9 @@ import json
 import threading
 from typing import Any
 
+from paceline.base.private import make_private
 from paceline.core.errors import BadPush, ConfigError, Stopped
 from paceline.core.settings.config import Config
-from paceline.load_settings import differences, load
-from paceline.private import make_private
 from paceline.rpc.auth import Credentials, authentication
 from paceline.rpc.host import Health, bind, make_server
 from paceline.rpc.process import report_ports
@@ -15,6 +14,7 @@ from paceline.rpc.protocol_version import check_protocol
 from paceline.rpc.roles import speak_for
 from paceline.server.command_line import ToldServer
 from paceline.server.description import described, keep
+from paceline.settings.load_settings import differences, load
 from paceline.v1 import script_service_pb2 as pb
 from paceline.v1.script_service_pb2_grpc import ScriptServiceServicer, add_ScriptServiceServicer_to_server
 

@@ -8,10 +8,10 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from paceline.base.private import make_private
 from paceline.core.errors import ConfigError, DataError, DiskError
 from paceline.core.slice.plan import SlicePlan
 from paceline.core.slice.state import SliceState
-from paceline.private import make_private
 from paceline.rpc.agreed_settings import changed_settings
 from paceline.server.checked_files import CheckedFiles, Owner, checked_term, understood
 from paceline.server.disk import Disk

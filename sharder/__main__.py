@@ -1,7 +1,7 @@
 """Entry point of `python -m paceline.sharder` (writes shards), `python -m paceline.sharder serve` (streams them as well) and
 `python -m paceline.sharder assign` (deals examples that arrive later)."""
 
-import paceline.first_process  # noqa: F401  # isort: skip
+import paceline.base.first_process  # noqa: F401  # isort: skip
 
 import sys
 
@@ -9,7 +9,7 @@ import sys
 def main() -> None:
     """One of the three commands."""
     if sys.argv[1:2] == ["serve"]:
-        from paceline.exits import run_command
+        from paceline.processes.exits import run_command
         from paceline.sharder.serve import main as serve
 
         sys.argv[:2] = [f"{sys.argv[0]} serve"]

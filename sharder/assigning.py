@@ -5,9 +5,9 @@ from typing import Annotated
 
 import typer
 
-from paceline.exits import exits, run_command
+from paceline.base.terminal import say
+from paceline.processes.exits import exits, run_command
 from paceline.sharder.arriving import assign
-from paceline.terminal import say
 
 
 def deal(

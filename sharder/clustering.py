@@ -9,11 +9,11 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from paceline.base.extras import needing
 from paceline.core.errors import DataError
 from paceline.data.dataset import Rows, Selection, is_sparse
 from paceline.data.out_of_core import Growing, is_mapped
 from paceline.data.progress import SILENT, Progress
-from paceline.extras import needing
 
 Floats = npt.NDArray[np.float32]
 FITTED = 5_000

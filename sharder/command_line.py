@@ -4,7 +4,7 @@ from pathlib import Path
 
 from pydantic import Field
 
-from paceline.command_line import Port, ToldProcess
+from paceline.processes.command_line import Port, ToldProcess
 
 
 class ToldShardServer(ToldProcess):

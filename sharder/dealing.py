@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from paceline.base.own_files import is_own
 from paceline.core.errors import ConfigError, DataError
 from paceline.core.settings.config import Config, Options
 from paceline.data.dataset import Array, Labelled, Rows, Selection, is_sparse
@@ -17,8 +18,7 @@ from paceline.data.progress import Progress
 from paceline.data.shard_store import ShardStore
 from paceline.data.shard_writer import Dealt, already_there, checked_recipe, write_shards
 from paceline.data.splits import Split
-from paceline.own_extensions import OWN
-from paceline.own_files import is_own
+from paceline.settings.own_extensions import OWN
 from paceline.sharder.arriving import stored
 from paceline.sharder.clustering import Clustering, Neighbourhoods
 from paceline.sharder.engine import Engine, Source

@@ -11,11 +11,11 @@ from rich.progress import BarColumn, ProgressColumn, Task, TaskID, TextColumn, T
 from rich.progress import Progress as RichProgress
 from rich.text import Text
 
+from paceline.base.terminal import show
 from paceline.data.progress import Progress
 from paceline.rpc.listening import LOOPBACK
 from paceline.rpc.process import start_metrics
 from paceline.sharder.metrics import SharderMetrics
-from paceline.terminal import show
 
 EVERY = 10.0
 """Seconds from one plain line of a stage to the next."""

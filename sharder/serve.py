@@ -11,13 +11,13 @@ from typing import Any, TypeVar
 from prometheus_client import CollectorRegistry
 from rich.console import Console
 
-from paceline.command_line import end_process, options_of
 from paceline.core.errors import DataError, Stopped, TryAgain, UsageError
 from paceline.core.settings.config import Config
 from paceline.data.dataset import Rows
 from paceline.data.manifest import render
 from paceline.data.shards import Shards, open_shards
-from paceline.exits import exits
+from paceline.processes.command_line import end_process, options_of
+from paceline.processes.exits import exits
 from paceline.rpc.auth import Credentials, authentication
 from paceline.rpc.host import Health, bind, make_server
 from paceline.rpc.listening import LOOPBACK

@@ -18,9 +18,9 @@ from paceline.data.manifest import Manifest, Recipe, Rule
 from paceline.data.progress import SILENT, Progress
 from paceline.data.shard_store import ShardStore
 from paceline.data.splits import split
-from paceline.exits import exits
-from paceline.load_settings import load, parse_sets
+from paceline.processes.exits import exits
 from paceline.rpc.listening import LOOPBACK, is_loopback
+from paceline.settings.load_settings import load, parse_sets
 from paceline.sharder.dealing import Material, described, digest_of, file_of, labels_by, made_before, provide
 from paceline.sharder.engine import Source, build_engine
 from paceline.sharder.placing import placed

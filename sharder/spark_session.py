@@ -8,8 +8,8 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
+from paceline.base.extras import needing
 from paceline.core.errors import ConfigError, PacelineError, error_classes
-from paceline.extras import needing
 
 SETTINGS = {
     "spark.log.level": "OFF",  # errors are shown in one line; only `SCHEDULER` may log

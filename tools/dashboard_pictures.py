@@ -15,8 +15,8 @@ import numpy.typing as npt
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
+from paceline.base.plot_style import STYLE
 from paceline.core.settings.config import Config
-from paceline.plot_style import STYLE
 from tools.dashboard import places
 from tools.panels import PEERS, ROWS, Panel
 from tools.prometheus import EVERY, Prometheus, beside, other_exporters, watched_run

@@ -19,7 +19,7 @@ from urllib.request import urlopen
 import yaml
 
 from paceline.core.settings.config import Config
-from paceline.local.run_folder import RunFolder
+from paceline.launch.folder.run_folder import RunFolder
 from tools.dashboard import ALERTS
 from tools.panels import Query
 

@@ -1,9 +1,9 @@
 """`python -m paceline.worker`: trains on its shard against the servers."""
 
-import paceline.first_process  # noqa: F401  # isort: skip
+import paceline.base.first_process  # noqa: F401  # isort: skip
 
-from paceline.command_line import end_process, options_of
-from paceline.exits import exits, run_command
+from paceline.processes.command_line import end_process, options_of
+from paceline.processes.exits import exits, run_command
 from paceline.worker.command_line import ToldWorker
 from paceline.worker.startup.start import Start
 

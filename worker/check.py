@@ -1,8 +1,8 @@
 """`python -m paceline.worker.check`: tries one mini-batch on all that a run needs, to report mistakes before anything
 starts."""
 
-from paceline.command_line import options_of
-from paceline.exits import exits, run_command
+from paceline.processes.command_line import options_of
+from paceline.processes.exits import exits, run_command
 from paceline.rpc.process import make_log
 from paceline.worker.command_line import ToldCheck, ToldScript
 from paceline.worker.startup.wait_for_shards import whole_shards

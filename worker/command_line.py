@@ -5,8 +5,8 @@ from typing import Annotated
 
 from pydantic import Field
 
-from paceline.command_line import Port, Told, ToldProcess
 from paceline.core.errors import UsageError
+from paceline.processes.command_line import Port, Told, ToldProcess
 from paceline.rpc.auth import Credentials
 from paceline.rpc.listening import LOOPBACK, reaches
 from paceline.rpc.roles import Role

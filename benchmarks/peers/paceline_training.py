@@ -17,11 +17,11 @@ from paceline.core.settings.config import Config
 from paceline.core.slice.plan import make_plan
 from paceline.data.sampler import steps_per_epoch
 from paceline.data.shards import Shards
-from paceline.local.child_environment import child_environment
-from paceline.local.children import Child, end_all
+from paceline.launch.status.chief_status import RemoteChief
+from paceline.launch.supervise.children import Child, end_all
+from paceline.launch.this_machine.child_environment import child_environment
 from paceline.rpc.auth import OPEN
 from paceline.tasks.task import load_task
-from paceline.watch.chief_status import RemoteChief
 from paceline.worker.exchange.parameter_client import ParameterClient
 from paceline.worker.membership.calls_to_chief import ChiefClient
 from paceline.worker.surroundings import Surroundings

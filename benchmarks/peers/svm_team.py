@@ -23,7 +23,7 @@ from paceline.core.values import Vector
 from paceline.data.dataset import Labelled, Selection
 from paceline.data.manifest import Recipe
 from paceline.data.shard_writer import Dealt, write_shards
-from paceline.local.child_environment import child_environment
+from paceline.launch.this_machine.child_environment import child_environment
 
 BATCH, LEARNING_RATE = 16, 0.1
 PATIENCE = 120.0

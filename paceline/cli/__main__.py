@@ -20,8 +20,8 @@ from paceline.cli.simulate import simulate
 from paceline.cli.token import token
 from paceline.cli.train_commands import demo, launch, local, run, search
 from paceline.core.errors import UsageError
-from paceline.exits import USAGE_OF_TYPER
-from paceline.local.leave import leave
+from paceline.launch.this_machine.leave import leave
+from paceline.processes.exits import USAGE_OF_TYPER
 
 app = typer.Typer(
     cls=Commands,

@@ -8,7 +8,7 @@ import typer
 from paceline.cli import completions
 from paceline.cli.completions import LOGGERS
 from paceline.core.folders import PEERS, POLICIES, listed, names
-from paceline.presets import paper_grids, presets
+from paceline.settings.presets import paper_grids, presets
 
 WHAT = typer.Argument(
     metavar="TASK|CONFIG.yaml",

@@ -5,8 +5,8 @@ from typing import Annotated
 
 import typer
 
+from paceline.base.terminal import say
 from paceline.cli.exits import exits
-from paceline.terminal import say
 
 
 def certs(

@@ -81,17 +81,17 @@ def compare(named: Named = None, *, trained: Trained, by: By = None, out: Out = 
     with exits():
         if trained.policies is None:
             _refuse_options(trained)
-            from paceline.comparing.compare import compare_runs
+            from paceline.studies.comparison.compare import compare_runs
 
             sys.exit(compare_runs(named or [], by, out, as_json))
         sys.exit(_policies(named or [], trained, by, out, as_json))
 
 
 def _policies(named: list[str], trained: Trained, by: str | None, out: Path | None, as_json: bool) -> int:
-    from paceline.comparing.compare_policies import Manner, compare_policies
-    from paceline.comparing.policies import read_policies
     from paceline.core.errors import UsageError
-    from paceline.simulator.scene import Scene
+    from paceline.studies.comparison.compare_policies import Manner, compare_policies
+    from paceline.studies.comparison.policies import read_policies
+    from paceline.studies.simulator.scene import Scene
 
     if len(named) > 1 or not (named or trained.preset):
         raise UsageError(f"--policies takes one task, like digits; got {' '.join(named) or 'none'}.")
@@ -110,7 +110,7 @@ def reader(what: str | None, trained: Trained) -> "Callable[[str], Config]":
     """The settings under a policy; one without servers has none unless somebody says how many."""
     from paceline.core.settings.config import Options
     from paceline.core.sync.policy import is_served
-    from paceline.local.read_config import read_config
+    from paceline.launch.settings.read_config import read_config
 
     def read(policy: str) -> "Config":
         needs_none = trained.servers is None and not is_served(Options(name=policy.partition(":")[0]))

@@ -12,10 +12,10 @@ if TYPE_CHECKING:
     from pydantic import BaseModel
 
 from paceline.core.folders import PEERS, POLICIES, names
-from paceline.presets import presets
+from paceline.settings.presets import presets
 
 TASKS = "paceline.tasks.builtin"
-LOGGERS = "paceline.loggers"
+LOGGERS = "paceline.launch.loggers"
 ASKED_BY = "_PACELINE_COMPLETE"
 """The variable by which a shell asks, with its name."""
 _ZSH = "_arguments "
@@ -71,7 +71,7 @@ def paper_presets(begun: str) -> list[str]:
 
 def runs(begun: str) -> list[str]:
     """Runs in ./runs, the newest first."""
-    from paceline.local.run_folder import all_runs
+    from paceline.launch.folder.run_folder import all_runs
 
     return _fitting(begun, [folder.path.name for folder in all_runs()])
 

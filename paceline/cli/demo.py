@@ -10,14 +10,14 @@ from typing import Any
 from rich.console import Console
 from rich.table import Column, Table
 
+from paceline.base.terminal import show
 from paceline.core.settings.config import Config
-from paceline.load_settings import load
-from paceline.local.launcher import run_local
-from paceline.local.outcome import Outcome
-from paceline.local.run_folder import open_run
-from paceline.local.run_forkers import forking
+from paceline.launch.folder.run_folder import open_run
+from paceline.launch.forks.run_forkers import forking
+from paceline.launch.supervise.launcher import run_local
+from paceline.launch.supervise.outcome import Outcome
+from paceline.settings.load_settings import load
 from paceline.tasks.task import load_task
-from paceline.terminal import show
 
 GOAL = 0.95
 """Test accuracy that the digits must pass."""

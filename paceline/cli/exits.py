@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
-from paceline.exits import exits as ends
+from paceline.processes.exits import exits as ends
 
 if TYPE_CHECKING:
     from rich.console import Console

@@ -4,15 +4,15 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from paceline.base.terminal import say
 from paceline.cli.arguments import Json, Run
 from paceline.cli.exits import console, exits, print_json
 from paceline.core.errors import UsageError
-from paceline.terminal import say
 
 if TYPE_CHECKING:
-    from paceline.local.explained import Explained
-    from paceline.local.run_folder import RunFolder
-    from paceline.simulator.other_policies import Predicted
+    from paceline.launch.folder.run_folder import RunFolder
+    from paceline.launch.status.explained import Explained
+    from paceline.studies.simulator.other_policies import Predicted
 
 Namespace = Annotated[
     str | None, typer.Option("--namespace", "-n", help="On Kubernetes: the run's; it needs RUN if it has several.")
@@ -22,8 +22,8 @@ Namespace = Annotated[
 def explain(name: Run = None, as_json: Json = False) -> None:
     """Say what made a run slow or worse, what it cost, which setting to change, and what another policy would give."""
     with exits():
-        from paceline.local.explained import explain_run
-        from paceline.local.run_folder import find_run
+        from paceline.launch.folder.run_folder import find_run
+        from paceline.launch.status.explained import explain_run
 
         folder = find_run(name)
         with console().status("Looking at the run's figures, and simulating other policies"):
@@ -46,8 +46,8 @@ def doctor(name: Run = None, namespace: Namespace = None, as_json: Json = False)
 
 def _lines(folder: "RunFolder", found: "Explained") -> list[str]:
     """For people."""
-    from paceline.simulator.other_policies import told
-    from paceline.watch.evidence import said
+    from paceline.launch.status.evidence import said
+    from paceline.studies.simulator.other_policies import told
 
     when = "just now" if found.is_training else "over all of it"
     spent = ", ".join(f"{part} {share:.0%}" for part, share in found.time.items())
@@ -64,7 +64,7 @@ def _lines(folder: "RunFolder", found: "Explained") -> list[str]:
 
 def _predicted(found: "Explained") -> "list[Predicted]":
     """What other policies would have given, of a run that has lost time; nothing of others."""
-    from paceline.simulator.other_policies import other_policies
+    from paceline.studies.simulator.other_policies import other_policies
 
     lost = [each for each in found.findings if 0 < each.share < 1]
     evidence = found.evidence

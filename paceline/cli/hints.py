@@ -5,6 +5,7 @@ import shlex
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from paceline.base.own_files import is_own
 from paceline.callback import leaves
 from paceline.cli.resume import home_of
 from paceline.core.errors import PacelineError
@@ -14,10 +15,9 @@ from paceline.core.run.warnings import RunWarning
 from paceline.core.settings.config import NAME, Config
 from paceline.core.steps.optimizer import build_optimizer
 from paceline.core.sync.policy import is_served
-from paceline.load_settings import read_yaml
-from paceline.local.read_config import read_config, read_launch
-from paceline.local.run_folder import RUNS, RunFolder
-from paceline.own_files import is_own
+from paceline.launch.folder.run_folder import RUNS, RunFolder
+from paceline.launch.settings.read_config import read_config, read_launch
+from paceline.settings.load_settings import read_yaml
 
 _FLAGS = {"workers": "-w", "servers": "-s", "epochs": "--epochs", "data": "--data", "policy": "--policy"}
 """Of `paceline run`, by their names in `read_config`."""

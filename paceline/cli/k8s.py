@@ -6,12 +6,12 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from paceline.base.terminal import say
 from paceline.core.errors import UsageError
-from paceline.exits import exits
-from paceline.terminal import say
+from paceline.processes.exits import exits
 
 if TYPE_CHECKING:
-    from paceline.k8s.kubectl import Kubectl
+    from paceline.launch.k8s.kubectl import Kubectl
 
 app = typer.Typer(help="Train on Kubernetes, with your own kubectl.", no_args_is_help=True)
 Namespace = Annotated[str, typer.Option("--namespace", "-n", help="Namespace of the run; it may hold several.")]
@@ -34,7 +34,7 @@ def deploy(
     namespace: Namespace = HERE,
 ) -> None:
     """Start a run, or apply changed settings to it; returns when all its parts run."""
-    from paceline.k8s import deploy as deploying
+    from paceline.launch.k8s import deploy as deploying
 
     with _exits():
         deploying.deploy(_kubectl(namespace, run), overlay, say, script, arguments or ())
@@ -49,7 +49,7 @@ def run_command(
     namespace: Namespace = HERE,
 ) -> None:
     """Start a run, follow it to its end, and scale its servers to zero; the last line is the test accuracy."""
-    from paceline.k8s.follow import run as go
+    from paceline.launch.k8s.follow import run as go
 
     with _exits():
         raise SystemExit(go(_kubectl(namespace, run), overlay, say, script, arguments or ()))
@@ -60,7 +60,7 @@ def status(run: Run = "", namespace: Namespace = HERE) -> None:
     """Show all parts, what is wrong with them, and how each worker does."""
     from rich.console import Console
 
-    from paceline.k8s.follow import show
+    from paceline.launch.k8s.follow import show
 
     with _exits():
         raise SystemExit(show(_run(namespace, run), Console()))
@@ -73,7 +73,7 @@ def scale(
     namespace: Namespace = HERE,
 ) -> None:
     """Change the number of workers while the run trains."""
-    from paceline.k8s import deploy as deploying
+    from paceline.launch.k8s import deploy as deploying
 
     with _exits():
         deploying.scale(_run(namespace, run, is_needed=True), workers, say)
@@ -89,8 +89,8 @@ def key(
     namespace: Namespace = HERE,
 ) -> None:
     """Write a key with which machines outside the cluster take part in the run: `paceline join FILE` there."""
-    from paceline.k8s.outside import make_key
-    from paceline.private import write_private
+    from paceline.base.private import write_private
+    from paceline.launch.k8s.outside import make_key
 
     with _exits():
         kubectl = _run(namespace, run, is_needed=True)
@@ -120,7 +120,7 @@ def fetch_model(
     namespace: Namespace = HERE,
 ) -> None:
     """Copy the last and the best model from the run's volume."""
-    from paceline.k8s.volumes import fetch_model as fetch
+    from paceline.launch.k8s.volumes import fetch_model as fetch
 
     with _exits():
         fetch(_run(namespace, run, is_needed=True), out, say, image)
@@ -139,7 +139,7 @@ def put_data(
     namespace: Namespace = HERE,
 ) -> None:
     """Copy data, but for files that it has, to the volume that the sharders of all runs in the namespace read at /data."""
-    from paceline.k8s.volumes import put_data as put
+    from paceline.launch.k8s.volumes import put_data as put
 
     with _exits():
         put(_kubectl(namespace), data, say, size, image)
@@ -148,7 +148,7 @@ def put_data(
 @app.command()
 def teardown(run: Run = "", namespace: Namespace = HERE) -> None:
     """Delete all parts of the run; its volumes stay, and so do other runs and the monitoring."""
-    from paceline.k8s import deploy as deploying
+    from paceline.launch.k8s import deploy as deploying
 
     with _exits():
         deploying.teardown(_run(namespace, run), say)
@@ -163,7 +163,7 @@ def purge(
     namespace: Namespace = HERE,
 ) -> None:
     """Delete the volumes and the token of a run after teardown, and name each of them; input data stays."""
-    from paceline.k8s import deploy as deploying
+    from paceline.launch.k8s import deploy as deploying
 
     with _exits():
         deploying.purge(_run(namespace, run), say)
@@ -173,7 +173,7 @@ def purge(
 
 def examine(namespace: str, run: str = "") -> int:
     """Finds what blocks a run on Kubernetes, and says what to do; returns the exit code."""
-    from paceline.k8s.follow import doctor
+    from paceline.launch.k8s.follow import doctor
 
     return doctor(_run(namespace, run), say)
 
@@ -183,13 +183,13 @@ def _exits() -> AbstractContextManager[None]:
 
 
 def _kubectl(namespace: str, run: str = "") -> "Kubectl":
-    from paceline.k8s.kubectl import Kubectl
+    from paceline.launch.k8s.kubectl import Kubectl
 
     return Kubectl(namespace, run)
 
 
 def _run(namespace: str, name: str, is_needed: bool = False) -> "Kubectl":
     """An existing run."""
-    from paceline.k8s.run_name import the_run
+    from paceline.launch.k8s.run_name import the_run
 
     return the_run(_kubectl(namespace), name, is_needed)

@@ -11,15 +11,15 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from paceline.base.terminal import say
+from paceline.base.variables import KEY, TLS
 from paceline.cli.arguments import Device
 from paceline.cli.exits import exits
 from paceline.core.errors import ConfigError, UsageError
-from paceline.terminal import say
-from paceline.variables import KEY, TLS
 
 if TYPE_CHECKING:
     from paceline.core.settings.config import Config
-    from paceline.hosts.listening import Listening
+    from paceline.launch.other_machines.listening import Listening
 
 _SERVED = ("data.source=server",)
 """Machines that join have no folder of shards in common."""
@@ -100,8 +100,8 @@ class Machines:
         if not self.are_wanted:
             self._refuse_details()
             return None
-        from paceline.hosts.listening import Listening, check_listening
-        from paceline.hosts.ssh import read_hosts
+        from paceline.launch.other_machines.listening import Listening, check_listening
+        from paceline.launch.other_machines.ssh import read_hosts
 
         wish = Listening(
             port=self.port,
@@ -146,8 +146,8 @@ def served(what: str | None, sets: Sequence[str]) -> Sequence[str]:
     """Settings of the data where other machines take part; none where a script brings it, as a run that goes on says in its
     config.yaml, and a task is no script, and where shards are in an object store, as settings or a task's own file say.
     `sets`: what else was set. ConfigError: the file can't be read."""
-    from paceline.load_settings import read_yaml
-    from paceline.local.read_config import ENDINGS
+    from paceline.launch.settings.read_config import ENDINGS
+    from paceline.settings.load_settings import read_yaml
     from paceline.tasks.written_settings import written_settings
 
     data: Any = None
@@ -208,15 +208,15 @@ def join(
     """Lend this machine's workers to a run on another machine (`paceline run --listen`) or on Kubernetes; ends with the
     run."""
     with exits():
-        from paceline.hosts.agent import PATIENCE
-        from paceline.hosts.agent import join as go
-        from paceline.hosts.hosts import lent
-        from paceline.hosts.join_cluster import join as join_cluster
-        from paceline.hosts.key import JoinKey
-        from paceline.hosts.offer import make_offer, read_key
-        from paceline.hosts.reach_head import address_of
-        from paceline.hosts.slurm import this_task, wait_for_run
-        from paceline.local.cluster_key import ClusterKey
+        from paceline.launch.folder.cluster_key import ClusterKey
+        from paceline.launch.other_machines.agent import PATIENCE
+        from paceline.launch.other_machines.agent import join as go
+        from paceline.launch.other_machines.hosts import lent
+        from paceline.launch.other_machines.join_cluster import join as join_cluster
+        from paceline.launch.other_machines.key import JoinKey
+        from paceline.launch.other_machines.offer import make_offer, read_key
+        from paceline.launch.other_machines.reach_head import address_of
+        from paceline.launch.other_machines.slurm import this_task, wait_for_run
 
         task = this_task(os.environ)
         if where is None and task is None:

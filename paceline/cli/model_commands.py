@@ -6,15 +6,15 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from paceline.base.terminal import say
 from paceline.cli import completions
 from paceline.cli.arguments import Json, TokenFile
 from paceline.cli.exits import exits, print_json
 from paceline.core.errors import UsageError
-from paceline.terminal import say
-from paceline.tls_option import Tls
+from paceline.processes.tls_option import Tls
 
 if TYPE_CHECKING:
-    from paceline.trained.run_weights import Source
+    from paceline.results.model.run_weights import Source
 
 TRAINED = typer.Argument(
     metavar="RUN",
@@ -94,8 +94,8 @@ def predict(
     Prints the name of a class, or a number, on each line of stdout. Facts about the examples, and the score if they have
     labels, go to stderr."""
     with exits():
-        from paceline.trained.predict import Wanted, write
-        from paceline.trained.predict import predict as apply
+        from paceline.results.model.predict import Wanted, write
+        from paceline.results.model.predict import predict as apply
 
         report = apply(model, file, Wanted(with_margins, proba), best, device)
         if out is not None or not as_json:
@@ -120,9 +120,9 @@ def export(
 ) -> None:
     """Write the model of a run for use without Paceline and without the task's code."""
     with exits():
-        from paceline.local.run_folder import find_run
-        from paceline.trained.export import export as write
-        from paceline.trained.run_model import Trained
+        from paceline.launch.folder.run_folder import find_run
+        from paceline.results.model.export import export as write
+        from paceline.results.model.run_model import Trained
 
         say(str(write(Trained(find_run(run)), file, "best" if best else "last")))
 
@@ -148,8 +148,8 @@ def pull(
     Of a run that goes on it is what the servers have now, in lock-step one version of all slices; of one that has ended, the
     final model."""
     with exits():
-        from paceline.trained.pull import Asked
-        from paceline.trained.pull import pull as go
+        from paceline.results.model.pull import Asked
+        from paceline.results.model.pull import pull as go
 
         found = go(_source(run, servers, config, token_file, tls, shards), out, Asked(version, best))
         print_json(found.plain()) if as_json else say("\n".join(found.told()))
@@ -191,12 +191,12 @@ def serve(
 ) -> None:
     """Answer requests for predictions by the newest version of a run's model, over HTTP and gRPC, also while it trains."""
     with exits():
-        from paceline.extras import needing
+        from paceline.base.extras import needing
 
         with needing("paceline serve"):
+            from paceline.results.serving.serve import Serving
+            from paceline.results.serving.serve import serve as go
             from paceline.rpc.auth import read_credentials
-            from paceline.serving.serve import Serving
-            from paceline.serving.serve import serve as go
 
         if best and servers is not None:
             raise UsageError("--best is for a run whose folder is on this machine: the model lies in it.")
@@ -229,7 +229,7 @@ def _source(
     shards: Path | None,
 ) -> "Source":
     """The run of that name, which knows its own servers, token and keys, or the one at these addresses."""
-    from paceline.trained.run_weights import Source
+    from paceline.results.model.run_weights import Source
 
     if (run is None) == (servers is None):
         raise UsageError("Whose model? Name the run, or give --servers HOST:PORT,... and --config FILE.yaml.")
@@ -238,7 +238,7 @@ def _source(
             raise UsageError(
                 "--config, --shards and --token-file belong to --servers; the run that you name knows its own."
             )
-        from paceline.local.run_folder import find_run
+        from paceline.launch.folder.run_folder import find_run
 
         return Source.of_folder(find_run(run))
     if config is None:

@@ -7,15 +7,15 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from paceline.base.terminal import say
 from paceline.cli import completions
 from paceline.cli.arguments import Data, Epochs, Json, Preset, Sets
 from paceline.cli.exits import console, exits, print_json
 from paceline.cli.option_groups import with_groups
-from paceline.terminal import say
 
 if TYPE_CHECKING:
-    from paceline.planning.plan import Words
-    from paceline.planning.readers import Reader
+    from paceline.studies.planning.plan import Words
+    from paceline.studies.planning.readers import Reader
 
 Many = Annotated[
     str | None,
@@ -130,10 +130,10 @@ def plan(
     Measures mini-batches and pushes by short runs on this machine, two minutes at most, and forecasts the rest by the
     simulator: throughput, staleness, waiting, time to finish and cost; slices, memory limits, and what the network allows."""
     with exits():
-        from paceline.planning.choices import Asked
-        from paceline.planning.patch import check_new, write_patch
-        from paceline.planning.plan import Given, make_plan
-        from paceline.planning.text import print_plan
+        from paceline.studies.planning.choices import Asked
+        from paceline.studies.planning.patch import check_new, write_patch
+        from paceline.studies.planning.plan import Given, make_plan
+        from paceline.studies.planning.text import print_plan
 
         asked = Asked.of(workers, servers, policy)
         if patch is not None:
@@ -164,8 +164,8 @@ def reader_and_words(
 ) -> "tuple[Reader, Words]":
     """What reads the settings, and the words of the command that starts the run."""
     from paceline.core.errors import UsageError
-    from paceline.planning.plan import Words
-    from paceline.planning.readers import ScriptReader, TaskReader
+    from paceline.studies.planning.plan import Words
+    from paceline.studies.planning.readers import ScriptReader, TaskReader
     from paceline.tasks.refuse_scripts import is_training_script
 
     options = [word for text in sets for word in ("--set", text)]

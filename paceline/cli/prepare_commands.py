@@ -5,11 +5,11 @@ from typing import Annotated
 
 import typer
 
+from paceline.base.terminal import say
 from paceline.cli.arguments import WHAT, Data, Sets, Workers
 from paceline.cli.exits import console, exits
 from paceline.core.errors import UsageError
 from paceline.sharder.shard_options import Fresh, Literal, Out
-from paceline.terminal import say
 
 
 def shard(
@@ -26,7 +26,7 @@ def shard(
 ) -> None:
     """Cut a data set into one shard for each worker, a validation and a test part."""
     with exits():
-        from paceline.local.read_config import anew, read_config
+        from paceline.launch.settings.read_config import anew, read_config
         from paceline.sharder.progress_bars import progress_of
         from paceline.sharder.reshard import settings_of
         from paceline.sharder.sharding import LITERAL, write_shards

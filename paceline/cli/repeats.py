@@ -7,16 +7,16 @@ from typing import Any
 
 from rich.table import Column, Table
 
+from paceline.base.lasting_console import LastingConsole
+from paceline.base.terminal import show
 from paceline.cli.run import finish
 from paceline.core.run.best_model import by_split, scores_of
 from paceline.core.settings.config import Config
-from paceline.lasting_console import LastingConsole
-from paceline.local.begin_early import Begun
-from paceline.local.run_folder import RunFolder
-from paceline.local.run_forkers import forking
-from paceline.local.series import series
-from paceline.terminal import show
-from paceline.watch.chief_status import standing
+from paceline.launch.folder.run_folder import RunFolder
+from paceline.launch.folder.series import series
+from paceline.launch.forks.begin_early import Begun
+from paceline.launch.forks.run_forkers import forking
+from paceline.launch.status.chief_status import standing
 
 PARTS = ("train", "validation", "test")
 

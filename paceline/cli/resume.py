@@ -4,12 +4,12 @@ import os
 from collections.abc import Callable
 from pathlib import Path
 
+from paceline.base.own_files import is_own
 from paceline.core.errors import UsageError
-from paceline.load_settings import read_yaml
-from paceline.local.read_config import MISSING
-from paceline.local.run_folder import RUNS, RunFolder
-from paceline.own_extensions import KEPT, own_names
-from paceline.own_files import is_own
+from paceline.launch.folder.run_folder import RUNS, RunFolder
+from paceline.launch.settings.read_config import MISSING
+from paceline.settings.load_settings import read_yaml
+from paceline.settings.own_extensions import KEPT, own_names
 
 
 def resumed(what: str | None, say: Callable[[str], None]) -> tuple[str | None, Path]:

@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
 
+from paceline.base.lasting_console import LastingConsole
+from paceline.base.terminal import show
 from paceline.cli.hints import next_lines
 from paceline.core.explain.cause import finding_of
 from paceline.core.run.best_model import by_split, result
@@ -16,23 +18,21 @@ from paceline.core.run.warnings import RunWarning
 from paceline.core.settings.config import Config, TableConfig
 from paceline.core.steps.effective import told
 from paceline.core.sync.policy import build_policy
-from paceline.lasting_console import LastingConsole
-from paceline.local.begin_early import Begun
-from paceline.local.faults import Inflicted
-from paceline.local.forker import Forker
-from paceline.local.launcher import run_local
-from paceline.local.lost_pushes import Lost
-from paceline.local.others import Others
-from paceline.local.outcome import Outcome
-from paceline.local.run_folder import RUNS, RunFolder, open_run
-from paceline.local.run_forkers import forking
-from paceline.terminal import show
-from paceline.watch.chief_status import standing
-from paceline.watch.live_table import display_on
-from paceline.watch.recoveries import Recovery
+from paceline.launch.folder.lost_pushes import Lost
+from paceline.launch.folder.run_folder import RUNS, RunFolder, open_run
+from paceline.launch.forks.begin_early import Begun
+from paceline.launch.forks.forker import Forker
+from paceline.launch.forks.run_forkers import forking
+from paceline.launch.status.chief_status import standing
+from paceline.launch.status.live_table import display_on
+from paceline.launch.status.recoveries import Recovery
+from paceline.launch.supervise.faults import Inflicted
+from paceline.launch.supervise.launcher import run_local
+from paceline.launch.supervise.others import Others
+from paceline.launch.supervise.outcome import Outcome
 
 if TYPE_CHECKING:
-    from paceline.hosts.listening import Listening
+    from paceline.launch.other_machines.listening import Listening
 
 _UNSCORED = "Nothing was scored: the script has no paceline.evaluate(function)."
 
@@ -124,7 +124,7 @@ def _others(config: Config, folder: RunFolder, machines: "Listening | None") -> 
     """The machines that lend processes; None where nobody listens for them."""
     if machines is None:
         return nullcontext()
-    from paceline.hosts.listening import listening
+    from paceline.launch.other_machines.listening import listening
 
     return listening(config, folder, machines)
 

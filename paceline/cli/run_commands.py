@@ -6,15 +6,15 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from paceline.base.terminal import say
 from paceline.cli import completions
 from paceline.cli.arguments import ChiefAddress, Json, Run, TokenFile
 from paceline.cli.exits import console, exits, print_json
 from paceline.core.errors import UsageError
-from paceline.terminal import say
-from paceline.tls_option import Tls
+from paceline.processes.tls_option import Tls
 
 if TYPE_CHECKING:
-    from paceline.local.run_folder import RunFolder
+    from paceline.launch.folder.run_folder import RunFolder
 
 
 Ending = Annotated[
@@ -33,7 +33,7 @@ def status(
 ) -> None:
     """Show where a run is, how fast it goes, and how each worker does."""
     with exits():
-        from paceline.local import run_status as looking
+        from paceline.launch.status import run_status as looking
 
         look = looking.watch if watch else looking.show_status
         look(_run_of(name, address, token_file, tls), console(), as_json)
@@ -52,8 +52,8 @@ def audit(
 ) -> None:
     """Check what a run has kept (checksums, clocks, terms), say what a resume would find. Exit code 1: something is wrong."""
     with exits():
-        from paceline.local.audit import audit_run, audit_server
-        from paceline.local.run_folder import find_run
+        from paceline.launch.folder.audit import audit_run, audit_server
+        from paceline.launch.folder.run_folder import find_run
 
         place = Path(name or "")
         is_server = name is not None and place.is_dir() and not (place / "config.yaml").exists()
@@ -73,8 +73,8 @@ def report(
 ) -> None:
     """Write one HTML page on a run: scores, staleness, where the time went, recoveries, sharding, settings, a model card."""
     with exits():
-        from paceline.local.run_folder import find_run
-        from paceline.report.report import write_report
+        from paceline.launch.folder.run_folder import find_run
+        from paceline.results.report.report import write_report
 
         say("\n".join(write_report(find_run(name), out).lines))
 
@@ -82,7 +82,7 @@ def report(
 def stop(name: Ending = None, address: ChiefAddress = None, token_file: TokenFile = None, tls: Tls = None) -> None:
     """End a run early but properly: scores the model as it is, and keeps it."""
     with exits():
-        from paceline.local.run_status import stop_run
+        from paceline.launch.status.run_status import stop_run
 
         if not name and not address:
             raise UsageError("Which run should end? Name it, or give --chief HOST:PORT.")
@@ -111,8 +111,8 @@ def set_(
 
 def _run_of(name: str | None, address: str | None, token_file: Path | None, tls: Path | None) -> "RunFolder":
     """The run of that name, which knows its own token and keys, or the one whose chief is at the address."""
-    from paceline.local.run_folder import find_run
-    from paceline.local.run_status import Elsewhere
+    from paceline.launch.folder.run_folder import find_run
+    from paceline.launch.status.run_status import Elsewhere
 
     if name and address:
         raise UsageError(f"Got both run {name!r} and --chief {address}. Give one of them.")

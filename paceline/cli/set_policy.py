@@ -6,16 +6,16 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from paceline.base.own_files import is_own
 from paceline.core.errors import ServersGone, UsageError
 from paceline.core.extension import Options
 from paceline.core.sync.policy import build_policy, from_shorthand
-from paceline.load_settings import parse_sets
-from paceline.local.run_folder import RunFolder
-from paceline.local.run_status import PAUSE, Connect, find_chief, patiently
-from paceline.own_extensions import OWN
-from paceline.own_files import is_own
+from paceline.launch.folder.run_folder import RunFolder
+from paceline.launch.status.chief_status import Chief, RemoteChief
+from paceline.launch.status.run_status import PAUSE, Connect, find_chief, patiently
+from paceline.settings.load_settings import parse_sets
+from paceline.settings.own_extensions import OWN
 from paceline.v1.switch_pb2 import Switch
-from paceline.watch.chief_status import Chief, RemoteChief
 
 PATIENCE = 30.0
 """Time that a run gets to be ready for a change, and then for its workers to reach the clock it names (seconds)."""

@@ -107,10 +107,10 @@ def simulate(
     """Simulate a run in virtual time: how long it takes, how stale pushes are, who waits. Policies and servers are the real
     ones; steps, links and servers take the time you say. Servers and workers don't crash; codecs cost no time."""
     with exits():
-        from paceline.local.read_config import read_config
-        from paceline.simulator.scene import Scene
-        from paceline.simulator.simulate import Asked, print_simulated
-        from paceline.simulator.simulate import simulate as go
+        from paceline.launch.settings.read_config import read_config
+        from paceline.studies.simulator.scene import Scene
+        from paceline.studies.simulator.simulate import Asked, print_simulated
+        from paceline.studies.simulator.simulate import simulate as go
 
         scene = Scene.read(**surrounded.settings())
         config = read_config(

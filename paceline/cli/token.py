@@ -5,11 +5,11 @@ from typing import Annotated
 
 import typer
 
+from paceline.base.terminal import say
 from paceline.cli.arguments import Run
 from paceline.cli.exits import exits
 from paceline.core.errors import UsageError
 from paceline.rpc.roles import Role
-from paceline.terminal import say
 
 
 def token(
@@ -56,7 +56,7 @@ def token(
         if replace:
             _replace(name, secret_file, at_once)
             return
-        from paceline.local.run_tokens import made
+        from paceline.launch.folder.run_tokens import made
 
         text = made(name, secret_file, str(role), who, days * 86400.0)
         if out is None:
@@ -72,8 +72,8 @@ def token(
 
 
 def _replace(name: str | None, secret_file: Path | None, at_once: bool) -> None:
-    from paceline.local.run_folder import find_run
-    from paceline.local.run_tokens import replace_secret
+    from paceline.launch.folder.run_folder import find_run
+    from paceline.launch.folder.run_tokens import replace_secret
     from paceline.rpc.token_file import OVERLAP
 
     if secret_file is not None:

@@ -7,6 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
+from paceline.base.terminal import say
 from paceline.cli.arguments import (
     WHAT,
     By,
@@ -40,8 +41,7 @@ from paceline.cli.arguments import (
 from paceline.cli.exits import console, exits, print_json
 from paceline.cli.machines import Machines, refuse_machines, served
 from paceline.cli.option_groups import with_groups
-from paceline.terminal import say
-from paceline.tls_option import Tls
+from paceline.processes.tls_option import Tls
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,7 +84,7 @@ class Going:
     def use_keys(self) -> None:
         """From now on all is encrypted, where a folder of keys was given."""
         if self.tls is not None:
-            from paceline.local.read_config import use_keys
+            from paceline.launch.settings.read_config import use_keys
 
             use_keys(self.tls)
 
@@ -110,15 +110,15 @@ def run(
 ) -> None:
     """Train a model on this machine: starts servers and workers, shows progress, and says where the model is."""
     with exits():
-        from paceline.local.begin_early import beginning
+        from paceline.launch.forks.begin_early import beginning
 
         with beginning(what, loop) as begun:
             from paceline.cli.resume import kept_config, resumed
             from paceline.cli.run import run as go
-            from paceline.local.capacity import refuse_too_many
-            from paceline.local.read_config import read_config
-            from paceline.local.read_config_forked import read_forked
-            from paceline.local.run_folder import RUNS
+            from paceline.launch.folder.run_folder import RUNS
+            from paceline.launch.settings.read_config import read_config
+            from paceline.launch.supervise.read_config_forked import read_forked
+            from paceline.launch.this_machine.capacity import refuse_too_many
 
             going.use_keys()
             if what is None and preset is None:
@@ -158,14 +158,14 @@ def launch(
     Paceline's options come before SCRIPT.py, the script's own after it. Without `paceline launch` the same script runs alone,
     as plain torch."""
     with exits():
-        from paceline.local.begin_early import beginning
+        from paceline.launch.forks.begin_early import beginning
 
         with beginning(script, script) as begun:
+            from paceline.base.extras import is_installed, lacks
             from paceline.cli.run import run as go
             from paceline.core.errors import ConfigError
-            from paceline.extras import is_installed, lacks
-            from paceline.local.capacity import refuse_too_many
-            from paceline.local.read_config import read_launch
+            from paceline.launch.settings.read_config import read_launch
+            from paceline.launch.this_machine.capacity import refuse_too_many
 
             going.use_keys()
             config, given = read_launch(script, arguments or [], **training.words(), fresh=going.fresh)
@@ -205,10 +205,10 @@ def search(
 ) -> None:
     """Train with every combination of some settings, several runs at a time, and compare: a table and a picture."""
     with exits():
-        from paceline.local.read_config import reader_of
-        from paceline.search.grid import read_grid
-        from paceline.search.sampling import sampled
-        from paceline.search.search import search as go
+        from paceline.launch.settings.read_config import reader_of
+        from paceline.studies.search.grid import read_grid
+        from paceline.studies.search.sampling import sampled
+        from paceline.studies.search.search import search as go
 
         found = sampled(read_grid(grid or []), sample, points, seed)
         read = reader_of(what, workers, servers, policy, sets or [], epochs, data, preset or found.preset)
@@ -249,8 +249,8 @@ def local(
 ) -> None:
     """Train a linear model (task svm, rcv1 or your own sparse task) on this machine, without servers."""
     with exits():
-        from paceline.local.linear_without_servers import train_here
-        from paceline.local.read_config import read_config
+        from paceline.launch.linear_without_servers import train_here
+        from paceline.launch.settings.read_config import read_config
 
         report = train_here(read_config(what, epochs=epochs, sets=sets or [], data=data), threads, average, out)
         print_json(report.plain()) if as_json else say("\n".join(report.lines()))

@@ -9,10 +9,10 @@ from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import Any, BinaryIO, TypeVar, cast
 
+from paceline.base.extras import lacking
 from paceline.core.errors import ConfigError, DataError, NoData, PacelineError
 from paceline.data import object_stores
 from paceline.data.out_of_core import PIECE_BYTES
-from paceline.extras import lacking
 
 Parsed = TypeVar("Parsed")
 

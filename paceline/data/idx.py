@@ -7,7 +7,7 @@ from typing import BinaryIO
 
 import numpy as np
 
-from paceline.bounded import read_most
+from paceline.base.bounded import read_most
 from paceline.core.errors import DataError
 from paceline.data.dataset import Array, Dataset, Labelled
 from paceline.data.files import folder_at, plain_or_packed, reading

@@ -4,11 +4,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from paceline.base.extras import needing
 from paceline.core.errors import DataError
 from paceline.data.classes import if_numbers
 from paceline.data.dataset import Dataset, Labelled, PartName, Rows, Selection
 from paceline.data.stratified_cut import cut_off
-from paceline.extras import needing
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from paceline.core.settings.config import Config
-from paceline.own_extensions import OWN, own_names
+from paceline.settings.own_extensions import OWN, own_names
 
 _SHARED = (
     "task",

@@ -11,8 +11,8 @@ from typing import Any
 import grpc
 from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 
+from paceline.base.own_files import blamed
 from paceline.core.errors import ConfigError, PacelineError
-from paceline.own_files import blamed
 from paceline.rpc.auth import HEADER, Authentication
 from paceline.rpc.channel import ERROR_KEY, RENEWAL_KEY
 from paceline.rpc.listening import LOOPBACK, with_port

@@ -8,9 +8,9 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import NamedTuple
 
-from paceline.bounded import MOST_KEY, read_bytes
+from paceline.base.bounded import MOST_KEY, read_bytes
+from paceline.base.private import make_private, write_private
 from paceline.core.errors import ConfigError, DiskError, UsageError
-from paceline.private import make_private, write_private
 from paceline.rpc.certificates import AUTHORITY_DAYS, HERE, Authority, KeyPair
 from paceline.rpc.key_files import write_keys
 from paceline.rpc.roles import ANY_PROCESS

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from paceline.private import write_private
+from paceline.base.private import write_private
 
 
 def write_keys(folder: Path, authority: bytes, certificate: bytes, key: bytes) -> Path:

@@ -23,7 +23,7 @@ from prometheus_client import (
 from prometheus_client.core import CounterMetricFamily
 from prometheus_client.registry import Collector
 
-from paceline.private import make_private
+from paceline.base.private import make_private
 from paceline.rpc.auth import Credentials
 from paceline.rpc.listening import LOOPBACK
 from paceline.rpc.memory import memory_limit

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 import grpc
 
-from paceline.bounded import MOST_KEY, read_bytes
+from paceline.base.bounded import MOST_KEY, read_bytes
 from paceline.core.errors import ConfigError
 
 AUTHORITY, CERTIFICATE, KEY = "ca.crt", "tls.crt", "tls.key"

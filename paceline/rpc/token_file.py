@@ -10,9 +10,9 @@ from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
-from paceline.bounded import MOST_KEY, read_text
+from paceline.base.bounded import MOST_KEY, read_text
+from paceline.base.private import write_private
 from paceline.core.errors import ConfigError
-from paceline.private import write_private
 from paceline.rpc.tokens import Claims, is_public_key, looks_signed, moment, public_key, sign
 
 LIFE = 365 * 86400.0

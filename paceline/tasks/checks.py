@@ -6,11 +6,11 @@ import math
 from collections.abc import Callable
 from typing import Any, NamedTuple, SupportsFloat
 
+from paceline.base.extras import lacking
+from paceline.base.own_files import where
 from paceline.core.errors import ConfigError, DataError, PacelineError, is_out_of_memory, out_of_memory
 from paceline.data.dataset import Dataset
 from paceline.data.map_style import adapted
-from paceline.extras import lacking
-from paceline.own_files import where
 from paceline.tasks import defaults
 
 

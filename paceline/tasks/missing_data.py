@@ -2,9 +2,9 @@
 
 from pathlib import Path
 
+from paceline.base.own_files import is_own
 from paceline.core.settings.config import Config
 from paceline.data.files import BUNDLED
-from paceline.own_files import is_own
 
 
 def refuse_missing_data(config: Config) -> None:

@@ -15,14 +15,14 @@ from typing import TYPE_CHECKING, Any, SupportsFloat
 import numpy as np
 import numpy.typing as npt
 
+from paceline.base.own_files import is_own, load_file, where
 from paceline.core import registry
 from paceline.core.errors import ConfigError
 from paceline.core.run.best_model import Measure
 from paceline.core.settings.config import Config, TableConfig
 from paceline.data.dataset import Dataset, dense
-from paceline.load_settings import given, is_script, load, task_of
-from paceline.own_files import is_own, load_file, where
-from paceline.own_folder import find_beside
+from paceline.settings.load_settings import given, is_script, load, task_of
+from paceline.settings.own_folder import find_beside
 from paceline.tasks.best_measure import are_means, best_of, with_best
 from paceline.tasks.checks import PROBABILITIES, RULES, guarded, kind, told
 from paceline.tasks.refuse_scripts import refuse_script

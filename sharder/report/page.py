@@ -2,8 +2,8 @@
 
 from collections.abc import Mapping
 
-from paceline.page.page import Html, Section, picture, table, text
-from paceline.page.page import page as whole_page
+from paceline.base.html.page import Html, Section, picture, table, text
+from paceline.base.html.page import page as whole_page
 from paceline.sharder.report.findings import PARTS, Part, result, summary
 from paceline.sharder.report.shard_set import Sets
 

@@ -7,7 +7,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator, PercentFormatter, StrMethodFormatter
 
-from paceline.plot_style import INK, Drawn, colour_of, drawn, marker_of, styled
+from paceline.base.plot_style import INK, Drawn, colour_of, drawn, marker_of, styled
 from paceline.sharder.report.panels import CELL, TICKS, cell, label_left, lines, panels, whole_ticks
 from paceline.sharder.report.shard_set import Clusters, Sets, ShardSet, digits
 

@@ -2,10 +2,10 @@
 
 from pathlib import Path
 
+from paceline.base.extras import needing
 from paceline.core.errors import DataError, DiskError
 from paceline.data.files import BUNDLED
 from paceline.data.manifest import MANIFEST
-from paceline.extras import needing
 from paceline.sharder.report.findings import PARTS, result
 from paceline.sharder.report.page import page
 from paceline.sharder.report.shard_set import read_sets

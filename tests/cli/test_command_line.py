@@ -19,16 +19,16 @@ from paceline.cli.__main__ import app
 from paceline.cli.run import run, summary
 from paceline.core.errors import ConfigError, DiskError, NotYet, ServersGone, UsageError
 from paceline.core.settings.config import Config
-from paceline.load_settings import differences, read_yaml
-from paceline.local import run_folder
-from paceline.local import run_status as status
-from paceline.local.outcome import Outcome
-from paceline.local.read_config import read_config
-from paceline.local.run_folder import RunFolder, find_run, new_name, open_run
+from paceline.launch.folder import run_folder
+from paceline.launch.folder.run_folder import RunFolder, find_run, new_name, open_run
+from paceline.launch.settings.read_config import read_config
+from paceline.launch.status import run_status as status
+from paceline.launch.status.chief_status import Speed, plain
+from paceline.launch.status.live_table import EVERY, PlainLines, headline, newest_score, picture
+from paceline.launch.supervise.outcome import Outcome
 from paceline.rpc.auth import Credentials
+from paceline.settings.load_settings import differences, read_yaml
 from paceline.v1.run_service_pb2 import Score, StatusReply, WorkerStatus
-from paceline.watch.chief_status import Speed, plain
-from paceline.watch.live_table import EVERY, PlainLines, headline, newest_score, picture
 from tests.support.commands import paceline
 from tests.support.own_time import own_time
 
@@ -40,7 +40,7 @@ def console() -> tuple[Console, StringIO]:
 
 def test_a_training_outlives_who_reads_what_it_shows() -> None:
     code = """
-from paceline.lasting_console import LastingConsole
+from paceline.base.lasting_console import LastingConsole
 console = LastingConsole(highlight=False)
 input()
 console.print("a" * 100_000)

@@ -12,7 +12,7 @@ from paceline.cli import demo
 from paceline.cli.demo import comparison, digits_demo, lesson, seconds_to, waiting
 from paceline.core.run.scoring import Score
 from paceline.core.settings.config import Config
-from paceline.local.outcome import Outcome
+from paceline.launch.supervise.outcome import Outcome
 
 
 def outcome(accuracy: float, seconds: float = 10.0, wait: float = 4.0) -> Outcome:

@@ -6,9 +6,9 @@ from pathlib import Path
 import pytest
 
 from paceline.cli.explain import doctor, explain
-from paceline.watch.chief_status import plain
-from tests.local.test_explained import folder, trained
-from tests.watch.test_evidence import status
+from paceline.launch.status.chief_status import plain
+from tests.launch.status.test_evidence import status
+from tests.launch.status.test_explained import folder, trained
 
 
 @pytest.fixture(autouse=True)

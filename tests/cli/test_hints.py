@@ -10,9 +10,9 @@ import pytest
 from paceline.cli.hints import next_lines
 from paceline.core.run.warnings import RunWarning
 from paceline.core.settings.config import Config
-from paceline.load_settings import load, write_yaml
-from paceline.local.read_config import read_config
-from paceline.local.run_folder import RunFolder
+from paceline.launch.folder.run_folder import RunFolder
+from paceline.launch.settings.read_config import read_config
+from paceline.settings.load_settings import load, write_yaml
 
 FLAGS = {"-w": "workers", "-s": "servers", "--epochs": "epochs", "--data": "data", "--policy": "policy", "--run": "run"}
 OWN = "def data(path): ...\ndef model(): ...\n"

@@ -13,9 +13,9 @@ from paceline.core.errors import ConfigError, DataError, DiskError
 from paceline.data.dataset import is_sparse
 from paceline.data.linear_model import read_linear_model
 from paceline.data.rcv1_like import rcv1_like, write_lyrl2004, write_svmlight
-from paceline.local.linear_without_servers import settings_of, train_here
-from paceline.local.read_config import read_config
-from paceline.planning.sizes import task_shapes
+from paceline.launch.linear_without_servers import settings_of, train_here
+from paceline.launch.settings.read_config import read_config
+from paceline.studies.planning.sizes import task_shapes
 from paceline.tasks.task import load_task
 
 
@@ -97,7 +97,7 @@ def test_a_mini_batch_of_more_than_all_examples_is_refused(made: Path, tmp_path:
 
 
 def test_a_folder_that_can_not_be_made_is_told_before_training(made: Path, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr("paceline.local.linear_without_servers.train", lambda *_: pytest.fail("it trained"))
+    monkeypatch.setattr("paceline.launch.linear_without_servers.train", lambda *_: pytest.fail("it trained"))
 
     with pytest.raises(DiskError, match=r"Can't make .*small: File exists\. Give another folder with --out"):
         train_here(read_config("svm", data=str(made / "small")), 1, False, made / "small")

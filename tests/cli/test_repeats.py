@@ -8,7 +8,7 @@ import pytest
 from paceline.cli.repeats import summary
 from paceline.core.errors import ConfigError
 from paceline.core.settings.config import Config
-from paceline.local.series import series
+from paceline.launch.folder.series import series
 from tests.support.commands import paceline
 
 REPEAT = ("run", "digits", "-w", "1", "-s", "1", "--epochs", "1", "--run", "both", "--repeats", "2")

@@ -11,9 +11,9 @@ from paceline.cli.resume import kept_config, resumed
 from paceline.core.errors import ConfigError, TooNew, UsageError
 from paceline.core.settings.config import Config
 from paceline.core.sync.policy import build_policy
-from paceline.load_settings import load
-from paceline.local.run_folder import RUNS, RunFolder, open_run
+from paceline.launch.folder.run_folder import RUNS, RunFolder, open_run
 from paceline.rpc.agreed_settings import agreed_settings
+from paceline.settings.load_settings import load
 
 TASK = "def data(path):\n    pass\n\n\ndef model():\n    pass\n"
 

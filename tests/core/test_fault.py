@@ -7,7 +7,7 @@ from paceline.core.errors import ConfigError
 from paceline.core.fault import PACKAGE, Fault, Signal, faults_of, read_fault
 from paceline.core.network_link import NetworkLink
 from paceline.core.run_clock import RunClock
-from paceline.load_settings import load
+from paceline.settings.load_settings import load
 
 
 @pytest.mark.parametrize("kind", registry.names(PACKAGE))

@@ -17,7 +17,7 @@ from paceline.data import files, hashed_table, out_of_core
 from paceline.data.dataset import Dataset
 from paceline.data.hashed_table import read_hashed
 from paceline.data.table import read_like
-from paceline.load_settings import load
+from paceline.settings.load_settings import load
 from paceline.sharder.sharding import app
 from paceline.tasks.task import load_task
 from paceline_papers.baseline.encodings.hash import BITS, Hash

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from paceline.local.run_folder import RunFolder
+from paceline.launch.folder.run_folder import RunFolder
 from tests.support.commands import paceline
 from tests.support.tree import ROOT
 

@@ -36,10 +36,10 @@ from paceline.data.rcv1 import read_documents, read_rcv1
 from paceline.data.shard_writer import Dealt, write_shards
 from paceline.data.shards import open_shards
 from paceline.data.svmlight import read_rows, read_svmlight
-from paceline.hosts.key import JoinKey
-from paceline.hosts.packed_files import SETTINGS, unpack
-from paceline.load_settings import load, parse_sets
-from paceline.local.cluster_key import ClusterKey
+from paceline.launch.folder.cluster_key import ClusterKey
+from paceline.launch.other_machines.key import JoinKey
+from paceline.launch.other_machines.packed_files import SETTINGS, unpack
+from paceline.results.model.live_run import KeptVersions
 from paceline.rpc.token_file import Secret, read_token_file
 from paceline.rpc.tokens import Claims, check_time, private_key
 from paceline.rpc.tokens import read as read_claims
@@ -48,7 +48,7 @@ from paceline.server.disk import Disk
 from paceline.server.snapshot_files import SnapshotFiles
 from paceline.server.state_audit import audit_folder, check_chief
 from paceline.server.state_folder import TABLES, StateFolder
-from paceline.trained.live_run import KeptVersions
+from paceline.settings.load_settings import load, parse_sets
 from tests.fuzz.cases import Form, Reader, as_it_is
 
 Make = Callable[[Path], Reader]

@@ -23,16 +23,16 @@ from paceline.data.idx import read_mnist
 from paceline.data.manifest import FileEntry
 from paceline.data.npz import read_npy, read_npz
 from paceline.data.svmlight import read_svmlight
-from paceline.hosts import packed_files
-from paceline.hosts.key import JoinKey
-from paceline.hosts.packed_files import unpack
-from paceline.load_settings import MOST_BYTES, load, parse_sets, read_yaml
-from paceline.local.cluster_key import ClusterKey
+from paceline.launch.folder.cluster_key import ClusterKey
+from paceline.launch.other_machines import packed_files
+from paceline.launch.other_machines.key import JoinKey
+from paceline.launch.other_machines.packed_files import unpack
 from paceline.rpc.token_file import content_of
 from paceline.server.checked_files import CheckedFiles
 from paceline.server.disk import Disk
 from paceline.server.snapshot_files import SnapshotFiles, packed
 from paceline.server.state_folder import StateFolder
+from paceline.settings.load_settings import MOST_BYTES, load, parse_sets, read_yaml
 from tests.fuzz.cases import MEMORY, limited, tried
 from tests.fuzz.readers import READERS, sealed, tarred, unsealed
 

@@ -6,15 +6,15 @@ from pathlib import Path
 
 import pytest
 
-from paceline.bounded import read_bytes, read_most, read_text
+from paceline.base.bounded import read_bytes, read_most, read_text
 from paceline.core.errors import ConfigError, DataError
 from paceline.core.settings.config import Config
-from paceline.load_settings import write_yaml
-from paceline.local import run_folder
-from paceline.local.run_folder import RunFolder
+from paceline.launch.folder import run_folder
+from paceline.launch.folder.run_folder import RunFolder
+from paceline.results.model import run_model
+from paceline.results.model.run_model import Trained
 from paceline.rpc.token_file import read_token_file
-from paceline.trained import run_model
-from paceline.trained.run_model import Trained
+from paceline.settings.load_settings import write_yaml
 
 
 def test_a_file_is_read_up_to_its_limit_and_not_beyond(tmp_path: Path) -> None:

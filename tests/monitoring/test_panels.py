@@ -18,7 +18,7 @@ from tests.support.tree import ROOT
 pytest.importorskip("torch")
 
 from paceline.core.settings.config import Config
-from paceline.local.run_folder import RunFolder
+from paceline.launch.folder.run_folder import RunFolder
 from tools.dashboard import ALERTS
 from tools.panels import PEERS, ROWS, Panel, Query
 from tools.prometheus import Prometheus, Watched, beside, other_exporters, ports_of

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from paceline.own_extensions import OWN, OwnExtensions
+from paceline.settings.own_extensions import OWN, OwnExtensions
 from tools.doc_blocks.blocks import Mark, blocks
 from tools.doc_blocks.checks import problems
 from tools.doc_blocks.folder import fill

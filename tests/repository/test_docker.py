@@ -12,9 +12,9 @@ import yaml
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
-from paceline.load_settings import load
 from paceline.rpc.malloc import MALLOC_ENVIRONMENT
 from paceline.server.__main__ import main as serve
+from paceline.settings.load_settings import load
 from paceline.sharder.sharding import shard
 from paceline.worker.__main__ import main as work
 from paceline.worker.evaluator import main as evaluate
@@ -189,7 +189,7 @@ def test_a_build_sees_all_that_it_copies():
     taken = [path for stage in FILE.stages.values() for path in stage.copied]
 
     assert {"pyproject.toml", "paceline", "server", "sharder", "worker"} < set(taken)
-    for path in [*taken, "paceline/core/run/run.py", "paceline/presets/hogwild.yaml"]:
+    for path in [*taken, "paceline/core/run/run.py", "paceline/settings/presets/hogwild.yaml"]:
         assert (ROOT / path).exists()
         assert not FILE.ignores(path)
 
@@ -286,7 +286,13 @@ def test_a_line_is_added_at_the_end_of_a_stage(small):
 def test_what_the_server_image_takes_is_all_code_and_its_own_lock():
     found = {str(file.relative_to(ROOT)) for file in FILE.files("server")}
 
-    assert {"LICENSE", "README.md", "pyproject.toml", "paceline/presets/hogwild.yaml", "server/__main__.py"} < found
+    assert {
+        "LICENSE",
+        "README.md",
+        "pyproject.toml",
+        "paceline/settings/presets/hogwild.yaml",
+        "server/__main__.py",
+    } < found
     assert {path for path in found if path.startswith("docker/")} == {"docker/build.lock", "docker/server.lock"}
     assert not [path for path in found if "__pycache__" in path]
 

@@ -7,8 +7,8 @@ import pytest
 
 from paceline.core.settings.config import Options
 from paceline.core.sync.policy import build_policy
-from paceline.load_settings import load
-from paceline.own_extensions import OWN, OwnExtensions
+from paceline.settings.load_settings import load
+from paceline.settings.own_extensions import OWN, OwnExtensions
 from tools.doc_blocks.blocks import blocks
 from tools.prose.pages import read_page
 

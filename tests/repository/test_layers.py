@@ -18,7 +18,7 @@ SOURCES = sorted(
     for folder in ("paceline", "server", "worker", "sharder", "benchmarks", "examples")
     for path in (ROOT / folder).rglob("*.py")
 )
-UNPICKLES = ROOT / "paceline" / "live" / "packing.py"
+UNPICKLES = ROOT / "paceline/processes/script_objects/packing.py"
 """What brings a script's own objects to the children of its process."""
 RUNS_CODE_FROM_DATA = {
     "import pickle": "TID251",
@@ -44,14 +44,14 @@ def loaded(*modules: str) -> set[str]:
 
 
 def test_what_checks_the_config_loads_nothing_heavy():
-    modules = ("paceline.load_settings", "paceline.core.run.run", "paceline.core.slice.plan")
+    modules = ("paceline.settings.load_settings", "paceline.core.run.run", "paceline.core.slice.plan")
 
     assert not {"numba", "grpc", "torch", "sklearn"} & loaded(*modules)
 
 
 def test_a_command_begins_its_processes_before_it_loads_the_settings():
-    assert not {"numpy", "pydantic", "paceline.load_settings"} & loaded(
-        "paceline.cli.__main__", "paceline.cli.exits", "paceline.local.begin_early"
+    assert not {"numpy", "pydantic", "paceline.settings.load_settings"} & loaded(
+        "paceline.cli.__main__", "paceline.cli.exits", "paceline.launch.forks.begin_early"
     )
 
 
@@ -74,7 +74,7 @@ def test_numpy_reads_no_pickles():
 
 
 def test_the_one_file_that_unpickles_takes_inherited_memory_alone():
-    """tests/live/test_packing.py tries files, sockets and pipes on it."""
+    """tests/processes/script_objects/test_packing.py tries files, sockets and pipes on it."""
     calls = [line.strip() for line in UNPICKLES.read_text().splitlines() if re.search(r"\bpickle\.loads?\(", line)]
 
     assert len(calls) == 1

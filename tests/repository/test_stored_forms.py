@@ -22,10 +22,10 @@ from paceline.data.inputs import FORMAT_KEY, Inputs
 from paceline.data.linear_model import read_linear_model
 from paceline.data.manifest import read_manifest
 from paceline.data.shards import open_shards
-from paceline.local.run_folder import RunFolder, find_run, open_run
+from paceline.launch.folder.run_folder import RunFolder, find_run, open_run
 from paceline.rpc.wire import parse
-from paceline.search.search_folder import SearchFolder, open_search
 from paceline.server.state_folder import StateFolder
+from paceline.studies.search.search_folder import SearchFolder, open_search
 from paceline.worker.exchange import residuals
 from tests.support import make_stored_forms as kept
 from tests.support.in_process import Cluster, Pusher

@@ -14,7 +14,8 @@ import pytest
 from prometheus_client import CollectorRegistry, Counter
 
 from paceline.core.errors import ConfigError, UsageError
-from paceline.local.free_ports import is_free
+from paceline.launch.status.chief_status import RemoteChief, exposed
+from paceline.launch.this_machine.free_ports import is_free
 from paceline.rpc.auth import Credentials, bearer, held
 from paceline.rpc.kept_authority import FOLDER, make_folders
 from paceline.rpc.listening import EVERYWHERE, LOOPBACK, check_bind, listening_socket
@@ -23,7 +24,6 @@ from paceline.rpc.tls import AUTHORITY
 from paceline.rpc.tokens import Claims, sign
 from paceline.server.command_line import ToldServer
 from paceline.server.server import Server
-from paceline.watch.chief_status import RemoteChief, exposed
 from paceline.worker.command_line import ToldWorker
 from tests.support.in_process import Cluster, config_of
 

@@ -13,8 +13,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from paceline.core.errors import ConfigError, PermissionDenied, Unauthenticated
-from paceline.local.run_folder import RunFolder
-from paceline.local.run_tokens import made, replace_secret
+from paceline.launch.folder.run_folder import RunFolder
+from paceline.launch.folder.run_tokens import made, replace_secret
 from paceline.rpc.auth import Credentials, Held, SignedTokens, authentication, bearer, held, read_credentials
 from paceline.rpc.roles import Caller
 from paceline.rpc.token_file import OVERLAP, Secret, Token, content_of, new_secret, run_secret, write_token_file

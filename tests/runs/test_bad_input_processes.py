@@ -16,8 +16,8 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 from hypothesis import given
 from hypothesis import strategies as st
 
-from paceline.load_settings import load
 from paceline.rpc.wire import frame, parse
+from paceline.settings.load_settings import load
 from paceline.v1 import parameter_service_pb2 as pb
 from tests.support.commands import paceline
 from tests.support.processes import TOKEN, Cluster, Process

@@ -10,10 +10,10 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
-from paceline.command_line import Told, ToldProcess, options_of
+from paceline.base.variables import TLS
+from paceline.processes.command_line import Told, ToldProcess, options_of
 from paceline.server.command_line import ToldServer
 from paceline.sharder.command_line import ToldShardServer
-from paceline.variables import TLS
 from paceline.worker.command_line import ToldCheck, ToldEvaluator, ToldScript, ToldWorker
 
 KINDS = [ToldWorker, ToldEvaluator, ToldCheck, ToldServer, ToldShardServer]

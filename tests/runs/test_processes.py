@@ -13,10 +13,10 @@ from safetensors.numpy import load_file
 from paceline.core.errors import TryAgain
 from paceline.core.settings.config import Config
 from paceline.core.slice.plan import server_memory
-from paceline.simulator.problem import problem_of
-from paceline.simulator.scene import Scene
-from paceline.simulator.training import training_of
-from paceline.simulator.workers import Trained
+from paceline.studies.simulator.problem import problem_of
+from paceline.studies.simulator.scene import Scene
+from paceline.studies.simulator.training import training_of
+from paceline.studies.simulator.workers import Trained
 from paceline.tasks.task import load_config, load_task
 from tests.support.nights import some
 from tests.support.processes import Cluster, Process, eventually

@@ -28,7 +28,13 @@ runpy.run_module(module, run_name="__main__")
 
 @pytest.mark.parametrize(
     "module",
-    ["paceline.server", "paceline.worker", "paceline.worker.evaluator", "paceline.sharder", "paceline.k8s.autostop"],
+    [
+        "paceline.server",
+        "paceline.worker",
+        "paceline.worker.evaluator",
+        "paceline.sharder",
+        "paceline.launch.k8s.autostop",
+    ],
 )
 def test_a_containers_first_process_can_be_stopped_while_it_loads(module: str):
     done = subprocess.run([sys.executable, "-c", SCRIPT, module, "--help"], capture_output=True, text=True, check=False)
@@ -37,7 +43,7 @@ def test_a_containers_first_process_can_be_stopped_while_it_loads(module: str):
 
 
 def test_a_containers_process_can_kill_itself():
-    script = "import os; own = os.getpid; os.getpid = lambda: 1; import paceline.first_process; os.kill(own(), 9)"
+    script = "import os; own = os.getpid; os.getpid = lambda: 1; import paceline.base.first_process; os.kill(own(), 9)"
 
     done = subprocess.run([sys.executable, "-c", script], check=False)
 

@@ -14,12 +14,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from typer.testing import CliRunner
 
-from paceline import plot_style
+from paceline.base import plot_style
+from paceline.base.plot_style import Drawn
 from paceline.cli.__main__ import app
 from paceline.core.errors import ConfigError, DataError, DiskError, UsageError
 from paceline.core.settings.config import Config
 from paceline.data.manifest import MANIFEST, FileEntry, Manifest, Recipe, ShardEntry, read_manifest, render
-from paceline.plot_style import Drawn
 from paceline.sharder.report import pictures
 from paceline.sharder.report.page import page
 from paceline.sharder.report.report import write_report

@@ -15,7 +15,7 @@ from paceline.data import splits
 from paceline.data.manifest import Rule, read_manifest
 from paceline.data.progress import Progress
 from paceline.data.shards import open_shards
-from paceline.load_settings import load, parse_sets
+from paceline.settings.load_settings import load, parse_sets
 from paceline.sharder.reshard import reshard, settings_of
 from paceline.sharder.sharding import main, make_shards
 from tests.support.tree import ROOT, SHARED

@@ -19,9 +19,9 @@ from paceline.data.manifest import MANIFEST
 from paceline.data.progress import SILENT
 from paceline.data.shard_store import ShardStore
 from paceline.data.shards import open_shards
-from paceline.load_settings import load
 from paceline.rpc import retries
 from paceline.rpc.retries import Patient
+from paceline.settings.load_settings import load
 from paceline.sharder.placing import placed
 from paceline.sharder.sharding import make_shards
 from paceline.worker.startup import stored_shards

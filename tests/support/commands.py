@@ -7,7 +7,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-from paceline.local.fork_program import run_line
+from paceline.launch.forks.fork_program import run_line
 from tests.support.processes import QUIET, TORCH, forker_of
 
 

@@ -4,9 +4,9 @@ from pathlib import Path
 from typing import Any
 
 from paceline.core.run.scoring import Score
-from paceline.load_settings import load
-from paceline.local.run_folder import RunFolder, open_run
-from paceline.search.points_in_process import keep_point
+from paceline.launch.folder.run_folder import RunFolder, open_run
+from paceline.settings.load_settings import load
+from paceline.studies.search.points_in_process import keep_point
 
 
 def finished_run(

@@ -7,7 +7,7 @@ import numpy as np
 
 from paceline.core.slice.plan import make_plan
 from paceline.core.values import AS_SET, Dense
-from paceline.local.run_folder import RunFolder
+from paceline.launch.folder.run_folder import RunFolder
 from paceline.rpc.auth import Credentials
 from paceline.worker.exchange.parameter_client import ParameterClient
 from tests.support.in_process import Cluster, Pusher

@@ -18,8 +18,8 @@ from paceline.data.inputs import Inputs
 from paceline.data.linear_model import Labels, Parts, save_safetensors
 from paceline.data.manifest import Recipe
 from paceline.data.shard_writer import Dealt, write_shards
-from paceline.local.run_folder import open_run
-from paceline.search.search_folder import SearchFolder, open_search
+from paceline.launch.folder.run_folder import open_run
+from paceline.studies.search.search_folder import SearchFolder, open_search
 from paceline.worker.exchange import residuals
 from tests.support.in_process import Cluster, Pusher
 from tests.support.stored_protos import stored_bytes, table

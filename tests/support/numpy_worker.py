@@ -171,7 +171,7 @@ def main() -> None:
     from paceline.worker.training import training_loop as loop
 
     assert "torch" not in sys.modules, "torch takes each worker of these tests two seconds"
-    from paceline.exits import run_command
+    from paceline.processes.exits import run_command
     from paceline.rpc.process import make_log
     from paceline.v1.parameter_service_pb2 import DROPPED, PullHead
     from paceline.worker.__main__ import main as work

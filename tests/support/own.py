@@ -10,13 +10,13 @@ from typing import Any
 
 import pytest
 
+from paceline.base.own_files import load_file, said, where
 from paceline.core import registry
 from paceline.core.coding.codec import Codec
 from paceline.core.peers.peer_policy import PeerPolicy
 from paceline.core.peers.topology import Topology
 from paceline.core.steps.optimizer import Optimizer
 from paceline.core.sync.policy import Policy
-from paceline.own_files import load_file, said, where
 from paceline.sharder.strategy import ShardingStrategy
 
 BASES = (Policy, PeerPolicy, Codec, Topology, Optimizer, ShardingStrategy)

@@ -5,7 +5,7 @@ import itertools
 import socket
 from collections.abc import Iterator
 
-from paceline.local.free_ports import is_free
+from paceline.launch.this_machine.free_ports import is_free
 
 FIRST, END, EACH = 20_000, 32_768, 256
 """Below those that the system gives to a bind to port 0 and to a connection, so neither takes one of these by chance."""

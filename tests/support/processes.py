@@ -16,8 +16,8 @@ import yaml
 from paceline.core.settings.config import Config
 from paceline.core.slice.plan import SlicePlan
 from paceline.core.slice.state import SliceState
-from paceline.local import forker as forkers
-from paceline.local.forker import AT_FIRST_USE, OPTIMIZER, SCRIPTS, Forked, Forker, Loads
+from paceline.launch.forks import forker as forkers
+from paceline.launch.forks.forker import AT_FIRST_USE, OPTIMIZER, SCRIPTS, Forked, Forker, Loads
 from paceline.rpc.auth import Credentials
 from paceline.rpc.channel import open_channel
 from paceline.rpc.protocol_version import PROTOCOL

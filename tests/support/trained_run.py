@@ -5,7 +5,7 @@ from typing import Any
 
 from paceline.core.settings.config import Config
 from paceline.data.inputs import Inputs
-from paceline.local.run_folder import RunFolder, open_run
+from paceline.launch.folder.run_folder import RunFolder, open_run
 from paceline.sharder.sharding import make_shards
 from paceline.tasks.task import load_config, load_task
 

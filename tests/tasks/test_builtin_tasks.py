@@ -14,7 +14,7 @@ from paceline.core import registry
 from paceline.core.errors import ConfigError
 from paceline.data.dataset import Labelled
 from paceline.data.splits import split
-from paceline.load_settings import load
+from paceline.settings.load_settings import load
 from paceline.tasks import cifar
 from paceline.tasks.builtin import cifar10
 from paceline.tasks.task import BUILTIN, load_task

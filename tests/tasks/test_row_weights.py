@@ -21,8 +21,8 @@ from paceline.data.costs import class_counts, costs_of, counted
 from paceline.data.dataset import Dataset, Labelled
 from paceline.data.shards import Shards, open_shards
 from paceline.data.svmlight import read_svmlight
-from paceline.local.linear_without_servers import train_here
-from paceline.local.read_config import read_config
+from paceline.launch.linear_without_servers import train_here
+from paceline.launch.settings.read_config import read_config
 from paceline.sharder.reshard import reshard, settings_of
 from paceline.sharder.sharding import make_shards
 from paceline.worker.scoring import scorer

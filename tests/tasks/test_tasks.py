@@ -10,7 +10,7 @@ from safetensors.numpy import load_file
 
 from paceline.core import registry
 from paceline.core.errors import ConfigError, DataError, OutOfMemory
-from paceline.local.read_config import read_config
+from paceline.launch.settings.read_config import read_config
 from paceline.sharder.sharding import make_shards
 from paceline.tasks import defaults
 from paceline.tasks.task import BUILTIN, Task, load_task

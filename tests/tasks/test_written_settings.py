@@ -9,8 +9,8 @@ import yaml
 
 from paceline.core.errors import ConfigError
 from paceline.core.settings.config import Config
-from paceline.load_settings import write_yaml
 from paceline.server.command_line import ToldServer
+from paceline.settings.load_settings import write_yaml
 from paceline.tasks.task import load_config, load_task
 from paceline.tasks.written_settings import written_settings
 from paceline.worker.command_line import ToldScript, ToldWorker

@@ -13,8 +13,8 @@ from paceline.core.errors import ConfigError, PlanMismatch, Stopped
 from paceline.core.settings.config import Config, Options
 from paceline.data.sampler import Sampler
 from paceline.data.shards import open_shards
-from paceline.load_settings import load
 from paceline.rpc.auth import OPEN
+from paceline.settings.load_settings import load
 from paceline.sharder.sharding import make_shards
 from paceline.v1 import run_service_pb2 as run_pb
 from paceline.worker.command_line import ToldWorker

@@ -12,7 +12,7 @@ import yaml
 
 import paceline
 from paceline.core.errors import PacelineError
-from paceline.load_settings import load
+from paceline.settings.load_settings import load
 from tools.doc_blocks import shell
 from tools.doc_blocks.blocks import Block
 from tools.prose.pages import ROOT

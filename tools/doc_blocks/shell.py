@@ -16,9 +16,9 @@ from typer.core import TyperGroup
 from paceline.cli.__main__ import app
 from paceline.cli.plan import reader_and_words
 from paceline.core.errors import PacelineError
-from paceline.local.read_config import read_config, read_launch
-from paceline.planning.choices import Asked, choices
-from paceline.search.grid import Range, read_grid
+from paceline.launch.settings.read_config import read_config, read_launch
+from paceline.studies.planning.choices import Asked, choices
+from paceline.studies.search.grid import Range, read_grid
 from tools.prose.pages import ROOT
 
 _SEPARATORS = ";|&()<>\n"

@@ -2,7 +2,7 @@
 
 import ast
 
-from paceline import variables
+from paceline.base import variables
 from tools.reference.sources import ROOT
 
 HEAD = """# Variables of the environment
@@ -34,7 +34,7 @@ Paceline also reads variables of other programs:
 
 def page() -> str:
     """The whole page; its links are from the repository's root."""
-    tree = ast.parse((ROOT / "paceline" / "variables.py").read_text(encoding="utf-8"))
+    tree = ast.parse((ROOT / "paceline" / "base" / "variables.py").read_text(encoding="utf-8"))
     rows = [
         f"| `{getattr(variables, name)}` | {' '.join(text.split())} |"
         for before, after in zip(tree.body, tree.body[1:], strict=False)

@@ -9,13 +9,13 @@ import sys
 import numpy as np
 from torch import Tensor
 
+from paceline.base.own_files import where
+from paceline.base.variables import CONNECT
 from paceline.core.errors import ConfigError, PacelineError, PlanMismatch, is_out_of_memory
 from paceline.core.slice.plan import Shapes
 from paceline.data.shards import open_shards, take
-from paceline.own_files import where
 from paceline.tasks.checks import told
 from paceline.tasks.task import load_task
-from paceline.variables import CONNECT
 from paceline.worker.checking.check_module import check_wire, telling
 from paceline.worker.command_line import ToldScript
 from paceline.worker.own_loop import Session

@@ -8,8 +8,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from types import TracebackType
 
+from paceline.base.own_files import said
 from paceline.core.errors import ConfigError, PacelineError, is_out_of_memory
-from paceline.own_files import said
 
 TRIED = "This came of the first examples, which paceline.train tries here before it starts any process."
 """Note of an error that was raised in the user's own process."""

@@ -14,6 +14,7 @@ import numpy as np
 from prometheus_client import CollectorRegistry, Gauge
 from safetensors import SafetensorError, safe_open
 
+from paceline.base.private import make_private
 from paceline.core.errors import DiskError
 from paceline.core.run.best_model import Measure, chooses, default_measure, scores_of
 from paceline.core.slice.plan import SlicePlan
@@ -22,7 +23,6 @@ from paceline.core.sync.policy_in_force import PolicyInForce
 from paceline.core.values import Vector
 from paceline.data.dataset import Array, Rows, is_class_label
 from paceline.data.shards import Shards
-from paceline.private import make_private
 from paceline.rpc.view_messages import switch_value
 from paceline.v1 import run_service_pb2 as pb
 from paceline.worker.exchange.newest_version import pull_newest

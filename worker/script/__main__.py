@@ -1,7 +1,7 @@
 """`python -m paceline.worker.script [SCRIPT.py ARGS...]`: runs a script as one worker of a run, told where by
 PACELINE_CONNECT; without a script the one that the run's settings name, with their arguments."""
 
-import paceline.first_process  # noqa: F401  # isort: skip
+import paceline.base.first_process  # noqa: F401  # isort: skip
 
 import os
 import random
@@ -10,9 +10,9 @@ import sys
 from bdb import BdbQuit
 from pathlib import Path
 
+from paceline.base.own_files import show_own, where
 from paceline.core.errors import ConfigError, PacelineError, Stopped
-from paceline.no_terminal import WORDS
-from paceline.own_files import show_own, where
+from paceline.processes.no_terminal import WORDS
 from paceline.worker.script.alone import Alone
 from paceline.worker.script.current import current
 from paceline.worker.training.device import device_of_script

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 from pydantic import ValidationError
 
+from paceline.base.variables import CONNECT
 from paceline.core.errors import ConfigError
 from paceline.core.registry import explain
-from paceline.variables import CONNECT
 from paceline.worker.script.alone import Alone
 
 if TYPE_CHECKING:

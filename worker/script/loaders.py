@@ -50,7 +50,7 @@ def loader(
     **options: Any,
 ) -> "DataLoader[Any]":
     """A DataLoader of this worker's part, which begins at the worker's clock and ends with the run; `run` None: of the whole
-    set. `deal`: who gets what; the rest: see paceline/script.py. ConfigError where the arguments are none."""
+    set. `deal`: who gets what; the rest: see paceline/api/script.py. ConfigError where the arguments are none."""
     if isinstance(dataset, DataLoader):
         theirs = options_of(dataset)
         dataset = theirs.pop("dataset")

@@ -15,7 +15,7 @@ import torch
 from torch.optim import Optimizer
 from torch.optim.lr_scheduler import CyclicLR, LRScheduler, OneCycleLR, ReduceLROnPlateau
 
-from paceline.private import make_private
+from paceline.base.private import make_private
 from paceline.worker.script.tell import tell
 
 _OF_SCORES = ("best", "cooldown_counter", "num_bad_epochs", "last_epoch")

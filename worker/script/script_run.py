@@ -15,8 +15,8 @@ from paceline.core.sync.policy import build_policy
 from paceline.data.dataset import Rows
 from paceline.data.sampler import Sampler
 from paceline.data.shards import take
-from paceline.load_settings import load
 from paceline.rpc.process import make_log
+from paceline.settings.load_settings import load
 from paceline.worker.command_line import ToldLaunched
 from paceline.worker.loop_thread import Stopping
 from paceline.worker.module_worker import Listen

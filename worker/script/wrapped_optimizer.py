@@ -107,7 +107,7 @@ class WrappedOptimizer(Optimizer):
 
 
 def wrap(run: ScriptRun, optimizer: Optimizer, model: nn.Module, accumulate: int, buffers: Buffers) -> Optimizer:
-    """See paceline/script.py."""
+    """See paceline/api/script.py."""
     if not isinstance(optimizer, Optimizer) or not isinstance(model, nn.Module):
         raise ConfigError(
             f"paceline.wrap got {type(optimizer).__name__} and {type(model).__name__}; expected a torch optimizer "

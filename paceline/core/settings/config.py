@@ -1,5 +1,5 @@
 """The settings of a run as one frozen value: every key has a default, a unit and a reason. Read from YAML, environment
-and flags in `paceline.load_settings`; nothing below the command line looks anywhere else."""
+and flags in `paceline.settings.load_settings`; nothing below the command line looks anywhere else."""
 
 import re
 from typing import Annotated, Any, Literal

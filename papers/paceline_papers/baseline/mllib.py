@@ -13,9 +13,9 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
+from paceline.base.extras import is_installed, lacks
 from paceline.core.errors import ConfigError, PacelineError, error_classes
-from paceline.extras import is_installed, lacks
-from paceline.local.end_with_parent import tethered
+from paceline.launch.this_machine.end_with_parent import tethered
 from paceline_papers.baseline.engine import Cluster, Found, Point
 from paceline_papers.baseline.split import Split
 

@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
-from paceline.plot_style import png
+from paceline.base.plot_style import png
 from paceline_papers.baseline.baseline import Baseline, Wanted
 from paceline_papers.baseline.engine import Found, Point, engine
 from paceline_papers.baseline.kill import Kill

@@ -6,11 +6,11 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from paceline.base.terminal import say
 from paceline.cli.arguments import Json
 from paceline.cli.exits import console, exits, print_json
 from paceline.core.errors import UsageError
 from paceline.core.folders import listed, names
-from paceline.terminal import say
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -74,7 +74,7 @@ def baseline(
 ) -> None:
     """Train decision trees, logistic regression and naive Bayes with Spark's MLlib, and with others on the same split."""
     with exits():
-        from paceline.extras import needing
+        from paceline.base.extras import needing
 
         with needing("paceline baseline"):
             from paceline_papers.baseline.baseline import Baseline, Wanted, encoding_for, papers_models

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from paceline.base.terminal import say
 from paceline.cli.arguments import Data, Sets, Yes
 from paceline.cli.exits import console, exits
 from paceline.core.errors import PacelineError, Stopped, UsageError
-from paceline.terminal import say
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -20,8 +20,8 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from paceline.core.settings.config import Config
-    from paceline.local.outcome import Outcome
-    from paceline.local.run_folder import RunFolder
+    from paceline.launch.folder.run_folder import RunFolder
+    from paceline.launch.supervise.outcome import Outcome
     from paceline_papers.reproduce.making import Making
 
 
@@ -49,11 +49,11 @@ def reproduce(
 ) -> None:
     """Make a paper's tables and figures again, with its numbers next to ours. Can be broken off and goes on where it was."""
     with exits():
-        from paceline.extras import needing
+        from paceline.base.extras import needing
 
         with needing("paceline reproduce"):
-            from paceline.load_settings import variables
-            from paceline.local.signals import raising
+            from paceline.launch.this_machine.signals import raising
+            from paceline.settings.load_settings import variables
             from paceline_papers.reproduce.artefacts import wanted
             from paceline_papers.reproduce.making import Making, check_full, checksum, makings, page_of, write_page
 
@@ -145,7 +145,7 @@ def _shown(making: "Making", screen: "Console") -> "Iterator[str]":
 def _trained(making: "Making", data: str | None, sets: "Sequence[str]", yes: bool) -> "Iterator[str]":
     """The runs of the full size, each shown as `paceline run` shows it."""
     from paceline.cli.run import finish
-    from paceline.local.capacity import refuse_too_many
+    from paceline.launch.this_machine.capacity import refuse_too_many
 
     def go(config: "Config", runs: Path) -> "tuple[RunFolder, Outcome]":
         refuse_too_many(config, yes)
@@ -161,7 +161,7 @@ def _trained(making: "Making", data: str | None, sets: "Sequence[str]", yes: boo
 
 def _devices() -> str:
     """What full runs compute on."""
-    from paceline.local.gpus import DEVICES, VISIBLE, visible_gpus
+    from paceline.launch.this_machine.gpus import DEVICES, VISIBLE, visible_gpus
 
     gpus = visible_gpus(os.environ, DEVICES)
     if gpus:

@@ -12,7 +12,7 @@ import torch
 import typer
 
 from paceline.core.errors import UsageError
-from paceline.exits import exits, run_command
+from paceline.processes.exits import exits, run_command
 from paceline_papers.experiments.defaults_cells import USERS, Cell, Kept, planned, problem, run_cell
 from paceline_papers.experiments.defaults_table import compact, full, summary
 from paceline_papers.experiments.options import among

@@ -18,8 +18,8 @@ from paceline.core.sync.policy import build_policy, from_shorthand, is_served
 from paceline.data.sampler import Sampler, steps_per_epoch
 from paceline.data.shards import open_shards
 from paceline.sharder.sharding import make_shards
-from paceline.simulator.problem import Problem, problem_of
-from paceline.simulator.training import train
+from paceline.studies.simulator.problem import Problem, problem_of
+from paceline.studies.simulator.training import train
 from paceline.tasks.task import load_config, load_task
 
 TORCH = "plain torch"

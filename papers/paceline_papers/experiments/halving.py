@@ -13,13 +13,13 @@ from typing import Annotated
 import numpy as np
 import typer
 
-from paceline.exits import run_command
-from paceline.local.read_config import read_config
-from paceline.search.grid import pairs, read_grid
-from paceline.search.halving import budgets, kept
-from paceline.simulator.problem import problem_of
-from paceline.simulator.training import training_of
-from paceline.simulator.workers import Training
+from paceline.launch.settings.read_config import read_config
+from paceline.processes.exits import run_command
+from paceline.studies.search.grid import pairs, read_grid
+from paceline.studies.search.halving import budgets, kept
+from paceline.studies.simulator.problem import problem_of
+from paceline.studies.simulator.training import training_of
+from paceline.studies.simulator.workers import Training
 
 GRID = (
     "optimizer.lr=0.4,0.2,0.1,0.05",

@@ -16,9 +16,9 @@ from paceline.core.sync.policy import from_shorthand
 from paceline.data.dataset import Dataset, Labelled
 from paceline.data.rcv1_like import write_svmlight
 from paceline.data.svmlight import read_svmlight
-from paceline.exits import exits
-from paceline.local.linear_without_servers import train_here
-from paceline.local.read_config import read_config
+from paceline.launch.linear_without_servers import train_here
+from paceline.launch.settings.read_config import read_config
+from paceline.processes.exits import exits
 from paceline_papers.experiments.options import among
 
 REAL = {

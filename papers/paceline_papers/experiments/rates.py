@@ -8,7 +8,7 @@ from typing import Annotated, Any
 import torch
 import typer
 
-from paceline.exits import exits, run_command
+from paceline.processes.exits import exits, run_command
 from paceline.tasks.task import load_config
 from paceline_papers.experiments.defaults_cells import plain_torch, score_of
 

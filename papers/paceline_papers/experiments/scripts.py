@@ -15,7 +15,7 @@ from typing import Annotated
 import typer
 
 from paceline.core.errors import TryAgain
-from paceline.exits import exits, run_command
+from paceline.processes.exits import exits, run_command
 from paceline_papers.experiments.options import among
 
 EXAMPLES = Path(__file__).parents[3] / "examples/scripts"
@@ -109,7 +109,7 @@ def run_cell(cell: Cell, out: Path) -> float:
 
 def _scored(run: Path) -> float:
     """What the evaluator has found for the final model."""
-    from paceline.result import Result
+    from paceline.results.result import Result
 
     return Result(run).metrics["validation_accuracy"]
 

@@ -8,8 +8,8 @@ from typing import ClassVar
 
 import numpy as np
 
-from paceline import intervals
-from paceline.intervals import Interval
+from paceline.base import intervals
+from paceline.base.intervals import Interval
 from paceline_papers.reproduce import rule
 from paceline_papers.reproduce.rule import Verdict
 

@@ -8,9 +8,9 @@ from pathlib import Path
 from statistics import mean
 from typing import Any
 
-from paceline.local.read_config import complete
-from paceline.local.run_folder import RunFolder, open_run
-from paceline.result import Result
+from paceline.launch.folder.run_folder import RunFolder, open_run
+from paceline.launch.settings.read_config import complete
+from paceline.results.result import Result
 from paceline_papers.reproduce.rcv1_runs import NEEDS, rows_like_rcv1
 from paceline_papers.reproduce.real_runs import check_finished, run_small, trained
 from paceline_papers.reproduce.recipe import Around, Figures, Full

@@ -8,10 +8,10 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+from paceline.base.private import make_private
 from paceline.core.errors import ConfigError, DiskError
-from paceline.local.gpus import DEVICES, visible_gpus
-from paceline.local.run_folder import held
-from paceline.private import make_private
+from paceline.launch.folder.run_folder import held
+from paceline.launch.this_machine.gpus import DEVICES, visible_gpus
 from paceline_papers.reproduce.recipe import Figures
 
 FORMAT = 1

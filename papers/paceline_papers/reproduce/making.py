@@ -10,14 +10,14 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
+from paceline.base.plot_style import png
+from paceline.base.private import make_private
 from paceline.core.errors import ConfigError, UsageError
 from paceline.core.settings.config import Config
 from paceline.data.whole_file import replacing
-from paceline.local.cpu_cores import cores
-from paceline.local.outcome import Outcome
-from paceline.local.run_folder import RunFolder
-from paceline.plot_style import png
-from paceline.private import make_private
+from paceline.launch.folder.run_folder import RunFolder
+from paceline.launch.supervise.outcome import Outcome
+from paceline.launch.this_machine.cpu_cores import cores
 from paceline_papers.reproduce import page
 from paceline_papers.reproduce.artefacts import Artefact, known
 from paceline_papers.reproduce.kept import Kept, make_folder, other_runs

@@ -9,7 +9,7 @@ from statistics import stdev
 from textwrap import fill
 from typing import Any
 
-from paceline.intervals import FEWEST, of_mean
+from paceline.base.intervals import FEWEST, of_mean
 from paceline_papers.reproduce.artefacts import PAPERS, Artefact
 from paceline_papers.reproduce.claims import Claim, Numbers
 from paceline_papers.reproduce.recipe import Runs

@@ -7,7 +7,7 @@ import matplotlib as mpl
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
-from paceline.plot_style import STYLE, colour_of, marker_of
+from paceline.base.plot_style import STYLE, colour_of, marker_of
 
 Panel = Mapping[str, Sequence[Sequence[float]]]
 """By line: the values of all seeds at each place."""

@@ -13,17 +13,17 @@ from typing import Any
 from paceline.core.errors import PacelineError, Stopped, UsageError, error_of
 from paceline.core.run.scoring import Score
 from paceline.core.settings.config import Config
-from paceline.load_settings import parse_sets
-from paceline.local.cpu_cores import threads_of
-from paceline.local.forker import Forker
-from paceline.local.launcher import run_local
-from paceline.local.outcome import Outcome
-from paceline.local.read_config import complete
-from paceline.local.run_folder import RunFolder
-from paceline.local.run_forkers import forking
-from paceline.local.signals import CTRL_C
-from paceline.result import Result
-from paceline.watch.live_table import Show
+from paceline.launch.folder.run_folder import RunFolder
+from paceline.launch.forks.forker import Forker
+from paceline.launch.forks.run_forkers import forking
+from paceline.launch.settings.read_config import complete
+from paceline.launch.status.live_table import Show
+from paceline.launch.supervise.launcher import run_local
+from paceline.launch.supervise.outcome import Outcome
+from paceline.launch.this_machine.cpu_cores import threads_of
+from paceline.launch.this_machine.signals import CTRL_C
+from paceline.results.result import Result
+from paceline.settings.load_settings import parse_sets
 from paceline_papers.reproduce.recipe import Around
 
 _OPEN = ExitStack()

@@ -6,8 +6,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from paceline.core.settings.config import Config
-from paceline.local.outcome import Outcome
-from paceline.local.run_folder import RunFolder
+from paceline.launch.folder.run_folder import RunFolder
+from paceline.launch.supervise.outcome import Outcome
 from paceline_papers.reproduce.claims import Claim, Found, Numbers
 
 if TYPE_CHECKING:

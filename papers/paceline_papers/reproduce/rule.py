@@ -3,7 +3,7 @@
 from enum import StrEnum
 from math import isinf
 
-from paceline.intervals import Interval
+from paceline.base.intervals import Interval
 
 RULE = (
     "For each sentence we compute one figure: a difference between two rows, a slope, a value, a standard deviation, or a "

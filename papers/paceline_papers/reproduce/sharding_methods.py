@@ -15,8 +15,8 @@ from matplotlib.figure import Figure
 from paceline.core.settings.config import Config
 from paceline.data.manifest import Manifest
 from paceline.data.shards import open_shards
-from paceline.simulator.problem import problem_of
-from paceline.simulator.training import train
+from paceline.studies.simulator.problem import problem_of
+from paceline.studies.simulator.training import train
 from paceline.tasks.task import load_config
 from paceline_papers.reproduce.claims import Above, Claim, MoreSpread, Numbers
 from paceline_papers.reproduce.pictures import spreads

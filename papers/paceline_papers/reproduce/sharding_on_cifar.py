@@ -5,7 +5,7 @@ from collections.abc import Callable, Mapping
 import numpy as np
 
 from paceline.data.shards import Shards, open_shards
-from paceline.result import Result
+from paceline.results.result import Result
 from paceline.tasks.builtin import cifar10, cifar100
 from paceline.tasks.task import load_task
 from paceline.worker.training.model_and_gradient import Replica

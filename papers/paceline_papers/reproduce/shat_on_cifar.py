@@ -3,8 +3,8 @@
 from collections.abc import Mapping
 from typing import Any
 
-from paceline.result import Result
-from paceline.simulator.training import Curve
+from paceline.results.result import Result
+from paceline.studies.simulator.training import Curve
 from paceline.tasks.builtin import cifar10
 from paceline_papers.reproduce.real_runs import by_epoch, trained
 from paceline_papers.reproduce.recipe import Around

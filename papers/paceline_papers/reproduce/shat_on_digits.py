@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from paceline.core.settings.config import Config
-from paceline.simulator.problem import Problem, problem_of
+from paceline.studies.simulator.problem import Problem, problem_of
 from paceline.tasks.task import load_config
 from paceline_papers.reproduce.recipe import Around
 

@@ -6,8 +6,8 @@ import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from paceline.local.cpu_cores import cores
-from paceline.private import make_private
+from paceline.base.private import make_private
+from paceline.launch.this_machine.cpu_cores import cores
 from paceline_papers.reproduce.kept import RunKey
 from paceline_papers.reproduce.recipe import Around, Figures, Train
 

@@ -5,8 +5,8 @@ from dataclasses import dataclass
 from statistics import fmean, median, pstdev
 
 from paceline.core.settings.config import Config
-from paceline.simulator.scene import Scene
-from paceline.simulator.timing import Timed
+from paceline.studies.simulator.scene import Scene
+from paceline.studies.simulator.timing import Timed
 from paceline.worker.training.emulated_slowness import Slowness
 from paceline_papers.reproduce.processes import Stepped, Worked
 

@@ -9,9 +9,9 @@ from statistics import mean
 from typing import Any
 
 from paceline.core.settings.config import Config
-from paceline.simulator.links import Links
-from paceline.simulator.problem import problem_of
-from paceline.simulator.training import Curve, training_of
+from paceline.studies.simulator.links import Links
+from paceline.studies.simulator.problem import problem_of
+from paceline.studies.simulator.training import Curve, training_of
 from paceline.tasks.task import load_config
 from paceline_papers.reproduce.recipe import Around, Figures
 

@@ -10,7 +10,7 @@ from multiprocessing.context import ForkServerProcess
 from typing import Any, Self
 
 from paceline.core.errors import TryAgain
-from paceline.local.end_with_parent import end_with
+from paceline.launch.this_machine.end_with_parent import end_with
 from paceline_papers.reproduce.network import Node
 
 LOOPBACK = "127.0.0.1"

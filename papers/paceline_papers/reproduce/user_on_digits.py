@@ -7,8 +7,8 @@ from typing import Any
 from matplotlib.figure import Figure
 
 from paceline.core.settings.config import Config
-from paceline.simulator.problem import Problem, problem_of
-from paceline.simulator.training import train
+from paceline.studies.simulator.problem import Problem, problem_of
+from paceline.studies.simulator.training import train
 from paceline.tasks.task import load_config
 from paceline_papers.reproduce.pictures import lines
 from paceline_papers.reproduce.recipe import Around, Column, Figures, Runs

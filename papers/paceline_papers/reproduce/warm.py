@@ -2,6 +2,6 @@
 
 import paceline_papers.reproduce.exchanges
 import paceline_papers.reproduce.processes  # noqa: F401 - for the processes to come
-from paceline.local.fork_program import warm
+from paceline.launch.forks.fork_program import warm
 
 warm()

@@ -9,7 +9,7 @@ from typer.testing import CliRunner
 
 from paceline.cli.__main__ import app
 from paceline.core.errors import DiskError, UsageError
-from paceline.local import capacity
+from paceline.launch.this_machine import capacity
 from paceline_papers.reproduce import artefacts
 from paceline_papers.reproduce.recipes.sharding import fig_7
 from paceline_papers.reproduce.recipes.shat import fig_6

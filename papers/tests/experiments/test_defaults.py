@@ -10,9 +10,9 @@ from torch import nn
 
 from paceline.core.errors import UsageError
 from paceline.core.settings.config import Config
-from paceline.simulator.problem import Chain
-from paceline.simulator.training import train
-from paceline.simulator.workers import Trained
+from paceline.studies.simulator.problem import Chain
+from paceline.studies.simulator.training import train
+from paceline.studies.simulator.workers import Trained
 from paceline.tasks.task import load_task
 from paceline.worker.training.model_and_gradient import Replica
 from paceline_papers.experiments import defaults_processes

@@ -17,12 +17,12 @@ from paceline.core.errors import ConfigError, PacelineError, UsageError
 from paceline.core.run.scoring import Score
 from paceline.core.settings.config import Config
 from paceline.data.cifar import PIXELS, TEST, TRAIN
-from paceline.local.forker import Forker
-from paceline.local.launcher import run_local
-from paceline.local.outcome import Outcome
-from paceline.local.run_folder import RunFolder, open_run
-from paceline.local.run_forkers import forking
-from paceline.result import Result
+from paceline.launch.folder.run_folder import RunFolder, open_run
+from paceline.launch.forks.forker import Forker
+from paceline.launch.forks.run_forkers import forking
+from paceline.launch.supervise.launcher import run_local
+from paceline.launch.supervise.outcome import Outcome
+from paceline.results.result import Result
 from paceline.tasks.task import load_task
 from paceline.v1.run_service_pb2 import StatusReply
 from paceline.worker.training.model_and_gradient import Replica

@@ -8,12 +8,12 @@ import pytest
 
 from paceline.core.errors import PacelineError
 from paceline.core.explain.cause import Finding
-from paceline.local.launcher import run_local
-from paceline.local.run_folder import RunFolder
+from paceline.launch.folder.run_folder import RunFolder
+from paceline.launch.status.chief_status import RemoteChief
+from paceline.launch.supervise.launcher import run_local
 from paceline.rpc.auth import Credentials
 from paceline.rpc.token_file import read_token_file
 from paceline.v1.run_service_pb2 import StatusReply
-from paceline.watch.chief_status import RemoteChief
 from paceline_papers.reproduce.hogwild_races import settings
 from paceline_papers.reproduce.rcv1_runs import rows_like_rcv1
 from paceline_papers.reproduce.recipes.ours.leaving_workers import (

@@ -5,9 +5,9 @@ from pathlib import Path
 import pytest
 
 from paceline.core.errors import PacelineError, Stopped
-from paceline.local.outcome import Outcome
-from paceline.local.run_folder import RunFolder
-from paceline.local.signals import CTRL_C
+from paceline.launch.folder.run_folder import RunFolder
+from paceline.launch.supervise.outcome import Outcome
+from paceline.launch.this_machine.signals import CTRL_C
 from paceline_papers.reproduce.real_runs import check_finished
 
 

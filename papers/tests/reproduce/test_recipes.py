@@ -10,10 +10,10 @@ from typing import Any
 
 import pytest
 
+from paceline.base.plot_style import png
 from paceline.core.errors import ConfigError, UsageError
 from paceline.data.shards import open_shards
-from paceline.plot_style import png
-from paceline.simulator.problem import problem_of
+from paceline.studies.simulator.problem import problem_of
 from paceline_papers.reproduce import hogwild_races, page
 from paceline_papers.reproduce.artefacts import PAPERS, Artefact, known, wanted
 from paceline_papers.reproduce.claims import Above

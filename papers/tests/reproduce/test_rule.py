@@ -5,7 +5,7 @@ from math import inf, nan
 import numpy as np
 import pytest
 
-from paceline.intervals import Interval, of_deviations, of_mean, of_spread
+from paceline.base.intervals import Interval, of_deviations, of_mean, of_spread
 from paceline_papers.reproduce.claims import Above, Apart, Between, Fits, Found, MoreSpread, Trend, Varies
 from paceline_papers.reproduce.rule import Verdict, direction, value
 

@@ -3,7 +3,7 @@
 import pytest
 
 from paceline.core.settings.config import Config
-from paceline.simulator.timing import timed
+from paceline.studies.simulator.timing import timed
 from paceline_papers.reproduce.processes import Stepped, Worked
 from paceline_papers.reproduce.recipe import Runs
 from paceline_papers.reproduce.recipes.ours.simulator import RECIPE, ROWS, STEP, apart, slow_of

@@ -11,12 +11,12 @@ import pytest
 from torch import nn
 
 from paceline.core.settings.config import Config
-from paceline.simulator.links import Links
-from paceline.simulator.pace import Chances
-from paceline.simulator.problem import Other, Problem, problem_of
-from paceline.simulator.timeline import Timeline
-from paceline.simulator.training import training_of
-from paceline.simulator.workers import Training
+from paceline.studies.simulator.links import Links
+from paceline.studies.simulator.pace import Chances
+from paceline.studies.simulator.problem import Other, Problem, problem_of
+from paceline.studies.simulator.timeline import Timeline
+from paceline.studies.simulator.training import training_of
+from paceline.studies.simulator.workers import Training
 from paceline_papers.reproduce.claims import Found
 from paceline_papers.reproduce.recipe import Around
 from paceline_papers.reproduce.recipes.survey import ad_psgd, dssp

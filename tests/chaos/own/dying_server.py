@@ -13,7 +13,7 @@ from typing import Any
 
 from paceline.core.slice.model_slice import ModelSlice
 from paceline.core.values import Push, Reply
-from paceline.exits import run_command
+from paceline.processes.exits import run_command
 from paceline.server import state_folder
 from paceline.server.__main__ import main as serve
 from paceline.server.parameter_servicer import ParameterServicer

@@ -4,7 +4,7 @@ import os
 import struct
 import sys
 
-from paceline.exits import run_command
+from paceline.processes.exits import run_command
 from paceline.worker.__main__ import main as work
 from paceline.worker.linear import linear_worker
 

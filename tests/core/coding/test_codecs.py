@@ -15,9 +15,9 @@ from paceline.core.rules.check_rules import refuse
 from paceline.core.settings.config import Config, Options
 from paceline.core.sync.policy import build_policy
 from paceline.core.values import Vector
-from paceline.load_settings import load, parse_sets
 from paceline.rpc.transport import encoded_parts, room_for, weights_codec
 from paceline.server.push_assembly import Assembly
+from paceline.settings.load_settings import load, parse_sets
 
 NAMES = registry.names(PACKAGE)
 BOUNDS = {"none": (0.0, 0.0), "fp16": (2.0**-11, 2.0**-25), "bf16": (2.0**-8, 2.0**-133)}

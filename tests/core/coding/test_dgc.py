@@ -14,7 +14,7 @@ from paceline.core.rules.check_rules import refuse
 from paceline.core.settings.config import Config, Options
 from paceline.core.steps.optimizers.sgd import Sgd
 from paceline.core.sync.policy import build_policy
-from paceline.load_settings import load
+from paceline.settings.load_settings import load
 from tests.core.coding.test_error_feedback import owing, through
 
 PLAIN = {"name": "sgd", "lr": 0.1, "momentum": 0, "weight_decay": 0}

@@ -10,7 +10,7 @@ from paceline.core.run.run import Run
 from paceline.core.settings.config import Options
 from paceline.core.sync.clocks import Clocks
 from paceline.core.sync.policy import from_shorthand
-from paceline.load_settings import load
+from paceline.settings.load_settings import load
 
 
 def settings(policy: str = "adpsgd", servers: int = 0, **more: Any) -> dict[str, Any]:

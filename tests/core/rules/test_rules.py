@@ -29,7 +29,7 @@ from paceline.core.sync.policies.dana import Dana
 from paceline.core.sync.policies.ensemble import Ensemble
 from paceline.core.sync.policy import PACKAGE as POLICIES
 from paceline.core.sync.policy import Policy
-from paceline.load_settings import _merged, load, parse_sets
+from paceline.settings.load_settings import _merged, load, parse_sets
 from tools.settings_page import page
 
 KINDS: tuple[tuple[str, str, type], ...] = (
@@ -355,7 +355,8 @@ def test_no_built_in_rule_could_not_be_told() -> None:
 
 def test_a_config_is_checked_without_torch_or_numba() -> None:
     program = (
-        "import sys; from paceline.load_settings import load; load(None, {'policy': 'dana', 'codec': {'push': 'topk'}}); "
+        "import sys; from paceline.settings.load_settings import load; "
+        "load(None, {'policy': 'dana', 'codec': {'push': 'topk'}}); "
         "print([name for name in ('torch', 'numba', 'scipy') if name in sys.modules])"
     )
 

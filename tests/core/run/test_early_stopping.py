@@ -11,7 +11,7 @@ from paceline.core.run.phases import RunPhase
 from paceline.core.run.run import Run
 from paceline.core.run.scoring import Score
 from paceline.core.settings.stopping import StoppingConfig
-from paceline.load_settings import load
+from paceline.settings.load_settings import load
 from tests.core.run.test_run import config, started
 
 NAN = math.nan

@@ -5,7 +5,7 @@ import pytest
 from paceline.core.errors import ConfigError, UsageError
 from paceline.core.settings.config import Config, Options
 from paceline.core.settings.slow import slowness
-from paceline.load_settings import load, parse_sets, read_yaml, write_yaml
+from paceline.settings.load_settings import load, parse_sets, read_yaml, write_yaml
 
 
 @pytest.fixture(autouse=True)

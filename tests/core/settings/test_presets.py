@@ -7,8 +7,8 @@ import pytest
 from paceline.core import registry
 from paceline.core.errors import ConfigError
 from paceline.core.steps.schedule import Schedule
-from paceline.load_settings import load, read_preset
-from paceline.presets import PRESETS, presets
+from paceline.settings.load_settings import load, read_preset
+from paceline.settings.presets import PRESETS, presets
 from tests.support.tree import ROOT
 
 
@@ -127,6 +127,8 @@ def test_every_line_of_a_preset_says_whose_it_is(name):
 
 
 def test_presets_are_packed_with_the_package():
-    packed = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["setuptools"]
+    settings = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["setuptools"]
+    patterns = settings["package-data"]["paceline"]
 
-    assert packed["package-data"]["paceline"] == ["presets/*.yaml", "presets/grids/*.yaml"]
+    packed = {path for pattern in patterns for path in (ROOT / "paceline").glob(pattern)}
+    assert set(PRESETS.rglob("*.yaml")) == packed != set()

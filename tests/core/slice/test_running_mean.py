@@ -20,9 +20,9 @@ from paceline.core.slice.state import SliceState
 from paceline.core.sync.policy import build_policy
 from paceline.core.values import Base, Sparse, Switch
 from paceline.data.linear_model import read_linear_model, shapes_of
-from paceline.load_settings import load
-from paceline.planning.sizes import plan_report
 from paceline.server.state_folder import StateFolder
+from paceline.settings.load_settings import load
+from paceline.studies.planning.sizes import plan_report
 from paceline.v1 import run_service_pb2 as pb
 from paceline.worker.linear.sparse_client import SparseClient
 from paceline.worker.membership.calls_to_chief import ChiefClient

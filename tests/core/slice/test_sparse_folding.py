@@ -12,7 +12,7 @@ from paceline.core.slice.model_slice import ModelSlice
 from paceline.core.slice.sparse_folding import SparseFolding
 from paceline.core.steps.optimizers.ftrl import Ftrl
 from paceline.core.values import Base, Outcome, Places, Sparse
-from paceline.load_settings import load
+from paceline.settings.load_settings import load
 from tests.support.one_slice import OneSlice
 
 PLAIN_SGD = Options(name="sgd", lr=0.1, momentum=0.0, weight_decay=0.0)

@@ -14,7 +14,7 @@ from paceline.core.steps.optimizer import build_optimizer
 from paceline.core.steps.optimizers.sgd import Sgd
 from paceline.core.sync.policy import PACKAGE, PEERS, build_policy
 from paceline.core.values import Base, Dense, Push, Seat, View
-from paceline.load_settings import load
+from paceline.settings.load_settings import load
 
 SERVED, UNSERVED = names(PACKAGE), names(PEERS)
 ONE_AFTER_THE_OTHER = ["bsp", "backup", "local_sgd", "diloco", "easgd", "allreduce", "dpsgd", "adpsgd", "sgp", "gosgd"]

@@ -19,7 +19,7 @@ from paceline.core.steps.optimizers.adam import Adam
 from paceline.core.steps.optimizers.adamw import AdamW
 from paceline.core.steps.optimizers.rmsprop import RmsProp
 from paceline.core.steps.optimizers.sgd import Sgd
-from paceline.load_settings import load
+from paceline.settings.load_settings import load
 
 NAMES = registry.names(PACKAGE)
 

@@ -19,7 +19,7 @@ from paceline.core.steps.optimizers.sgd import Sgd
 from paceline.core.sync.policies.shat import Shat
 from paceline.core.sync.policy import PACKAGE, build_policy, from_shorthand
 from paceline.core.values import Base, Outcome, Seat, View
-from paceline.load_settings import load
+from paceline.settings.load_settings import load
 from tests.support.nights import seeds
 from tests.support.one_slice import PLAIN, OneSlice, OneWorker, who
 

@@ -8,7 +8,7 @@ import pytest
 from paceline.core.errors import ConfigError, DataError, PacelineError
 from paceline.core.settings.config import Config
 from paceline.data.shards import open_shards
-from paceline.local.linear_without_servers import train_here
+from paceline.launch.linear_without_servers import train_here
 from paceline.sharder.sharding import make_shards
 from paceline.tasks.task import load_config
 from paceline.worker.checking.check_linear import check_linear

@@ -7,7 +7,7 @@ import pytest
 from paceline.core.errors import ConfigError
 from paceline.core.settings.config import Config
 from paceline.data.shards import Shards, open_shards
-from paceline.load_settings import load
+from paceline.settings.load_settings import load
 from paceline.sharder.sharding import make_shards
 from paceline.worker.checking.check_module import check, telling
 

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
+from paceline.base.variables import CONNECT
 from paceline.core.errors import ConfigError, PlanMismatch
-from paceline.load_settings import load, write_yaml
+from paceline.settings.load_settings import load, write_yaml
 from paceline.sharder.sharding import make_shards
-from paceline.variables import CONNECT
 from paceline.worker.command_line import ToldScript
 
 rehearsal = pytest.importorskip("paceline.worker.checking.rehearsal")

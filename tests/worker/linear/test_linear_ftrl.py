@@ -13,8 +13,8 @@ from paceline.core.steps.optimizer import build_optimizer
 from paceline.core.sync.policy import push_batches
 from paceline.data.sampler import Sampler, steps_per_epoch
 from paceline.data.shards import Shards
-from paceline.local.linear_without_servers import settings_of
-from paceline.local.read_config import read_config
+from paceline.launch.linear_without_servers import settings_of
+from paceline.launch.settings.read_config import read_config
 from paceline.worker.checking.check_linear import check_linear
 from paceline.worker.linear.linear_rows import LinearData
 from tests.support.nights import some

@@ -14,8 +14,8 @@ from paceline.core.steps.schedule import Schedule
 from paceline.core.sync.policy import build_policy, push_batches
 from paceline.core.values import Vector
 from paceline.data.dataset import Dataset
-from paceline.local.linear_without_servers import settings_of, train_here
-from paceline.local.read_config import read_config
+from paceline.launch.linear_without_servers import settings_of, train_here
+from paceline.launch.settings.read_config import read_config
 from paceline.worker.linear.hogwild import train
 from paceline_papers.experiments.linear import GENERATED, linear_svc, written
 from tests.support.nights import some

@@ -24,7 +24,7 @@ from paceline.data.manifest import Recipe
 from paceline.data.sampler import Sampler, steps_per_epoch
 from paceline.data.shard_writer import Dealt, write_shards
 from paceline.data.shards import Shards, open_shards
-from paceline.load_settings import load, task_of
+from paceline.settings.load_settings import load, task_of
 from paceline.v1 import run_service_pb2 as pb
 from paceline.worker.linear.linear_rows import LinearData
 from paceline.worker.linear.linear_worker import LinearWorker, touched

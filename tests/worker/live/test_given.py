@@ -23,7 +23,7 @@ from torch.utils.data import (  # noqa: E402
     WeightedRandomSampler,
 )
 
-from paceline.train_live import packed  # noqa: E402
+from paceline.api.train_live import packed  # noqa: E402
 from paceline.worker.live.computing import cross_entropy, models_own, squared_error  # noqa: E402
 from paceline.worker.live.given import Given, read  # noqa: E402
 from paceline.worker.live.scores import baseline, score  # noqa: E402
@@ -452,7 +452,7 @@ def test_dicts_are_scored_by_their_loss_and_the_users_metrics() -> None:
 def test_a_cell_has_its_lines_in_other_processes(tmp_path: Path) -> None:
     import linecache
 
-    from paceline.live.packing import pack, unpack
+    from paceline.processes.script_objects.packing import pack, unpack
     from paceline.worker.live.own_faults import own_lines
 
     linecache.cache["<cell 1>"] = (1, None, ["def fails(row):\n", "    return row.nothing\n"], "<cell 1>")

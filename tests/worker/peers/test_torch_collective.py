@@ -16,8 +16,8 @@ from paceline.core.peers.peer_policy import Meeting, Message, build_peer_policy
 from paceline.core.peers.topologies.ring import Ring
 from paceline.core.settings.config import Options
 from paceline.core.steps.optimizers.sgd import Sgd
-from paceline.load_settings import load
 from paceline.rpc.auth import Credentials
+from paceline.settings.load_settings import load
 from tests.runs.test_peer_runs import after, run, started
 from tests.support.in_process import Said
 from tests.support.nights import fewer

@@ -21,7 +21,7 @@ from paceline.data.linear_model import read_linear_model, shapes_of
 from paceline.data.manifest import Recipe
 from paceline.data.shard_writer import Dealt, write_shards
 from paceline.data.shards import Shards, open_shards
-from paceline.load_settings import write_yaml
+from paceline.settings.load_settings import write_yaml
 from paceline.v1 import run_service_pb2 as pb
 from paceline.worker.linear.sparse_client import SparseClient
 from paceline.worker.membership.calls_to_chief import ChiefClient

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import yaml
 
-from paceline.variables import CONNECT
+from paceline.base.variables import CONNECT
 from tests.support.processes import QUIET, TORCH, Cluster, Process, forker_of
 
 pytest.importorskip("torch")

@@ -9,19 +9,19 @@ from typing import Any
 import numpy as np
 import pytest
 
-from paceline import script
+from paceline.api import script
+from paceline.base.variables import CONNECT
 from paceline.core.errors import BadPush, ConfigError, OtherProtocol
 from paceline.core.run.best_model import Measure
 from paceline.core.run.budget import Budget
 from paceline.core.settings.config import Config, Options
 from paceline.core.sync.policy import build_policy
-from paceline.load_settings import load, write_yaml
 from paceline.rpc.protocol_version import PROTOCOL
 from paceline.server.command_line import ToldServer
 from paceline.server.description import described
 from paceline.server.script_settings import ScriptServicer
+from paceline.settings.load_settings import load, write_yaml
 from paceline.v1 import script_service_pb2 as pb
-from paceline.variables import CONNECT
 from paceline.worker.script import current as of_process
 from paceline.worker.script.named_scores import named
 

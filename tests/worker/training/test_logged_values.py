@@ -23,7 +23,7 @@ Step = pytest.importorskip("paceline.worker.training.step_result").Step
 def logged(monkeypatch: pytest.MonkeyPatch) -> LoggedValues:
     """What this process logs from now on."""
     fresh = LoggedValues()
-    monkeypatch.setattr("paceline.log_values.LOGGED", fresh)
+    monkeypatch.setattr("paceline.api.log_values.LOGGED", fresh)
     return fresh
 
 

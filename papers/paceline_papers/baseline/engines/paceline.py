@@ -15,7 +15,7 @@ import numpy as np
 from paceline.core.errors import PacelineError
 from paceline.core.linear.objective import Objective
 from paceline.data.linear_model import LinearClassifier, read_linear_model
-from paceline.local.end_with_parent import tethered
+from paceline.launch.this_machine.end_with_parent import tethered
 from paceline_papers.baseline import rows_task
 from paceline_papers.baseline.encoding import encoding, labels
 from paceline_papers.baseline.engine import Engine, Found, Point

@@ -9,7 +9,7 @@ import matplotlib as mpl
 import numpy as np
 from matplotlib.figure import Figure
 
-from paceline.plot_style import FAINT, INK, STYLE, colour_of, marker_of
+from paceline.base.plot_style import FAINT, INK, STYLE, colour_of, marker_of
 from paceline_papers.reproduce.claims import Fits, Found, Trend
 from paceline_papers.reproduce.recipe import Around, Column, Figures, Recipe, Runs
 from paceline_papers.reproduce.rule import Verdict

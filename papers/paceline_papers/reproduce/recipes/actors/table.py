@@ -5,7 +5,7 @@ from itertools import product
 import matplotlib as mpl
 from matplotlib.figure import Figure
 
-from paceline.plot_style import INK, STYLE, colour_of, marker_of
+from paceline.base.plot_style import INK, STYLE, colour_of, marker_of
 from paceline_papers.reproduce.claims import Above, Between
 from paceline_papers.reproduce.recipe import Around, Column, Figures, Recipe, Runs
 from paceline_papers.reproduce.rule import Verdict

@@ -14,8 +14,8 @@ import numpy as np
 from matplotlib.figure import Figure
 
 from paceline.core.settings.config import Options
-from paceline.local.read_config import complete
-from paceline.local.run_folder import RunFolder, open_run
+from paceline.launch.folder.run_folder import RunFolder, open_run
+from paceline.launch.settings.read_config import complete
 from paceline.tasks.task import load_task
 from paceline.worker.training.model_and_gradient import Replica
 from paceline_papers.reproduce import tasks

@@ -6,7 +6,7 @@ from math import inf
 
 from matplotlib.figure import Figure
 
-from paceline.simulator.training import train
+from paceline.studies.simulator.training import train
 from paceline_papers.reproduce.claims import Above, Apart
 from paceline_papers.reproduce.pictures import lines
 from paceline_papers.reproduce.recipe import Around, Column, Figures, Recipe, Runs

@@ -12,8 +12,8 @@ from matplotlib.figure import Figure
 from paceline.core.settings.config import Config
 from paceline.data.dataset import Rows
 from paceline.data.shards import open_shards
-from paceline.simulator.problem import problem_of
-from paceline.simulator.training import train
+from paceline.studies.simulator.problem import problem_of
+from paceline.studies.simulator.training import train
 from paceline.tasks.task import load_config, load_task
 from paceline_papers.reproduce import tasks
 from paceline_papers.reproduce.claims import Above, Apart, Between, MoreSpread

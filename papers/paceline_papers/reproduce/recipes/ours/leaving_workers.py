@@ -15,12 +15,12 @@ from matplotlib.figure import Figure
 from paceline.core.errors import PacelineError
 from paceline.core.explain.cause import Finding
 from paceline.core.settings.config import Config
-from paceline.local.child_environment import child_environment
-from paceline.local.children import Child, end_all
-from paceline.local.forker import Forker
-from paceline.local.read_config import complete
-from paceline.local.run_folder import RunFolder, open_run
-from paceline.result import Result
+from paceline.launch.folder.run_folder import RunFolder, open_run
+from paceline.launch.forks.forker import Forker
+from paceline.launch.settings.read_config import complete
+from paceline.launch.supervise.children import Child, end_all
+from paceline.launch.this_machine.child_environment import child_environment
+from paceline.results.result import Result
 from paceline.sharder.sharding import make_shards
 from paceline.v1.run_service_pb2 import StatusReply
 from paceline_papers.reproduce.claims import Apart, Between

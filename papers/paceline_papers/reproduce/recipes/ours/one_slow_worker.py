@@ -6,12 +6,12 @@ import matplotlib as mpl
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
+from paceline.base.plot_style import COLOURS, FAINT, STYLE
 from paceline.core.settings.config import Config
 from paceline.core.sync.policy import from_shorthand
-from paceline.plot_style import COLOURS, FAINT, STYLE
-from paceline.simulator.problem import Problem, problem_of
-from paceline.simulator.servers import Computed
-from paceline.simulator.worker import Worker
+from paceline.studies.simulator.problem import Problem, problem_of
+from paceline.studies.simulator.servers import Computed
+from paceline.studies.simulator.worker import Worker
 from paceline.tasks.task import load_config
 from paceline_papers.reproduce.claims import Above, Between
 from paceline_papers.reproduce.recipe import Around, Column, Figures, Recipe, Runs

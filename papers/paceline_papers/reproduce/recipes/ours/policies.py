@@ -9,10 +9,10 @@ from typing import Any
 import matplotlib as mpl
 from matplotlib.figure import Figure
 
+from paceline.base.plot_style import STYLE, colour_of, marker_of
 from paceline.core.settings.config import Options
 from paceline.core.sync.policy import from_shorthand, is_served
-from paceline.plot_style import STYLE, colour_of, marker_of
-from paceline.simulator.training import training_of
+from paceline.studies.simulator.training import training_of
 from paceline_papers.reproduce.claims import Apart, Fits, Found
 from paceline_papers.reproduce.recipe import Around, Column, Figures, Recipe, Runs
 from paceline_papers.reproduce.rule import Verdict

@@ -9,9 +9,9 @@ from matplotlib.figure import Figure
 
 from paceline.core.settings.config import Config, Options
 from paceline.core.sync.policy import from_shorthand, is_served
-from paceline.simulator.problem import problem_of
-from paceline.simulator.scene import Scene
-from paceline.simulator.timing import timed
+from paceline.studies.simulator.problem import problem_of
+from paceline.studies.simulator.scene import Scene
+from paceline.studies.simulator.timing import timed
 from paceline.tasks.task import load_config
 from paceline_papers.reproduce.claims import Fits, Found
 from paceline_papers.reproduce.pictures import spreads

@@ -6,9 +6,9 @@ from collections.abc import Mapping, Sequence
 from matplotlib.figure import Figure
 
 from paceline.data.shards import open_shards
-from paceline.simulator.problem import problem_of
-from paceline.simulator.training import training_of
-from paceline.simulator.workers import Training
+from paceline.studies.simulator.problem import problem_of
+from paceline.studies.simulator.training import training_of
+from paceline.studies.simulator.workers import Training
 from paceline_papers.reproduce.claims import Varies
 from paceline_papers.reproduce.pictures import lines
 from paceline_papers.reproduce.real_runs import by_epoch

@@ -8,9 +8,9 @@ import numpy as np
 import numpy.typing as npt
 from matplotlib.figure import Figure
 
+from paceline.base.plot_style import STYLE
 from paceline.core.settings.config import Options
 from paceline.data.dataset import Labelled, Selection
-from paceline.plot_style import STYLE
 from paceline.sharder.strategy import build_strategy, deal
 from paceline_papers.reproduce.claims import Between, Fits, Found
 from paceline_papers.reproduce.recipe import Around, Column, Figures, Recipe, Runs

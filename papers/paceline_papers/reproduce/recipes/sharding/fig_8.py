@@ -9,9 +9,9 @@ import matplotlib as mpl
 import numpy as np
 from matplotlib.figure import Figure
 
+from paceline.base.plot_style import STYLE, colour_of
 from paceline.core.settings.config import Options
 from paceline.data.dataset import Labelled, Selection
-from paceline.plot_style import STYLE, colour_of
 from paceline.sharder.strategy import build_strategy, deal
 from paceline_papers.reproduce.claims import Above, Between
 from paceline_papers.reproduce.recipe import Around, Column, Figures, Recipe, Runs

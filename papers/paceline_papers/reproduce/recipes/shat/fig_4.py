@@ -8,7 +8,7 @@ from math import log2
 import numpy as np
 from matplotlib.figure import Figure
 
-from paceline.simulator.training import curve_of
+from paceline.studies.simulator.training import curve_of
 from paceline_papers.reproduce import shat_on_cifar
 from paceline_papers.reproduce.claims import Above, Found, Trend
 from paceline_papers.reproduce.pictures import lines

@@ -7,7 +7,7 @@ from math import inf, nan
 
 from matplotlib.figure import Figure
 
-from paceline.simulator.training import Curve, curve_of
+from paceline.studies.simulator.training import Curve, curve_of
 from paceline_papers.reproduce import shat_on_cifar
 from paceline_papers.reproduce.claims import Fits, Found
 from paceline_papers.reproduce.pictures import lines

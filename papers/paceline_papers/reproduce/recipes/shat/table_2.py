@@ -7,7 +7,7 @@ from math import log2
 
 from matplotlib.figure import Figure
 
-from paceline.simulator.training import train
+from paceline.studies.simulator.training import train
 from paceline_papers.reproduce import shat_on_cifar
 from paceline_papers.reproduce.claims import Above, Found, Trend
 from paceline_papers.reproduce.pictures import lines

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from matplotlib.figure import Figure
 
-from paceline.simulator.links import Links
+from paceline.studies.simulator.links import Links
 from paceline_papers.reproduce.claims import Above, Apart, Claim, Fits, Found, Numbers, slope
 from paceline_papers.reproduce.pictures import lines
 from paceline_papers.reproduce.recipe import Around, Column, Figures, Recipe, Runs

@@ -1,0 +1,72 @@
+"""`python -m paceline.api.live_process`: a worker or the evaluator of a run that trains live objects, as a script would."""
+
+import json
+import os
+import random
+import sys
+import warnings
+
+import numpy as np
+import torch
+
+from paceline.api import script
+from paceline.base.variables import CONNECT
+from paceline.processes.exits import exits
+from paceline.processes.script_objects.packing import unpack
+from paceline.worker.command_line import ToldLaunched
+from paceline.worker.live.live_training import LiveTraining
+from paceline.worker.live.own_faults import told as faults_told
+from paceline.worker.live.schedule import Schedule
+from paceline.worker.live.scores import baseline, score
+from paceline.worker.live.steps import Steps
+from paceline.worker.script.alone import Alone
+from paceline.worker.script.current import current
+from paceline.worker.script.script_run import ScriptRun
+from paceline.worker.training.device import device_of_script
+from paceline.worker.training.model_and_gradient import use_threads
+
+
+def main() -> None:
+    """Takes the objects that this process has inherited and trains them."""
+    told = ToldLaunched.model_validate(json.loads(os.environ[CONNECT]))
+    with exits(told.name):
+        assert told.objects is not None
+        use_threads(told.threads)
+        device = device_of_script(told.device, told.rank)
+        live: LiveTraining = unpack(told.objects, device)
+        os.close(told.objects)
+        run = current()
+        assert not isinstance(run, Alone)
+        random.seed(run.seed)
+        np.random.seed(run.seed)
+        torch.manual_seed(run.seed)
+        try:
+            with faults_told():
+                train(live, run, device)
+        finally:
+            run.close()
+
+
+def train(live: LiveTraining, run: ScriptRun, device: torch.device) -> None:
+    """The loop, as anybody would write it for `paceline launch`."""
+    warnings.filterwarnings("ignore", "Seems like `optimizer.step")  # a scheduler that was sent does not know better
+    model = live.model.to(device).train()
+    optimizer = script.wrap(live.optimizer, model, accumulate=live.accumulate)
+    run.schedulers = None  # `Schedule` keeps the one there is
+    scheduler = live.scheduler(optimizer) if callable(live.scheduler) else live.scheduler
+    loader = script.loader(live.train, batch_size=live.batch_size // live.accumulate, **live.loading)
+    run.evaluate(lambda: score(live, device, run.seed), 1, None, None, lambda: baseline(live, device, run.seed))
+    steps = Steps(live, model, optimizer, device)
+    schedule = Schedule(scheduler)
+    for epoch in script.epochs(live.epochs):
+        schedule.reach(epoch if live.interval == "epoch" else run.position)
+        model.train()
+        for batch in loader:
+            steps.take(batch)
+            if live.interval == "step":
+                schedule.reach(min(run.position, live.epochs * run.steps_per_epoch))
+
+
+if __name__ == "__main__":
+    main()
+    sys.stdout.flush()

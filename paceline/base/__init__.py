@@ -1,0 +1,1 @@
+"""What needs the standard library and core alone, and knows of no run: files, terminals, intervals, pictures."""

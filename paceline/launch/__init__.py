@@ -1,0 +1,1 @@
+"""Runs that are started and watched: on this machine, on several, on a cluster."""

@@ -1,0 +1,1 @@
+"""Processes by fork from one that has imported what they need."""

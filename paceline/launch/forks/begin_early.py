@@ -1,0 +1,134 @@
+"""What a run is forked from, begun before anything else of the run is loaded, while its config is read. Light for that
+reason: it imports no settings and no numpy."""
+
+import ast
+import re
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, closing, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from paceline.launch.forks.forker import (
+    AT_FIRST_USE,
+    LINEAR,
+    OPTIMIZER,
+    ROWS,
+    SCRIPTS,
+    SERVERS,
+    SHARDER,
+    WORKERS,
+    Forker,
+    Loads,
+)
+from paceline.launch.this_machine.child_environment import child_environment
+
+QUIET = ("torch", "numpy", "scipy", "sklearn", "PIL", "matplotlib")
+"""Packages that start no threads and do nothing else while they load, so that a process that forks may have them."""
+_TASKS = Path(__file__).parents[2] / "tasks" / "builtin"
+_TASK = re.compile(r"^task: *([\w./-]+) *(?:#.*)?$", re.MULTILINE)
+"""The line of a YAML file that names the task."""
+
+
+@dataclass(frozen=True, slots=True)
+class Begun:
+    """Three processes that fork. They load at one core, while the config is read at another one, and data too."""
+
+    sharder: Forker
+    servers: Forker
+    workers: Forker
+    updates: Literal["dense", "sparse"]
+    """Which workers these are: a guess, for what the settings say is not known yet."""
+    reads: bool
+    """Whether the task's file imports torch as it is loaded; then a fork of the workers' reads the settings."""
+
+
+@contextmanager
+def beginning(what: str | None, loop: str | None) -> Iterator[Begun | None]:
+    """What all processes are forked from, for a task or a YAML file that names one, or a launched script, which is
+    `loop` too; with what a user's file that imports torch as it is loaded, and `loop`, import besides. Workers set their
+    number of threads themselves. None where there is no such task, or fork is not safe."""
+    file = _file(what)
+    if sys.platform != "linux" or file is None:
+        yield None
+        return
+    is_own = what is not None and what.endswith(".py")
+    wanted = libraries(what) if is_own else []
+    reads = any(name.partition(".")[0] == "torch" for name in wanted)
+    beside = tuple(dict.fromkeys([*(wanted if reads else []), *libraries_of_loop(loop, loop == what)]))
+    updates: Literal["dense", "sparse"] = "dense" if _needs_torch(file) or loop is not None else "sparse"
+    needed, rows = (LINEAR, ROWS) if updates == "sparse" else (modules(loop), ())
+    path = Path(file)
+    ours = (f"paceline.tasks.builtin.{path.stem}",) if path.parent == _TASKS else ()
+    with three_forkers(child_environment(threads=1), (*rows, *ours), Loads(needed, beside)) as found:
+        yield Begun(*found, updates, reads)
+
+
+@contextmanager
+def three_forkers(
+    environment: Mapping[str, str], libraries: Sequence[str], workers: Loads, inherited: Sequence[int] = ()
+) -> Iterator[tuple[Forker, Forker, Forker]]:
+    """What the sharder, servers and workers are forked from. Each needs most of what the one before does, which is loaded
+    once. `libraries`: those that the sharder needs; `inherited`: descriptors that workers get."""
+    later = (Loads(SERVERS, AT_FIRST_USE), workers)
+    with closing(Forker(SHARDER, environment, libraries, inherited, later)) as sharder, ExitStack() as stack:
+        assert sharder.next is not None
+        servers = stack.enter_context(closing(sharder.next))
+        assert servers.next is not None
+        yield sharder, servers, stack.enter_context(closing(servers.next))
+
+
+def modules(loop: str | None) -> tuple[str, ...]:
+    """What the workers of a run import, those with a training script of the user's own more."""
+    return WORKERS if loop is None else (*WORKERS, *SCRIPTS)
+
+
+def libraries(file: str | None) -> list[str]:
+    """What a Python file imports of `QUIET` in statements at its top level; some may be no modules but names in one."""
+    found: list[str] = []
+    for node in _parsed(file).body:
+        found += _imported(node)
+    return [name for name in found if name.partition(".")[0] in QUIET]
+
+
+def libraries_of_loop(loop: str | None, is_script: bool) -> list[str]:
+    """What the workers of a loop of the user's own import; a whole script's have an optimizer of torch, too."""
+    return [*libraries(loop), *(OPTIMIZER if is_script else ())]
+
+
+def _needs_torch(file: str) -> bool:
+    """Whether it imports torch anywhere: tasks that ship with Paceline do so only where they need it."""
+    found = (name for node in ast.walk(_parsed(file)) for name in _imported(node))
+    return any(name.partition(".")[0] == "torch" for name in found)
+
+
+def _imported(node: ast.AST) -> list[str]:
+    """What a statement imports."""
+    if isinstance(node, ast.Import):
+        return [alias.name for alias in node.names]
+    if isinstance(node, ast.ImportFrom) and node.module is not None and not node.level:
+        return [node.module, *(f"{node.module}.{alias.name}" for alias in node.names)]
+    return []
+
+
+def _file(what: str | None) -> str | None:
+    """The Python file of the task that is named, itself or in a YAML file; None where there is none."""
+    if what is not None and what.endswith((".yaml", ".yml")):
+        try:
+            named = _TASK.search(Path(what).read_text())
+        except (OSError, ValueError):
+            return None
+        what = named and named[1]
+    if what is None or what.endswith(".py"):
+        return what if what is not None and Path(what).is_file() else None
+    found = _TASKS / f"{what}.py"
+    return str(found) if found.is_file() else None
+
+
+def _parsed(file: str | None) -> ast.Module:
+    """Nothing where there is no such file, or no Python in it: the code that loads it says so."""
+    try:
+        return ast.parse(b"" if file is None or not file.endswith(".py") else Path(file).read_bytes())
+    except (OSError, SyntaxError, ValueError):
+        return ast.Module([], [])

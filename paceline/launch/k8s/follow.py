@@ -1,0 +1,178 @@
+"""Follows a deployed run to its end, and shows where it is."""
+
+import time
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from functools import partial
+from pathlib import Path
+
+from rich.console import Console
+
+from paceline.base.terminal import show as show_line
+from paceline.core.errors import PacelineError, ServersGone
+from paceline.launch.k8s.ask_chief import ask_chief
+from paceline.launch.k8s.cluster_status import State, chief_of, end_of, has_tls, kept_result, look, result_of
+from paceline.launch.k8s.deploy import EVERY, STARTING, Patience, Say, Trouble, deploy, stop_servers, wait_until
+from paceline.launch.k8s.findings import told
+from paceline.launch.k8s.kubectl import Kubectl
+from paceline.launch.status.chief_status import News, Speed, exposed, pace, standing, warnings
+from paceline.launch.status.live_table import done, headline, show_picture
+from paceline.launch.status.recoveries import Recoveries, standing_recoveries
+from paceline.rpc.listening import PLAIN_TEXT
+from paceline.v1.run_service_pb2 import StatusReply
+
+PAUSE = 3.0
+FAREWELL = 300.0
+"""Longest time that workers and evaluator have to end after the run (seconds)."""
+
+
+def run(kubectl: Kubectl, name: str, say: Say, script: Path | None = None, arguments: Sequence[str] = ()) -> int:
+    """Deploys, waits for the end and scales the servers to zero; the run's exit code. The last line is the test accuracy."""
+    kubectl = kubectl.of_run(deploy(kubectl, name, say, script, arguments).run)
+    if look(kubectl).waits:
+        wait_until(lambda state: state.is_up, kubectl, say, STARTING)
+    found = follow(kubectl, say)
+    state = _let_end(kubectl, say)
+    stop_servers(kubectl, found)
+    volume, fetch = kubectl.part("models"), f"make fetch-model RUN={kubectl.run_name}"
+    say(f"the servers are scaled to zero; the model is on the volume {volume}: {fetch}")
+    say(found)
+    return 0 if state is not None and state.finished("evaluator") else PacelineError.exit_code
+
+
+def follow(kubectl: Kubectl, say: Say, clock: Callable[[], float] = time.monotonic) -> str:
+    """Says where the run is every 10 s until it is finished; its result. What keeps single workers away is said and waited
+    for; Trouble where a Job has failed, a server can't come up, or the run has been torn down."""
+    speed, news, recoveries, said, watched = Speed(), News(), Recoveries(), -EVERY, _Watched(kubectl, say, clock)
+    while True:
+        with suppress(ServersGone), chief_of(kubectl) as chief:
+            while (status := chief.status()) is not None:
+                for line in [*recoveries.of(status, clock()), *news.of(warnings(status))]:
+                    say(line)
+                if clock() - said >= EVERY or status.phase == "finished":
+                    said = clock()
+                    say(_line(status, speed))
+                    watched.check()
+                if status.phase == "finished":
+                    recovered = [f"Recovered: {recoveries.sum}"] if str(recoveries.sum) else []
+                    return "\n".join([*recovered, *standing(warnings(status)), *_why(status), result_of(status)])
+                time.sleep(PAUSE)
+        if clock() - said >= EVERY:
+            said = clock()
+            state = watched.check()
+            say(state.line() if state is not None and state.waits else "the chief does not answer just now")
+            if state is not None and state.servers is None:
+                raise Trouble(
+                    f"Run {kubectl.run_name} has no servers any more: somebody has torn it down. To go on with it: make deploy "
+                    f"RUN={kubectl.run_name}.",
+                    ServersGone.exit_code,
+                )
+            if state is not None and _is_stopped(state) and (kept := kept_result(state) or end_of(kubectl)):
+                return kept
+        time.sleep(PAUSE)
+
+
+class _Watched:
+    """The parts of a run that trains."""
+
+    def __init__(self, kubectl: Kubectl, say: Say, clock: Callable[[], float]) -> None:
+        self._kubectl = kubectl
+        self._say = say
+        self._clock = clock
+        self._patience = Patience(lambda one: "paceline-server" in one.part or one.part.startswith("job/"))
+        self._told: list[str] = []
+        self._traces: set[str] = set()
+
+    def check(self) -> State | None:
+        """A look, None where the cluster does not answer; says troubles that are new. Trouble where they end the run."""
+        try:
+            state = look(self._kubectl)
+        except ServersGone as error:
+            self._say(str(error))
+            return None
+        before = self._told
+        self._told = told(state.troubles)
+        for trouble in self._told:
+            if trouble not in before:
+                self._tell(trouble)
+        self._patience.check(state, self._clock())
+        return state
+
+    def _tell(self, trouble: str) -> None:
+        """A traceback once, however often it comes."""
+        line, _, trace = trouble.partition("\n")
+        self._say(line if trace in self._traces else trouble)
+        self._traces.add(trace)
+
+
+def show(kubectl: Kubectl, console: Console) -> int:
+    """One look at all parts, their troubles, and the chief's table; a finished run's last line is its test accuracy."""
+    state = look(kubectl)
+    if state.servers is None:
+        show_line(console, f"no run in namespace {kubectl.namespace}; bring one up: make deploy OVERLAY=demo")
+        return 0
+    show_line(console, state.line())
+    for trouble in told(state.troubles):
+        show_line(console, trouble)
+    if state.queue:
+        return 0
+    if _is_stopped(state):
+        show_line(console, "the run is finished; its servers are scaled to zero")
+        show_line(console, kept_result(state) or end_of(kubectl) or "its result is not known")
+        return 0
+    status = ask_chief(kubectl, state, partial(show_line, console))
+    show_picture(console, status, pace(status))
+    for line in [*standing_recoveries(status), *standing(warnings(status)), *exposed(status), *_why(status)]:
+        show_line(console, line)
+    if last := result_of(status):
+        show_line(console, last)
+    return 0
+
+
+def _is_stopped(state: State) -> bool:
+    """Whether its servers are scaled to zero."""
+    return state.servers is not None and state.servers["spec"]["replicas"] == 0
+
+
+def doctor(kubectl: Kubectl, say: Say) -> int:
+    """Names all troubles; the exit code of the first one, 0 where there is none."""
+    state = look(kubectl)
+    if state.servers is None and not state.troubles:
+        say(f"There is no run in namespace {kubectl.namespace}. Bring one up: make deploy OVERLAY=demo")
+        return 0
+    say(state.line())
+    for trouble in told(state.troubles):
+        say(trouble)
+    if not state.troubles:
+        say(
+            "Kubernetes sees no trouble."
+            + ("" if state.is_up or state.waits else " Some parts are on their way still.")
+        )
+    if state.servers is not None and not has_tls(state.servers):
+        say(f"note: {PLAIN_TEXT}.")
+    return state.troubles[0].exit_code if state.troubles else 0
+
+
+def _line(status: StatusReply, speed: Speed) -> str:
+    return f"{status.seconds:5.0f} s  {headline(status, speed.note(status))}{done(status, ', ')}"
+
+
+def _why(status: StatusReply) -> list[str]:
+    """Why a finished run has ended, in a line."""
+    return [f"Ended: {status.reason}"] if status.phase == "finished" and status.reason else []
+
+
+def _let_end(kubectl: Kubectl, say: Say) -> State | None:
+    """Workers leave and the evaluator writes the model; the last look, None where there was none."""
+    start = said = time.monotonic()
+    state: State | None = None
+    while time.monotonic() - start < FAREWELL:
+        with suppress(ServersGone):
+            state = look(kubectl)
+            if all(state.finished(name) for name in ("worker", "evaluator")):
+                break
+        if time.monotonic() - said >= EVERY:
+            said = time.monotonic()
+            say(f"waiting for workers and evaluator to end; {state.line() if state else 'the cluster does not answer'}")
+        time.sleep(PAUSE)
+    return state

@@ -1,0 +1,46 @@
+"""Claims that one node at a time can mount, found before pods of other nodes wait for them."""
+
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+from paceline.launch.k8s.kubectl import COMPONENT
+
+Item = dict[str, Any]
+_ONE_NODE = {"ReadWriteOnce", "ReadWriteOncePod"}
+
+
+def one_node_claims(documents: Iterable[Item], claims: Iterable[Item], nodes: Iterable[Item]) -> Iterator[str]:
+    """A sentence for each claim that several parts of a run mount, where that may keep their pods from starting.
+    `documents`: the overlay; `claims`, `nodes`: what the cluster has."""
+    documents = list(documents)
+    places = [node["metadata"]["name"] for node in nodes if _takes_pods(node)]
+    if len(places) < 2:
+        return
+    made = [one for one in documents if one["kind"] == "PersistentVolumeClaim"]
+    modes = {one["metadata"]["name"]: set(one["spec"]["accessModes"]) for one in [*made, *claims]}
+    for claim, pods in _mounted(documents).items():
+        if pods.total() > 1 and modes.get(claim, set()) and modes[claim] <= _ONE_NODE:
+            parts = ", ".join(f"{count} x {part}" if count > 1 else part for part, count in pods.items())
+            yield (
+                f"claim {claim} is {', '.join(sorted(modes[claim]))}: one node at a time can mount it, and {len(places)} nodes "
+                f"take pods of {parts}. Those of another node stay Pending, unless the storage class keeps all of them on the "
+                "volume's node. If they wait, use the component shared-volume or data-server."
+            )
+
+
+def _mounted(documents: Iterable[Item]) -> dict[str, Counter[str]]:
+    """By claim, how many pods of each part mount it."""
+    found: dict[str, Counter[str]] = {}
+    for one in documents:
+        spec = one.get("spec", {})
+        for volume in spec.get("template", {}).get("spec", {}).get("volumes", []):
+            if claim := volume.get("persistentVolumeClaim", {}).get("claimName"):
+                part = one["metadata"].get("labels", {}).get(COMPONENT, one["metadata"]["name"])
+                found.setdefault(claim, Counter())[part] += spec.get("completions") or spec.get("replicas") or 1
+    return found
+
+
+def _takes_pods(node: Item) -> bool:
+    taints = node["spec"].get("taints", [])
+    return not node["spec"].get("unschedulable") and all(taint["effect"] == "PreferNoSchedule" for taint in taints)

@@ -1,0 +1,173 @@
+"""An overlay as Kubernetes will get it: rendered, read, and checked against the run's settings."""
+
+import re
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import yaml
+
+from paceline.base.own_files import is_own
+from paceline.core.errors import ConfigError
+from paceline.core.settings.config import Config
+from paceline.core.sync.policy import build_policy
+from paceline.launch.folder.cluster_key import refusal
+from paceline.launch.k8s.cluster_status import has_tls
+from paceline.launch.k8s.kubectl import COMPONENT, RUN, Kubectl
+from paceline.launch.k8s.run_name import check_name, rename
+from paceline.launch.k8s.script import name_by_content, put_script
+from paceline.settings.load_settings import task_of
+from paceline.tasks.task import load_config
+
+OVERLAYS = Path("k8s/overlays")
+_KEY = re.compile(r"[-._a-zA-Z0-9]+")
+
+
+class Overlay(NamedTuple):
+    """What to deploy."""
+
+    documents: list[dict[str, Any]]
+    config: Config
+
+    @property
+    def run(self) -> str:
+        """The run's name."""
+        return self.config.run or ""
+
+    def find(self, kind: str, component: str) -> dict[str, Any] | None:
+        """The object of that kind, as a part like 'worker' has one."""
+        for found in self.documents:
+            if found["kind"] == kind and found["metadata"].get("labels", {}).get(COMPONENT) == component:
+                return found
+        return None
+
+
+def read_overlay(kubectl: Kubectl, name: str, script: Path | None = None, arguments: Sequence[str] = ()) -> Overlay:
+    """The overlay of that name in k8s/overlays, or in a folder, with this script instead of its script; all its parts are
+    called by the run of `kubectl`, otherwise by that of run.yaml. ConfigError lists what in it does not fit."""
+    if kubectl.run_name:
+        check_name(kubectl.run_name, "RUN")
+    folder = Path(name) if (Path(name) / "kustomization.yaml").is_file() else OVERLAYS / name
+    if not (folder / "kustomization.yaml").is_file():
+        known = ", ".join(sorted(path.parent.name for path in OVERLAYS.glob("*/kustomization.yaml"))) or "none here"
+        raise ConfigError(f"There is no overlay '{name}'. Give the path of a folder, or one of k8s/overlays ({known}).")
+    documents = [found for found in yaml.safe_load_all(kubectl.run("kustomize", str(folder))) if found]
+    if script is not None or arguments:
+        put_script(documents, folder, script, arguments)
+    name_by_content(documents)
+    overlay = Overlay(documents, config_of(documents, folder))
+    if wrong := list(_mistakes(overlay)):
+        raise ConfigError(f"The overlay {folder} can't be deployed: " + " ".join(wrong))
+    before, run = _label(overlay.find("StatefulSet", "server")), kubectl.run_name or overlay.run
+    if before == run == overlay.run:
+        return overlay
+    documents = rename(documents, before, run)
+    return Overlay(documents, config_of(documents, folder))
+
+
+def config_of(documents: Sequence[dict[str, Any]], folder: Path | str) -> Config:
+    """The settings in the overlay's ConfigMap."""
+    files = settings_files(documents)
+    if not files:
+        raise ConfigError(f"The overlay {folder} has no ConfigMap with a run.yaml. Copy one of k8s/overlays.")
+    with tempfile.TemporaryDirectory() as place:
+        for name, content in files.items():
+            if not _KEY.fullmatch(name) or name in (".", ".."):
+                raise ConfigError(
+                    f"The overlay {folder} has a ConfigMap with the key {name!r}; Kubernetes takes only "
+                    "letters, digits, '-', '_' and '.'. Rename the file."
+                )
+            if name == "run.yaml" or name.endswith(".py"):
+                (Path(place) / name).write_text(content)
+        return _read(Path(place) / "run.yaml")
+
+
+def settings_files(documents: Sequence[dict[str, Any]]) -> dict[str, str]:
+    """run.yaml and what lies next to it in its ConfigMap, as policies of users do; nothing where there is none."""
+    for found in documents:
+        if found["kind"] == "ConfigMap" and "run.yaml" in found.get("data", {}):
+            return dict(found["data"])
+    return {}
+
+
+def _read(path: Path) -> Config:
+    """The settings, with those of a task file that lies next to them, as pods read them."""
+    name, _ = task_of(path)
+    beside = path.parent / Path(name).name
+    return load_config(path, {"task": str(beside)} if is_own(name) and beside.is_file() else None, own_file=False)
+
+
+def _mistakes(overlay: Overlay) -> list[str]:
+    """What must agree and does not."""
+    config, wrong = overlay.config, []
+    servers, workers = overlay.find("StatefulSet", "server"), overlay.find("Job", "worker")
+    if servers is None or workers is None:
+        return ["it lacks the StatefulSet paceline-server or the Job paceline-worker: is k8s/base among its resources?"]
+    if config.run is None:
+        wrong.append("run.yaml has no 'run: NAME', by which a second deploy knows that it resumes.")
+    else:
+        check_name(config.run, "run.yaml has run")
+    name, label = servers["metadata"]["name"], _label(servers)
+    if name != f"{label}-paceline-server" or servers["spec"]["selector"]["matchLabels"].get(RUN) != label:
+        wrong.append(
+            f"kustomization.yaml calls the servers {name} and labels them {label or 'with no run'}: give it namePrefix: NAME- "
+            f"and the label {RUN}: NAME with includeSelectors: true, where NAME is `run` of run.yaml."
+        )
+    if servers["spec"]["replicas"] != config.server_processes:
+        wanted = "make them equal" if config.servers else "set 1, which is the chief"
+        wrong.append(
+            f"run.yaml has servers: {config.servers}, kustomization.yaml has {servers['spec']['replicas']} replicas of "
+            f"paceline-server: {wanted}."
+        )
+    counts = {workers["spec"]["parallelism"], workers["spec"]["completions"]}
+    opened = any(is_open(each) for each in overlay.documents)
+    if opened and (why := refusal(config)):
+        wrong.append(f"The component outside does not go with this run. {why}")
+    if opened and not has_tls(servers):
+        wrong.append("The component outside needs the component tls, since others could read what is sent.")
+    if config.is_script and has_tls(servers) and build_policy(config.policy).scores != ("global",):
+        wrong.append(
+            f"run.yaml has policy: {config.policy.name}, under which pods call workers by their addresses where a script "
+            "trains, and certificates have names: leave out the component tls, or take another policy."
+        )
+    has_room = opened and len(counts) == 1 and max(counts) < config.workers  # others take the rest of the seats
+    if counts != {config.workers} and not has_room:
+        wrong.append(
+            f"run.yaml has workers: {config.workers}, kustomization.yaml has parallelism and completions "
+            f"{workers['spec']['parallelism']} and {workers['spec']['completions']} for paceline-worker: make them equal."
+        )
+    if (config.data.source == "server") != (overlay.find("Deployment", "sharder") is not None):
+        wrong.append(
+            f"run.yaml has data: {{source: {config.data.source}}}; with the component data-server, and only with it, it is "
+            "server."
+        )
+    at, claim = config.data.shards_at, overlay.find("PersistentVolumeClaim", "sharder")
+    if overlay.find("Job", "sharder") is not None and (at is None) != (claim is not None):
+        wrong.append(
+            f"run.yaml has data: {{shards_at: {at or 'null'}}}; with the component shards-in-bucket, and only with it, it is a "
+            "URL like s3://bucket/folder."
+        )
+    for found in overlay.documents:
+        for container in containers(found):
+            if ":" not in container["image"].rpartition("/")[2] or container["image"].endswith(":latest"):
+                wrong.append(
+                    f"the image {container['image']} has no fixed tag: set newTag under images in kustomization.yaml."
+                )
+    return wrong
+
+
+def is_open(document: dict[str, Any]) -> bool:
+    """Whether it is of the component outside."""
+    return document["kind"] == "Service" and "-paceline-outside-" in document["metadata"]["name"]
+
+
+def _label(part: dict[str, Any] | None) -> str:
+    """The run that its labels name."""
+    return str((part or {}).get("metadata", {}).get("labels", {}).get(RUN, ""))
+
+
+def containers(document: dict[str, Any]) -> list[dict[str, Any]]:
+    """Of the pods that the object makes, those that begin first in front; none where it makes no pods."""
+    spec = document.get("spec", {}).get("template", {}).get("spec", {})
+    return [*spec.get("initContainers", []), *spec.get("containers", [])]

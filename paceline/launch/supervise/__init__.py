@@ -1,0 +1,1 @@
+"""The processes of a run: started in order, watched, started again, ended."""

@@ -1,0 +1,319 @@
+"""Runs a whole training on this machine: starts the processes in order, watches them, and leaves none behind."""
+
+import os
+import shlex
+import shutil
+import time
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack, suppress
+from dataclasses import asdict
+from functools import partial
+from pathlib import Path
+
+from paceline.base.variables import TLS
+from paceline.callback import Callback
+from paceline.core.errors import NotYet, OutOfMemory, PacelineError
+from paceline.core.settings.config import Config
+from paceline.launch.folder.lost_pushes import lost_pushes
+from paceline.launch.folder.own_records import OwnRecords
+from paceline.launch.folder.run_folder import RunFolder
+from paceline.launch.folder.run_tokens import check_keys
+from paceline.launch.forks.forker import Forker
+from paceline.launch.forks.run_forkers import forking
+from paceline.launch.settings.launch_settings import LaunchSettings
+from paceline.launch.status import chief_status
+from paceline.launch.status.chief_status import Chief, News, RemoteChief, Speed, accuracy
+from paceline.launch.status.evidence import Causes
+from paceline.launch.status.live_table import Show
+from paceline.launch.status.recoveries import Recoveries
+from paceline.launch.status.run_status import Connect
+from paceline.launch.supervise.faults import Faults
+from paceline.launch.supervise.frozen_servers import FrozenServers
+from paceline.launch.supervise.others import NoOthers, Others
+from paceline.launch.supervise.outcome import Outcome
+from paceline.launch.supervise.processes import HOPELESS, Ended, Processes
+from paceline.launch.supervise.progress import Progress
+from paceline.launch.supervise.run_history import Records
+from paceline.launch.supervise.stalled_run import Stall
+from paceline.launch.supervise.starting import Starting
+from paceline.launch.this_machine.signals import Signals
+from paceline.launch.this_machine.surroundings import surroundings
+from paceline.server.description import described
+from paceline.settings.own_extensions import own_files
+from paceline.v1.run_service_pb2 import StatusReply
+
+POLL = 0.5
+"""Seconds between two questions to the chief while no worker ends."""
+FAREWELL = 30.0
+"""Seconds that workers and evaluator have to end by themselves after the run is finished (the model is written)."""
+
+
+def run_local(
+    config: Config,
+    folder: Path,
+    say: Callable[[str], None] = print,
+    show: Show = lambda status, rate, causes: None,
+    *,
+    connect: Connect = RemoteChief,
+    shards: Path | None = None,
+    device: str = "auto",
+    forkers: Mapping[str, Forker] | None = None,
+    others: Others | None = None,
+    keep: bool = False,
+    objects: int | None = None,
+    callbacks: Sequence[Callback] = (),
+    echo: Callable[[str], None] | None = None,
+) -> Outcome:
+    """Trains as `config` says, in a folder that `open_run` has prepared; resumes what the folder holds. `say` gets messages,
+    `show` each status with the examples per second and what holds the run up; `shards` of another run with the same data
+    save the time to write them; `device` is what workers and evaluator compute on; `forkers` of another run start the
+    processes quicker still; `others`: machines that lend processes to this run.
+    `callbacks` hear what the loggers hear that the settings name; `echo` gets the lines that a script prints, `say` if it is
+    not given.
+    Ctrl-C and SIGTERM end it in order. Where a mistake ends its first start before anything was learned, the folder is
+    deleted, unless it is to `keep`. `objects`: the descriptor of what is trained (script_objects/packing.py), where that is no
+    task and no script. ConfigError: it runs now."""
+    place = RunFolder(folder)
+    is_new = not place.has_trained
+    if keys := os.environ.get(TLS):
+        check_keys(Path(keys), config)
+    with ExitStack() as stack:
+        stack.enter_context(place.locked())
+        signals = stack.enter_context(Signals())
+        own = OwnRecords(place, say)
+        records = Records(place, own, config, callbacks)
+        forkers = forkers or stack.enter_context(forking(config, inherited=() if objects is None else (objects,)))
+        launch = _Launch(
+            config,
+            place,
+            say=say,
+            show=show,
+            connect=connect,
+            shards=shards,
+            device=device,
+            signals=signals,
+            own=own,
+            records=records,
+            forkers=forkers,
+            objects=objects,
+            others=others or NoOthers(),
+            echo=echo or say,
+        )
+        try:
+            launch.train()
+        except Ended as end:
+            launch.note_end(end)
+        except PacelineError as error:
+            launch.note_end(Ended(error.exit_code, str(error)))
+        finally:
+            launch.end()
+    if launch.outcome.refused and is_new and not keep:
+        shutil.rmtree(place.path, ignore_errors=True)
+    return launch.outcome
+
+
+class _Launch:
+    """One go at a run."""
+
+    def __init__(
+        self,
+        config: Config,
+        folder: RunFolder,
+        *,
+        say: Callable[[str], None],
+        show: Show,
+        connect: Connect,
+        shards: Path | None,
+        device: str,
+        signals: Signals,
+        own: OwnRecords,
+        records: Records,
+        forkers: Mapping[str, Forker],
+        objects: int | None,
+        others: Others,
+        echo: Callable[[str], None],
+    ) -> None:
+        self.outcome = Outcome()
+        self._config = config
+        self._folder = folder
+        self._say = say
+        self._show = show
+        self._connect = connect
+        self._device = device
+        self._signals = signals
+        self._own = own
+        self._records = records
+        self._others = others
+        self._chief: Chief | None = None
+        self._speed = Speed()
+        self._news = News()
+        self._causes = Causes(config)
+        self._recoveries = Recoveries()
+        self._progress = Progress()
+        self.outcome.recovery = self._recoveries.sum
+        kept = folder.facts().get("faults", [])
+        self._faults = Faults(config.faults, kept, say, lambda found: own.note(faults=found))
+        self._answered: dict[str, int] = {}
+        """The newest clock of each worker that the chief has answered."""
+        self._processes = Processes(
+            folder,
+            own,
+            say=say,
+            echo=echo,
+            signals=signals,
+            forkers=forkers,
+            others=others,
+            frozen=FrozenServers(config.lease, folder.ports),
+            faults=self._faults,
+            objects=objects,
+            is_unheard=lambda: config.is_script and described(folder.server(0)) is None,
+            has_begun=self._has_begun,
+            got_to=self._progress.of,
+            waits_for_lost=lambda: self._config.on_lost_worker == "wait",
+        )
+        here = others.workers_on_cores(config)
+        settings = LaunchSettings(config, folder, device, shards or folder.shards, objects, others.bind, here)
+        self._starting = Starting(settings, self._processes, own, others, say, has_shards=shards is not None)
+
+    def train(self) -> None:
+        """From the shards to the final score; Ended where that is not reached."""
+        self._note_launch()
+        self._others.open(self._say)
+        servers = self._starting.servers()
+        self._chief = self._connect(servers[0], self._folder.credentials())
+        self._config = self._starting.workers(servers)
+        self._causes = Causes(self._config)
+        self._records.begin(self._config)
+        self._watch(self._chief)
+        self.outcome.exit_code = 0
+        self._processes.thaw()
+        self._processes.let_end(FAREWELL, self._config.is_script or self._config.loop is not None)
+
+    def _note_launch(self) -> None:
+        """The run's folder keeps who trains what."""
+        if changed := self._folder.keep_task(self._config.task):
+            self._say(changed)
+        for changed in self._folder.keep_own(own_files(self._config)):
+            self._say(changed)
+        self._own.note(
+            run=self._folder.name,
+            launches=[*self._folder.facts().get("launches", []), surroundings()],
+            home=str(Path.cwd()),
+            options=self._options(),
+            launcher=os.getpid(),
+            exit_code=None,
+            waits="",
+            chief=None,
+            finished=False,
+            tls=self._keys(),
+        )
+
+    def _keys(self) -> str | None:
+        """The folder of the run's keys; None without TLS."""
+        return str(Path(keys).resolve()) if (keys := os.environ.get(TLS)) else None
+
+    def _options(self) -> str:
+        """Of a command line that goes on with the run in the same way."""
+        keys = None if self._others.options else self._keys()  # with other machines they are made for each launch
+        words = [*(["--device", self._device] if self._device != "auto" else []), *(["--tls", keys] if keys else [])]
+        return " ".join(filter(None, [self._others.options, shlex.join(words)]))
+
+    def note_end(self, end: Ended) -> None:
+        """The run ends with this."""
+        self.outcome.refused = end.code in (*HOPELESS, OutOfMemory.exit_code) and not self._has_begun()
+        self.outcome.exit_code = end.code
+        self.outcome.reason = end.reason
+
+    def _has_begun(self) -> bool:
+        """Whether anything was pushed; asks, since the last answer may be half a second old."""
+        if not self.outcome.version and self._chief is not None and (status := self._chief.status()) is not None:
+            self._note(status)
+        return self.outcome.version > 0
+
+    def end(self) -> None:
+        """No process is left after this."""
+        self._processes.end()
+        self._others.end(self.outcome.exit_code, self.outcome.reason)
+        if self._chief is not None:
+            self._chief.close()
+        out = self.outcome
+        out.faults = self._faults.end(out.figures)
+        out.causes = [each for each in self._causes.whole() if not each.is_warned]
+        if out.exit_code == 0:
+            out.lost = lost_pushes(self._folder, self._answered) if out.faults and self._config.servers else None
+            for folder in (self._folder.copies(), self._folder.residuals):
+                shutil.rmtree(folder, ignore_errors=True)
+        self._own.note(
+            finished=out.exit_code == 0,
+            exit_code=out.exit_code,
+            accuracy=out.accuracy,
+            metrics=out.metrics,
+            measure=out.measure,
+            scored=out.scored,
+            seconds=out.seconds,
+            reason=out.reason,
+            recovery=asdict(out.recovery),
+            faults=[asdict(each) for each in out.faults],
+            lost=None if out.lost is None else asdict(out.lost),
+            warnings=[asdict(each) for each in out.warnings],
+            causes=[asdict(each) for each in out.causes],
+            pids={},
+        )
+        self._records.end(out, self._signals.hurry, self._say)
+        self._own.note(warnings=[asdict(each) for each in out.warnings])
+
+    def _watch(self, server: Chief) -> None:
+        """Follows the run until it is finished."""
+        stall = Stall(time.monotonic())
+        alone_since: float | None = None
+        while True:
+            status, now = server.status(), time.monotonic()
+            self._faults.hear(None if status is None else status.seconds, now)
+            if status is not None:
+                self._note(status)
+                if status.phase == "finished":
+                    return
+                if status.phase == "waiting" and status.version:
+                    self._processes.call_back()
+                if status.unfinished and self._processes.are_gone(status.unfinished):
+                    with suppress(NotYet):
+                        server.stop(f"every worker but {', '.join(status.unfinished)} has finished its epochs")
+            stalled = stall.check(status, now)
+            if stalled:
+                self._say(stalled)
+            alone_since = None if self._processes.present() else alone_since or now
+            if alone_since is not None and now - alone_since > self._config.score_timeout + FAREWELL:
+                raise Ended(
+                    PacelineError.exit_code, "workers and evaluator have ended, but the servers never finished the run"
+                )
+            self._processes.wait_for(partial(self._has_left, self._processes.present()), POLL)
+
+    def _note(self, status: StatusReply) -> None:
+        """Takes in what the chief says."""
+        rate, out = self._speed.note(status), self.outcome
+        self._progress.note(status)
+        out.seconds = status.seconds
+        out.examples = status.examples
+        out.version = status.version
+        out.reason = status.reason
+        out.warnings = [*chief_status.warnings(status), *self._records.warnings]
+        news = [*self._recoveries.of(status, time.monotonic()), *self._news.of(out.warnings)]
+        causes = self._causes.now(status)
+        for line in [*news, *self._causes.news(causes, status.run)]:
+            self._say(line)
+        out.scores = chief_status.scores(status)
+        for worker in status.workers:
+            self._answered[worker.worker] = max(worker.clock, self._answered.get(worker.worker, 0))
+        out.figures |= {worker.worker: dict(worker.figures) for worker in status.workers if worker.figures}
+        if out.scores and out.scores[-1].final:
+            final = out.scores[-1]
+            out.metrics = final.metrics
+            out.measure = final.measure
+            out.scored = final.examples
+            out.accuracy = accuracy(out.metrics)
+        self._records.note(status, rate)
+        self._show(status, rate, causes)
+
+    def _has_left(self, before: int) -> bool:
+        """Whether a worker or the evaluator has ended: the run may be over."""
+        return self._processes.present() < before

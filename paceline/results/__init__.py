@@ -1,0 +1,1 @@
+"""What a finished run gave: its model, its report, answers by it."""

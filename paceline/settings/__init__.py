@@ -1,0 +1,1 @@
+"""Where settings come from: YAML, the environment, presets, files and packages of users."""

@@ -1,0 +1,1 @@
+"""Many runs: searched, compared, planned, simulated."""

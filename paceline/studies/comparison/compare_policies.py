@@ -1,0 +1,126 @@
+"""Trains policies on one task, a run for each policy and seed, and compares what is finished."""
+
+import shlex
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, ClassVar
+
+from paceline.base.intervals import FEWEST
+from paceline.base.lasting_console import LastingConsole
+from paceline.base.terminal import show
+from paceline.core.settings.config import Config, Options
+from paceline.launch.folder.run_folder import RunFolder, new_name
+from paceline.launch.this_machine.cpu_cores import own_cores
+from paceline.studies.comparison.compare import PLACE, compared, told
+from paceline.studies.comparison.policies import OF_A_RUN, POLICY, points_of
+from paceline.studies.comparison.simulated import REAL, Simulator
+from paceline.studies.search.going import Going, unfinished
+from paceline.studies.search.points import Point
+from paceline.studies.search.results import measure_by, measured
+from paceline.studies.search.search import refuse_too_many_runs
+from paceline.studies.search.search_folder import SearchFolder, content_of, open_search
+from paceline.studies.simulator.limits import refuse_unlike
+from paceline.studies.simulator.scene import Scene
+from paceline.tasks.missing_data import refuse_missing_data
+
+
+class ComparisonFolder(SearchFolder):
+    """Names the files of a comparison of policies."""
+
+    kind: ClassVar[str] = "comparison"
+    manifest_name: ClassVar[str] = "settings.json"
+    runs_name: ClassVar[str] = "runs"
+
+
+@dataclass(frozen=True, slots=True)
+class Manner:
+    """How the runs are trained."""
+
+    scene: Scene | None = None
+    """What surrounds simulated runs; None: real processes."""
+    cores: int | None = None
+    """Of all real runs together; None: those of this process."""
+    device: str = "auto"
+    yes: bool = False
+    """Start even what this machine is too small for."""
+
+
+def compare_policies(
+    policies: Sequence[str],
+    seeds: int,
+    read: Callable[[str], Config],
+    manner: Manner,
+    *,
+    by: str | None,
+    out: Path | None,
+    fresh: bool,
+    as_json: bool,
+) -> int:
+    """`read`: the settings under a policy. Returns 0, the exit code of the first run that failed, or that of a Ctrl-C.
+    UsageError and ConfigError before anything starts where the settings are wrong."""
+    measure, points = None if by is None else measure_by(by), points_of(policies, seeds, read)
+    first = points[0].configs[0]
+    path = out or PLACE / new_name(first.model_copy(update={"policy": Options(name="policies")}), PLACE)
+    cores = manner.cores or len(own_cores())
+    _refuse(points, manner, unfinished(points, ComparisonFolder(path), fresh), cores)
+    console = LastingConsole(stderr=as_json, highlight=False)
+    with open_search(ComparisonFolder(path), _what(first, manner), fresh) as folder:
+        show(console, f"comparison in {path}: {_said(policies, seeds, first, manner)}")
+        train = Simulator(folder, manner.scene or Scene()).train
+        with Going(folder, len(points), cores, manner.device, console, measure, train, "run") as going:
+            code = going.run("runs" if manner.scene is None else "local", points)
+        finished = _finished(folder, policies, points)
+        if code:
+            count = f"{len(finished)} of {len(points)} runs are finished and kept"
+            show(console, f"{count}. The same command goes on with --out {shlex.quote(str(path))}")
+        if going.is_stopped:
+            return code
+        if len(set(finished.values())) < 2:
+            show(console, "Less than two policies have a finished run, so there is nothing to compare.")
+            return code
+        told(compared(list(finished), measure, finished), path, as_json)
+    return code
+
+
+def _refuse(points: Sequence[Point], manner: Manner, left: list[Config], cores: int) -> None:
+    """Raises for what can't be trained so; `left`: runs to be trained."""
+    configs = [point.configs[0] for point in points]
+    refuse_missing_data(configs[0])
+    if manner.scene is None:
+        refuse_too_many_runs(left, cores, manner.yes)
+        return
+    for config in configs:
+        refuse_unlike(config, True, REAL)
+        manner.scene.check(config)
+
+
+def _what(first: Config, manner: Manner) -> dict[str, Any]:
+    """What is compared, but for the policies and the number of seeds, which may grow."""
+    scene = None if manner.scene is None else manner.scene.model_dump(mode="json")
+    settings = first.model_dump(mode="json", exclude=set(OF_A_RUN))
+    kind = "simulated" if scene else "real"
+    content = content_of([first], OF_A_RUN)
+    return {"kind": kind, "scene": scene, "seed": first.seed, "settings": settings, **content}
+
+
+def _said(policies: Sequence[str], seeds: int, first: Config, manner: Manner) -> str:
+    runs = (
+        f"{len(policies) * seeds} runs of {first.task} ({len(policies)} policies, {seeds} seed{'s' * (seeds > 1)} each)"
+    )
+    if manner.scene is None:
+        kind = "by real processes"
+    else:
+        kind = (
+            f"simulated: real gradients, virtual time, in which an equal worker takes {1000 * manner.scene.step:g} ms for a "
+            "mini-batch (--real starts processes instead)"
+        )
+    few = "" if seeds >= FEWEST else f"\nWith less than {FEWEST} seeds the runs can't tell a difference from noise."
+    return f"{runs}, {kind}{few}"
+
+
+def _finished(folder: SearchFolder, policies: Sequence[str], points: Sequence[Point]) -> dict[RunFolder, str]:
+    """The policy of each finished run, in the order of the policies."""
+    runs = [(str(point.values[POLICY]), folder.run(str(point.configs[0].run))) for point in points]
+    known = [(policy, run) for policy, run in runs if measured(run) is not None]
+    return {run: policy for policy, run in sorted(known, key=lambda each: policies.index(each[0]))}

@@ -1,0 +1,1014 @@
+"""What is said of a run on Kubernetes, from what the cluster says; the cluster itself is in e2e/."""
+
+import json
+import re
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from threading import Thread
+from typing import Any
+
+import pytest
+import yaml
+
+from paceline.base.variables import TLS
+from paceline.core.errors import ConfigError, DiskError, ServersGone, TryAgain, UsageError
+from paceline.core.settings.config import Config
+from paceline.launch.k8s import cluster_status, volumes
+from paceline.launch.k8s import deploy as deploying
+from paceline.launch.k8s import follow as following
+from paceline.launch.k8s import kubectl as kubectl_module
+from paceline.launch.k8s.autostop import scale
+from paceline.launch.k8s.cluster_status import State, end_of, kept_result, look, result_of
+from paceline.launch.k8s.deploy import Patience, Trouble
+from paceline.launch.k8s.findings import Finding, Seen, findings, told
+from paceline.launch.k8s.follow import _why
+from paceline.launch.k8s.kubectl import Kubectl, NotThere
+from paceline.launch.k8s.overlay import Overlay, _mistakes, config_of
+from paceline.launch.k8s.run_secrets import delete_secrets, make_secrets
+from paceline.rpc.roles import ANY_PROCESS
+from paceline.rpc.tls import is_named, read_keys
+from paceline.settings.load_settings import load
+from paceline.v1.run_service_pb2 import Score, StatusReply
+from tests.settings.test_own_extensions import POLICY
+from tests.support.own_time import own_time
+
+POD: dict[str, Any] = {
+    "restartPolicy": "Never",
+    "containers": [{"name": "worker", "resources": {"limits": {"memory": "1Gi"}}}],
+}
+
+
+def pod(name: str = "paceline-worker-0-x", **status: Any) -> dict[str, Any]:
+    labels = {"app.kubernetes.io/component": "worker"}
+    return {"kind": "Pod", "metadata": {"name": name, "labels": labels}, "spec": POD, "status": status}
+
+
+def container(**state: Any) -> dict[str, Any]:
+    return {"name": "worker", "image": "localhost/paceline-worker:9", "restartCount": 0, **state}
+
+
+def event(reason: str, message: str, kind: str, name: str) -> dict[str, Any]:
+    return {"reason": reason, "message": message, "involvedObject": {"kind": kind, "name": name}}
+
+
+class Api(ThreadingHTTPServer):
+    """Kubernetes' API, as far as a StatefulSet of two replicas can be scaled."""
+
+    def __init__(self) -> None:
+        super().__init__(("127.0.0.1", 0), _Scale)
+        self.url = f"http://127.0.0.1:{self.server_port}"
+        self.replicas = 2
+        self.answer = 200
+        self.asked: list[tuple[str, str, str]] = []
+
+
+class _Scale(BaseHTTPRequestHandler):
+    server: Api
+
+    def do_GET(self) -> None:
+        self.server.asked.append((self.command, self.path, self.headers["Authorization"]))
+        if body := self.rfile.read(int(self.headers.get("Content-Length", 0))):
+            self.server.replicas = json.loads(body)["spec"]["replicas"]
+        self.send_response(self.server.answer)
+        self.end_headers()
+        spec = {"replicas": self.server.replicas} if self.server.replicas else {}  # as Kubernetes does: no zero
+        self.wfile.write(json.dumps({"kind": "Scale", "spec": spec}).encode())
+
+    do_PATCH = do_GET
+
+    def log_message(self, *arguments: Any) -> None: ...
+
+
+@pytest.fixture
+def api() -> Iterator[Api]:
+    with Api() as server:
+        thread = Thread(target=server.serve_forever)
+        thread.start()
+        yield server
+        server.shutdown()
+        thread.join()
+
+
+def only(seen: Seen, log: str = "") -> Finding:
+    (found,) = findings(seen, lambda name, previous: log)
+    return found
+
+
+@pytest.mark.parametrize("reason", ["ErrImagePull", "ImagePullBackOff", "ErrImageNeverPull", "InvalidImageName"])
+def test_an_image_that_can_not_be_had_is_named(reason: str):
+    state = {"waiting": {"reason": reason, "message": "no such image"}}
+
+    found = only(Seen([pod(phase="Pending", containerStatuses=[container(state=state)])]))
+
+    assert "localhost/paceline-worker:9" in found.what
+    assert "no such image" in found.what
+    assert "make images" in found.todo
+    assert found.fatal
+
+
+ONE = "0/2 nodes are available: 1 node(s)"
+
+
+@pytest.mark.parametrize(
+    ("message", "todo"),
+    [
+        ("0/1 nodes are available: 1 Insufficient memory.", "No node has room"),
+        ("0/1 nodes are available: 1 Insufficient nvidia.com/gpu.", "No node has a GPU left"),
+        (
+            f"{ONE} had untolerated taint {{nvidia.com/gpu: present}}. preemption: 0/1 nodes are ...",
+            "gpu-nodes (all others)",
+        ),
+        (f"{ONE} had untolerated taint {{team: a}}, 1 Insufficient cpu.", "the taint team take only"),
+        (f"{ONE} had untolerated taint {{team: a}}, 1 Insufficient cpu.", "No node has room"),
+        (f"{ONE} were unschedulable.", "kubectl uncordon"),
+        (f"{ONE} didn't match Pod's node affinity/selector.", "labels that nodeSelector"),
+        ("0/1 nodes are available: pod has unbound immediate PersistentVolumeClaims (persistentvolumeclaim)", "claim"),
+        ('persistentvolumeclaim "paceline-data" not found', "make put-data"),
+        ("0/2 nodes are available: 1 node(s) were unschedulable, 1 node(s) had volume node affinity conflict.", "away"),
+        ("0/1 nodes are available: 1 node(s) didn't match PersistentVolume's node affinity.", "away"),
+    ],
+)
+def test_a_pod_without_room_says_what_is_lacking(message: str, todo: str):
+    condition = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": message}
+
+    found = only(Seen([pod(phase="Pending", conditions=[condition])]))
+
+    assert message.rstrip(".") in found.what
+    assert todo in found.todo
+
+
+@pytest.mark.parametrize(
+    "message", [f"{ONE} had untolerated taint {{nvidia.com/gpu: present}}", f"{ONE} were unschedulable"]
+)
+def test_a_taint_or_a_cordon_is_not_called_a_lack_of_room(message: str):
+    condition = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": message}
+
+    found = only(Seen([pod(phase="Pending", conditions=[condition])]))
+
+    assert "No node has" not in found.todo
+
+
+def test_a_claim_without_a_volume_is_the_first_trouble():
+    claim = {"kind": "PersistentVolumeClaim", "metadata": {"name": "paceline-shards"}, "status": {"phase": "Pending"}}
+    why = event(
+        "ProvisioningFailed", 'storageclass.storage.k8s.io "fast" not found', "PersistentVolumeClaim", "paceline-shards"
+    )
+    condition = {
+        "type": "PodScheduled",
+        "status": "False",
+        "reason": "Unschedulable",
+        "message": "unbound persistentvolumeclaims",
+    }
+
+    found = findings(Seen([pod(phase="Pending", conditions=[condition])], [claim], events=[why]))
+
+    assert [one.part for one in found] == ["claim/paceline-shards", "pod/paceline-worker-0-x"]
+    assert '"fast" not found' in found[0].what
+    assert "storage class" in found[0].todo
+
+
+def test_a_claim_that_waits_for_its_first_pod_is_no_trouble():
+    claim = {"kind": "PersistentVolumeClaim", "metadata": {"name": "paceline-shards"}, "status": {"phase": "Pending"}}
+    waits = event("WaitForFirstConsumer", "waiting for first consumer", "PersistentVolumeClaim", "paceline-shards")
+
+    assert findings(Seen(claims=[claim], events=[waits])) == []
+
+
+def test_a_missing_token_says_how_to_make_one():
+    why = event(
+        "FailedMount",
+        'MountVolume.SetUp failed for volume "token" : secret "paceline-token" not found',
+        "Pod",
+        "paceline-worker-0-x",
+    )
+
+    found = only(Seen([pod(phase="Pending")], events=[why]))
+
+    assert "make deploy" in found.todo
+    assert found.fatal
+
+
+def test_a_missing_certificate_says_where_it_is_made():
+    why = event("FailedMount", 'secret "paceline-tls" not found', "Pod", "paceline-worker-0-x")
+
+    found = only(Seen([pod(phase="Pending")], events=[why]))
+
+    assert "docs/run/kubernetes-security.md under TLS" in found.todo
+    assert found.fatal
+
+
+def test_a_mount_that_failed_before_the_pod_ran_is_over():
+    why = event("FailedMount", 'secret "paceline-token" not found', "Pod", "paceline-worker-0-x")
+
+    assert findings(Seen([pod(phase="Running")], events=[why])) == []
+
+
+def test_a_script_that_ended_gives_its_traceback():
+    ended = {"terminated": {"exitCode": 1, "reason": "Error"}}
+    trace = 'Traceback (most recent call last):\n  File "/script/train.py", line 9, in <module>\n    step()'
+    log = f'step 1\n{trace}\n{{"event": "x"}}\nValueError: my own \x1bmistake\n'
+
+    found = only(Seen([pod(phase="Failed", containerStatuses=[container(state=ended)])]), log)
+
+    assert found.what == (
+        "ended with exit code 1: ValueError: my own ?mistake\n    Traceback (most recent call last):\n      File "
+        '"/script/train.py", line 9, in <module>\n        step()\n    ValueError: my own ?mistake'
+    )
+
+
+def test_a_process_that_ended_gives_its_own_words_and_exit_code():
+    ended = {"terminated": {"exitCode": 78, "reason": "Error"}}
+    log = '{"event": "x"}\nworker-0: ConfigError: policy.naem: there is no such setting.\n'
+
+    found = only(Seen([pod(phase="Failed", containerStatuses=[container(state=ended)])]), log)
+
+    assert "exit code 78: worker-0: ConfigError: policy.naem" in found.what
+    assert found.fatal
+    assert found.exit_code == 78
+
+
+@pytest.mark.parametrize("code", [0, 75, 143])
+def test_a_process_that_was_stopped_is_no_trouble(code: int):
+    ended = {"terminated": {"exitCode": code, "reason": "Error"}}
+
+    assert findings(Seen([pod(phase="Failed", containerStatuses=[container(state=ended)])])) == []
+
+
+def test_a_container_that_runs_again_is_no_trouble():
+    before = {"terminated": {"exitCode": 137, "reason": "Error"}}
+    status = container(state={"running": {}}, lastState=before, ready=True)
+
+    assert findings(Seen([pod(phase="Running", containerStatuses=[status])])) == []
+
+
+def test_a_pod_killed_for_memory_says_its_limit():
+    ended = {"terminated": {"exitCode": 137, "reason": "OOMKilled"}}
+
+    found = only(Seen([pod(phase="Failed", containerStatuses=[container(state=ended)])]))
+
+    assert "limit is 1Gi" in found.what
+    assert found.exit_code == 69
+
+
+def test_pods_that_pod_security_refuses_are_named_by_their_owner():
+    why = event(
+        "FailedCreate",
+        'pods "x" is forbidden: violates PodSecurity "restricted:latest": runAsNonRoot',
+        "Job",
+        "paceline-worker",
+    )
+
+    found = only(Seen(events=[why]))
+
+    assert found.part == "job/paceline-worker"
+    assert "runAsNonRoot" in found.what
+
+
+def test_a_job_that_failed_ends_a_wait_at_once():
+    failed = {"type": "Failed", "status": "True", "reason": "PodFailurePolicy", "message": "exit code 78"}
+    job = {"kind": "Job", "metadata": {"name": "paceline-worker"}, "status": {"conditions": [failed]}}
+    state = State(None, {}, [], [], findings(Seen(jobs=[job])))
+
+    with pytest.raises(Trouble, match="PodFailurePolicy"):
+        Patience().check(state, 0.0)
+
+
+def test_a_wait_that_a_job_ends_has_the_exit_code_of_its_pod():
+    message = "Container worker for pod a/paceline-worker-0 failed with exit code 65 matching FailJob rule at index 2"
+    failed = {"type": "Failed", "status": "True", "reason": "PodFailurePolicy", "message": message}
+    job = {"kind": "Job", "metadata": {"name": "paceline-worker"}, "status": {"conditions": [failed]}}
+
+    assert only(Seen(jobs=[job])).exit_code == 65
+
+
+def test_a_pod_whose_node_is_silent_is_named_with_what_to_do():
+    conditions = [{"type": "Ready", "status": "False"}, {"type": "ContainersReady", "status": "True"}]
+    found = pod("paceline-server-1", phase="Running", conditions=conditions)
+    found["spec"] = POD | {"nodeName": "node-7"}
+
+    trouble = only(Seen([found]))
+
+    assert "its node node-7 does not answer" in trouble.what
+    assert "kubectl delete node node-7" in trouble.todo
+    assert not trouble.fatal
+    assert trouble.exit_code == 69
+
+
+def test_a_pod_that_is_not_ready_on_a_node_that_answers_is_no_trouble():
+    conditions = [{"type": "Ready", "status": "False"}, {"type": "ContainersReady", "status": "False"}]
+
+    assert findings(Seen([pod(phase="Running", conditions=conditions)])) == []
+
+
+def test_what_ended_the_pod_of_a_failed_job_is_told_with_it():
+    failed = {"type": "Failed", "status": "True", "reason": "PodFailurePolicy", "message": "exit code 78"}
+    job = {"kind": "Job", "metadata": {"name": "paceline-worker"}, "status": {"conditions": [failed]}}
+    ended = pod(phase="Failed", containerStatuses=[container(state={"terminated": {"exitCode": 78}})])
+    seen = findings(Seen(pods=[ended], jobs=[job]), lambda name, previous: "worker-0: This task's model needs torch.")
+
+    with pytest.raises(Trouble, match=r"needs torch[\s\S]*the Job failed") as raised:
+        Patience().check(State(None, {}, [], [], seen), 0.0)
+
+    assert raised.value.exit_code == 78
+
+
+def test_a_job_that_has_failed_is_told_with_what_has_ended_its_pod():
+    cause = Finding("pod/x", "ended with exit code 78: sharder: ConfigError: No credentials", "")
+    job = Finding("job/x", "the Job failed.", "Remove the cause.", exit_code=78, lasting=0.0)
+
+    with pytest.raises(Trouble, match=r"No credentials\njob/x: the Job failed\.") as raised:
+        Patience(lambda one: one.part.startswith("job/")).check(State(None, {}, [], [], [cause, job]), 0.0)
+    assert raised.value.exit_code == 78
+
+
+LOST = {"type": "Failed", "status": "True", "reason": "FailedIndexes", "message": "Job has failed indexes"}
+
+
+@pytest.mark.parametrize(
+    ("reason", "succeeded", "is_lost"),
+    [("FailedIndexes", 3, False), ("FailedIndexes", 0, True), ("MaxFailedIndexesExceeded", 2, True)],
+)
+def test_a_job_that_lost_some_workers_for_good_while_the_others_ended_well_is_no_failure(
+    reason: str, succeeded: int, is_lost: bool
+):
+    job = job_of("worker", "w", NEW, conditions=[LOST | {"reason": reason}], succeeded=succeeded)
+    job["spec"] = {"completions": 4}
+
+    found = only(Seen(jobs=[job]))
+
+    assert found.fatal is is_lost
+    assert State(None, {"worker": job}, [], [], []).finished("worker") is not is_lost
+    if not is_lost:
+        assert told([found]) == ["job/w: 3 of 4 have ended well; the others failed for good."]
+
+
+def test_a_worker_that_is_not_started_again_is_told_while_the_others_train():
+    job = job_of("worker", "w", NEW, failedIndexes="1", active=3)
+
+    found = only(Seen(jobs=[job]))
+
+    assert not found.fatal
+    assert told([found])[0].startswith(
+        "job/w: index 1 failed too often in a row and is not started again: the run goes on"
+    )
+    job["status"]["conditions"] = [{"type": "Complete", "status": "True"}]
+    assert findings(Seen(jobs=[job])) == []
+
+
+def test_other_trouble_may_last_half_a_minute():
+    trouble, patience = Finding("pod/x", "no node takes it.", "Add one."), Patience()
+    there, well = State(None, {}, [], [], [trouble]), State(None, {}, [], [], [])
+
+    for now, state in ((0, there), (29, there), (30, well), (31, there), (60, there)):
+        patience.check(state, now)
+    with pytest.raises(Trouble) as raised:
+        patience.check(there, 61)
+
+    assert raised.value.exit_code == 78
+
+
+def test_autostop_reads_and_sets_the_number_of_servers_as_its_pod(tmp_path: Path, api: Api):
+    (tmp_path / "namespace").write_text("mine\n")
+    (tmp_path / "token").write_text("of the pod\n")
+
+    assert scale("paceline-server", None, tmp_path, api.url) == 2
+    assert scale("paceline-server", 0, tmp_path, api.url) == 0
+    assert scale("paceline-server", None, tmp_path, api.url) == 0
+
+    path = "/apis/apps/v1/namespaces/mine/statefulsets/paceline-server/scale"
+    assert api.asked == [(method, path, "Bearer of the pod") for method in ("GET", "PATCH", "GET")]
+
+
+def test_autostop_says_what_it_lacks(tmp_path: Path, api: Api):
+    with pytest.raises(ConfigError, match="no service account"):
+        scale("paceline-server", 0, tmp_path, api.url)
+    for name in ("namespace", "token"):
+        (tmp_path / name).write_text("mine")
+    api.answer = 403
+    with pytest.raises(ConfigError, match=r"refuses to scale paceline-server \(403 Forbidden\).*its Role"):
+        scale("paceline-server", 0, tmp_path, api.url)
+    with pytest.raises(TryAgain, match="does not answer"):
+        scale("paceline-server", 0, tmp_path, "http://127.0.0.1:9")
+    for api.answer in (429, 500, 503):
+        with pytest.raises(TryAgain, match=f"answers {api.answer} .*may be busy"):
+            scale("paceline-server", 0, tmp_path, api.url)
+
+
+def test_the_same_trouble_of_several_parts_is_one_line():
+    found = [Finding(f"pod/{name}", "no room.", "Add a node.") for name in "ab"]
+
+    assert told(found) == ["pod/a, pod/b: no room. Add a node."]
+
+
+def test_control_characters_of_a_message_are_left_out():
+    state = {"waiting": {"reason": "ErrImagePull", "message": "bad\x1b[31m\nthing"}}
+
+    found = only(Seen([pod(phase="Pending", containerStatuses=[container(state=state)])]))
+
+    assert "bad[31m thing" in found.what
+
+
+def overlay(
+    replicas: int = 2, parallelism: int = 2, completions: int = 2, image: str = "x/y:1", **settings: Any
+) -> Overlay:
+    containers = {"template": {"spec": {"containers": [{"image": image}]}}}
+    labels = {"app.kubernetes.io/instance": "demo", "app.kubernetes.io/component": "server"}
+    servers = {
+        "kind": "StatefulSet",
+        "metadata": {"name": "demo-paceline-server", "labels": labels},
+        "spec": {"replicas": replicas, "selector": {"matchLabels": labels}, **containers},
+    }
+    job = {"parallelism": parallelism, "completions": completions, **containers}
+    labels = labels | {"app.kubernetes.io/component": "worker"}
+    workers = {"kind": "Job", "metadata": {"name": "demo-paceline-worker", "labels": labels}, "spec": job}
+    return Overlay([servers, workers], load(None, {"run": "demo", "workers": 2, "servers": 2, **settings}))
+
+
+def unnamed() -> Overlay:
+    """As a folder that was copied before parts had their run's name."""
+    found = overlay()
+    found.documents[0]["metadata"]["name"] = "paceline-server"
+    return found
+
+
+def sharded(*kinds: str, **data: Any) -> Overlay:
+    """With these objects of the sharder."""
+    found = overlay(data=data)
+    labels = {"app.kubernetes.io/component": "sharder"}
+    found.documents.extend({"kind": kind, "metadata": {"labels": labels}} for kind in kinds)
+    return found
+
+
+@pytest.mark.parametrize(
+    "found",
+    [overlay(), sharded("Job", "PersistentVolumeClaim"), sharded("Job", shards_at="s3://mine/shards")],
+    ids=["plain", "volume", "bucket"],
+)
+def test_an_overlay_that_fits_its_settings_has_no_mistakes(found: Overlay):
+    assert _mistakes(found) == []
+
+
+def opened(*, has_tls: bool = True, **settings: Any) -> Overlay:
+    """With the component outside."""
+    found = overlay(**{"data": {"source": "server"}, **settings})
+    is_streamed = found.config.data.source == "server"
+    servers = found.documents[0]
+    servers["spec"]["template"]["spec"]["containers"][0]["env"] = [{"name": TLS}] if has_tls else []
+    service = {"kind": "Service", "metadata": {"name": "demo-paceline-outside-server-0"}, "spec": {}}
+    labels = {"app.kubernetes.io/component": "sharder"}
+    shards = {"kind": "Deployment", "metadata": {"name": "demo-paceline-shards", "labels": labels}, "spec": {}}
+    return Overlay([*found.documents, service, *([shards] if is_streamed else [])], found.config)
+
+
+def test_workers_from_outside_the_cluster_may_take_the_seats_that_pods_leave():
+    assert _mistakes(opened(workers=3)) == []
+    assert _mistakes(opened(workers=3, data={"shards_at": "s3://mine/shards"})) == []
+    assert any("workers: 3" in mistake for mistake in _mistakes(overlay(workers=3)))
+
+
+@pytest.mark.parametrize(
+    ("found", "told_of"),
+    [
+        (overlay(replicas=3), "servers: 2, kustomization.yaml has 3"),
+        (overlay(parallelism=3), "parallelism and completions 3 and 2"),
+        (overlay(completions=4), "parallelism and completions 2 and 4"),
+        (overlay(image="x/y:latest"), "x/y:latest has no fixed tag"),
+        (overlay(image="host:5000/y"), "host:5000/y has no fixed tag"),
+        (overlay(run=None), "'run: NAME'"),
+        (unnamed(), "calls the servers paceline-server and labels them demo: give it namePrefix: NAME-"),
+        (overlay(data={"source": "server"}), "the component data-server"),
+        (sharded("Job"), "{shards_at: null}; with the component shards-in-bucket"),
+        (sharded("Job", "PersistentVolumeClaim", shards_at="s3://a/b"), "{shards_at: s3://a/b}; with the component"),
+        (opened(parallelism=3, completions=3), "parallelism and completions 3 and 3"),
+        (opened(has_tls=False), "The component outside needs the component tls"),
+        (opened(policy="ensemble"), "The component outside does not go with this run. Under the policy ensemble"),
+        (
+            opened(policy="ensemble", task="a.py", data={"source": "script"}),
+            "leave out the component tls, or take another",
+        ),
+    ],
+    ids=[
+        "replicas",
+        "parallelism",
+        "completions",
+        "latest",
+        "no-tag",
+        "no-run",
+        "no-prefix",
+        "no-data-server",
+        "no-url",
+        "no-bucket",
+        "more-pods-than-seats",
+        "open-without-tls",
+        "open-without-a-way",
+        "script-with-names",
+    ],
+)
+def test_an_overlay_that_does_not_fit_its_settings_is_refused(found: Overlay, told_of: str):
+    assert any(told_of in mistake for mistake in _mistakes(found))
+
+
+@pytest.mark.parametrize("name", ["mine.py", "/etc/paceline/mine.py"])
+def test_a_policy_of_the_users_own_lies_in_the_config_map(name: str, tmp_path: Path):
+    data = {"run.yaml": f"policy: {{name: {name}, length: 3}}\n", "mine.py": POLICY}
+
+    config = config_of([{"kind": "ConfigMap", "data": data}], tmp_path)
+
+    assert config.policy.options == {"length": 3}
+    with pytest.raises(
+        ConfigError, match=rf"{name}: there is no such file. It is not at .*mine.py, nor next to the settings"
+    ):
+        config_of([{"kind": "ConfigMap", "data": {"run.yaml": data["run.yaml"]}}], tmp_path)
+
+
+def test_the_settings_of_a_task_file_in_the_config_map_count(tmp_path: Path):
+    data = {
+        "run.yaml": "task: /etc/paceline/mine.py\nepochs: 2\n",
+        "mine.py": "SETTINGS = {'workers': 3, 'epochs': 9}\n",
+    }
+
+    config = config_of([{"kind": "ConfigMap", "data": data}], tmp_path)
+
+    assert (config.workers, config.epochs) == (3, 2)
+
+
+@pytest.mark.parametrize("key", ["../outside.py", "/tmp/outside.py", "..", ".", "a b.py", ""])
+def test_a_key_that_no_config_map_can_have_is_refused(key: str, tmp_path: Path):
+    documents = [{"kind": "ConfigMap", "data": {"run.yaml": "policy: asp\n", key: "x = 1\n"}}]
+
+    with pytest.raises(
+        ConfigError, match=rf"ConfigMap with the key {re.escape(repr(key))}; Kubernetes takes only letters"
+    ):
+        config_of(documents, tmp_path)
+
+
+class Cluster(Kubectl):
+    """Has some claims."""
+
+    def __init__(self, *claims: dict[str, Any]) -> None:
+        self.namespace = "here"
+        self.run_name = "demo"
+        self._claims = claims
+
+    def items(self, kinds: str, selector: str | None = None) -> list[dict[str, Any]]:
+        return [{"metadata": claim} for claim in self._claims]
+
+
+def test_another_number_of_servers_is_refused_with_what_to_do():
+    kept = [{"name": f"checkpoints-demo-paceline-server-{index}"} for index in range(3)]
+
+    with pytest.raises(ConfigError, match=r"cut for 3 servers.*servers: 2.*RUN=\.\.\..*make teardown purge RUN=demo"):
+        deploying._check_same_run(Cluster(*kept), overlay())
+
+
+def test_the_volumes_of_the_same_run_are_gone_on_with_whatever_other_runs_have():
+    claims = [{"name": f"checkpoints-demo-paceline-server-{index}"} for index in range(2)]
+    others = [{"name": f"checkpoints-other-paceline-server-{index}"} for index in range(5)]
+
+    deploying._check_same_run(Cluster(*claims, *others), overlay())
+
+
+@pytest.fixture
+def program(tmp_path: Path) -> Path:
+    """A kubectl that says what the file next to it holds, on stderr, and fails."""
+    file = tmp_path / "kubectl"
+    file.write_text(f'#!/bin/sh\ncat "{tmp_path}/says" >&2\nexit 1\n')
+    file.chmod(0o755)
+    return file
+
+
+@pytest.mark.parametrize(
+    ("says", "error", "told_of"),
+    [
+        (
+            "The connection to the server localhost:8080 was refused - connection refused",
+            Exception,
+            "Is KUBECONFIG right",
+        ),
+        ('Error from server (NotFound): jobs.batch "x" not found', NotThere, "not found"),
+        (
+            "Error from server (ServiceUnavailable): the server is currently unable to handle the request (get pods)",
+            ServersGone,
+            "can't reach a cluster: Error from server",
+        ),
+        ("error: You must be logged in to the server (Unauthorized)", ConfigError, "Unauthorized"),
+    ],
+    ids=["gone", "missing", "starting", "refused"],
+)
+def test_what_kubectl_says_becomes_an_error(program: Path, says: str, error: type[Exception], told_of: str):
+    (program.parent / "says").write_text(says)
+
+    with pytest.raises(error, match=told_of):
+        Kubectl("here", program=str(program)).run("get", "job/x")
+
+
+def test_a_log_may_hold_any_bytes(program: Path):
+    program.write_text("#!/bin/sh\nprintf '\\351 is open'\n")
+
+    assert Kubectl("here", program=str(program)).logs("x") == "\ufffd is open"
+
+
+def test_an_object_is_asked_for_again_while_the_api_server_does_not_answer(tmp_path: Path, program: Path):
+    late = "net/http: TLS handshake timeout"
+    program.write_text(
+        f'#!/bin/sh\ncd "{tmp_path}"\n[ -e asked ] && echo \'{{"kind": "Job"}}\' && exit\n'
+        f'touch asked; echo "Unable to connect to the server: {late}" >&2; exit 1\n'
+    )
+    assert Kubectl("here", program=str(program)).get("job/x") == {"kind": "Job"}
+
+
+def test_a_cluster_that_never_answers_is_given_up(program: Path, monkeypatch: pytest.MonkeyPatch):
+    (program.parent / "says").write_text("Unable to connect to the server: dial tcp: i/o timeout")
+    monkeypatch.setattr(kubectl_module, "LONGEST", 0.3)
+
+    with pytest.raises(ServersGone, match="can't reach a cluster: Unable to connect"):
+        Kubectl("here", program=str(program)).get("job/x")
+
+
+def test_without_kubectl_there_is_a_sentence():
+    with pytest.raises(UsageError, match="no-such-kubectl is not installed here"):
+        Kubectl("here", program="no-such-kubectl")
+
+
+def test_a_scale_to_no_workers_is_refused():
+    with pytest.raises(UsageError, match="make teardown"):
+        deploying.scale(Cluster(), 0, print)
+
+
+def test_a_finished_run_has_its_test_accuracy_as_result():
+    score = Score(epoch=3, metrics={"test_accuracy": 0.96666}, final=True)
+
+    assert result_of(StatusReply(phase="finished", scores=[score])) == "test accuracy 0.9667"
+    assert result_of(StatusReply(phase="finished")) == "test score unknown: the run was not scored"
+    assert result_of(StatusReply(phase="training", scores=[score])) == ""
+
+
+def test_a_finished_run_says_why_it_has_ended():
+    reason = "the run diverged again after it went back 3 times"
+
+    assert _why(StatusReply(phase="finished", reason=reason)) == [f"Ended: {reason}"]
+    assert _why(StatusReply(phase="training")) == []
+
+
+def test_a_finished_regression_has_its_loss_as_result_also_when_its_servers_are_gone():
+    score = Score(metrics={"test_loss": 0.25, "test_r2": 0.5}, final=True, measure="min loss")
+    line = {"event": "scored", "final": True, "measure": "min loss", "test_loss": 0.25, "test_r2": 0.5}
+
+    class Logs(Cluster):
+        def run(self, *arguments: str, stdin: str | None = None, seconds: float = 0) -> str:
+            assert arguments[:2] == ("logs", "job/new")
+            return json.dumps(line) + "\nnot JSON\n"
+
+    assert result_of(StatusReply(phase="finished", scores=[score])) == "test loss 0.2500, r2 0.5000"
+    labels = {"app.kubernetes.io/component": "evaluator"}
+    made = [("new", "2026-11-26T09:00:00Z"), ("old", "2026-11-26T08:00:00Z")]
+    jobs = [{"name": name, "labels": labels, "creationTimestamp": at} for name, at in made]
+    assert end_of(Logs(*jobs)) == "test loss 0.2500, r2 0.5000"
+
+
+def test_a_result_outlives_the_servers():
+    kept = {"metadata": {"annotations": {"paceline.dev/result": "test accuracy 0.9"}}, "spec": {"replicas": 0}}
+
+    assert kept_result(State(kept, {}, [], [], [])) == "test accuracy 0.9"
+    assert kept_result(State(None, {}, [], [], [])) == ""
+
+
+def test_the_result_of_earlier_epochs_ends_no_run_that_goes_on(monkeypatch: pytest.MonkeyPatch):
+    kept = {"metadata": {"annotations": {"paceline.dev/result": "test accuracy 0.9"}}}
+    looks = [State(kept | {"spec": {"replicas": count}}, {}, [], [], []) for count in (2, 2, 0)]
+    times = iter(range(0, 1000, 100))
+
+    def silent(kubectl: object) -> Any:
+        raise ServersGone("server 0 is being evicted")
+
+    monkeypatch.setattr(following, "chief_of", silent)
+    monkeypatch.setattr(following, "look", lambda kubectl: looks.pop(0))
+    own_time(monkeypatch, following, sleep=lambda seconds: None)
+
+    found = following.follow(Kubectl("n"), lambda text: None, lambda: float(next(times)))
+
+    assert (found, looks) == ("test accuracy 0.9", [])
+
+
+def test_a_run_that_is_torn_down_is_not_followed_any_longer(monkeypatch: pytest.MonkeyPatch):
+    def silent(kubectl: object) -> Any:
+        raise ServersGone("no such pod")
+
+    monkeypatch.setattr(following, "chief_of", silent)
+    monkeypatch.setattr(following, "look", lambda kubectl: State(None, {}, [], [], []))
+    own_time(monkeypatch, following, sleep=lambda seconds: None)
+
+    with pytest.raises(Trouble, match="Run demo has no servers any more: somebody has torn it down") as caught:
+        following.follow(Cluster(), lambda text: None)
+    assert caught.value.exit_code == ServersGone.exit_code
+
+
+def test_the_result_of_servers_that_autostop_has_scaled_down_is_in_the_evaluators_log(
+    monkeypatch: pytest.MonkeyPatch,
+):
+    def silent(kubectl: object) -> Any:
+        raise ServersGone("no such pod")
+
+    monkeypatch.setattr(following, "chief_of", silent)
+    monkeypatch.setattr(
+        following, "look", lambda kubectl: State({"metadata": {}, "spec": {"replicas": 0}}, {}, [], [], [])
+    )
+    monkeypatch.setattr(following, "end_of", lambda kubectl: "test accuracy 0.9")
+
+    assert following.follow(Cluster(), lambda text: None) == "test accuracy 0.9"
+
+
+@pytest.mark.parametrize(
+    ("part", "counts"),
+    [
+        ("pod/a-paceline-server-0", True),
+        ("pod/a-paceline-shards-x", True),
+        ("pod/a-paceline-worker-0-x", False),
+        ("pod/a-paceline-sharder-x", False),
+        ("job/a-paceline-sharder-x", False),
+    ],
+)
+def test_servers_that_roll_are_waited_for_though_a_job_has_failed_before(part: str, counts: bool):
+    assert deploying._is_of_servers(Finding(part, "", "")) is counts
+
+
+def test_the_secret_that_deploy_makes_is_never_an_argument(monkeypatch: pytest.MonkeyPatch):
+    calls: list[tuple[tuple[str, ...], str | None]] = []
+
+    class Empty(Cluster):
+        def find(self, what: str) -> None:
+            return None
+
+        def run(self, *arguments: str, stdin: str | None = None, seconds: float = 0) -> str:
+            calls.append((arguments, stdin))
+            return ""
+
+    make_secrets(Empty(), opened(has_tls=False), lambda text: None)
+
+    ((arguments, stdin),) = calls
+    token = yaml.safe_load(stdin or "")["stringData"]["token"]
+    assert len(token) >= 32
+    assert all(token not in argument for argument in arguments)
+
+
+class Secrets(Cluster):
+    """A cluster that keeps the Secrets that are made."""
+
+    def __init__(self, *there: str) -> None:
+        super().__init__()
+        self.kept: dict[str, dict[str, Any]] = {name: {"metadata": {"name": name}} for name in there}
+
+    def find(self, what: str) -> Any:
+        return self.kept.get(what.removeprefix("secret/"))
+
+    def items(self, kinds: str, selector: str | None = None) -> list[dict[str, Any]]:
+        label = (selector or "").rpartition(",")[2]
+        return [one for one in self.kept.values() if label in one["metadata"].get("labels", {})]
+
+    def run(self, *arguments: str, stdin: str | None = None, seconds: float = 0) -> str:
+        if arguments[0] == "delete":
+            del self.kept[arguments[1].removeprefix("secret/")]
+        else:
+            made = yaml.safe_load(stdin or "")
+            self.kept[made["metadata"]["name"]] = made
+        return ""
+
+
+def test_deploying_makes_the_certificate_that_all_processes_share(tmp_path: Path):
+    cluster, said = Secrets(), list[str]()
+    make_secrets(cluster, encrypted(), said.append)
+
+    made = cluster.kept[cluster.part("tls")]
+    for name, content in made["stringData"].items():
+        (tmp_path / name).write_text(content)
+    assert (made["type"], read_keys(tmp_path).name) == ("kubernetes.io/tls", ANY_PROCESS)
+    server, worker = cluster.part("server"), cluster.part("worker")
+    called = [f"{server}-0.{server}", f"w-0.{worker}.{cluster.namespace}.svc", cluster.part("shards"), "127.0.0.1"]
+    assert all(is_named(tmp_path, host) for host in called)
+    assert "made the run's certificate" in said[-1]
+    delete_secrets(cluster, said.append)
+    assert cluster.kept == {}
+
+
+def encrypted() -> Overlay:
+    """With the component tls."""
+    found = overlay()
+    found.documents[0]["spec"]["template"]["spec"]["containers"][0]["env"] = [{"name": TLS}]
+    return found
+
+
+def test_a_certificate_for_other_machines_is_left_to_who_knows_their_way():
+    cluster = Secrets()
+    with pytest.raises(
+        ConfigError, match=r"demo-paceline-tls is missing, and with the component outside .* `paceline certs`"
+    ):
+        make_secrets(cluster, opened(), lambda text: None)
+
+
+def test_a_certificate_of_somebody_else_stays():
+    cluster = Secrets(*(Secrets().part(name) for name in ("token", "tls")))
+    make_secrets(cluster, opened(), lambda text: None)
+    delete_secrets(cluster, lambda text: None)
+    assert list(cluster.kept) == [cluster.part("tls")]
+
+    issued = {"kind": "Certificate", "metadata": {}, "spec": {"secretName": cluster.part("tls")}}
+    found, waiting = encrypted(), Secrets()
+    make_secrets(waiting, found._replace(documents=[*found.documents, issued]), lambda text: None)
+    assert list(waiting.kept) == [cluster.part("token")]
+
+
+def owned(name: str, phase: str, made: str, index: str = "0") -> dict[str, Any]:
+    found = pod(
+        name, phase=phase, containerStatuses=[container(state={"terminated": {"exitCode": 70, "reason": "Error"}})]
+    )
+    found["metadata"] |= {
+        "creationTimestamp": made,
+        "ownerReferences": [{"name": "paceline-worker"}],
+        "annotations": {"batch.kubernetes.io/job-completion-index": index},
+    }
+    return found
+
+
+def test_a_pod_that_failed_and_has_a_successor_is_no_trouble():
+    failed, later = owned("a", "Failed", "2026-11-21T20:00:00Z"), pod("b", phase="Running")
+    later["metadata"] |= owned("b", "Running", "2026-11-21T20:01:00Z")["metadata"]
+
+    assert findings(Seen([failed, later])) == []
+    later["metadata"]["annotations"] = {"batch.kubernetes.io/job-completion-index": "1"}
+    assert [one.part for one in findings(Seen([failed, later]))] == ["pod/a"]
+
+
+def test_a_pod_that_could_not_be_made_at_first_is_no_trouble_once_it_is_there():
+    why = event("FailedCreate", "exceeded quota", "Job", "paceline-worker") | {"lastTimestamp": "2026-11-21T20:00:30Z"}
+    there = pod("b", phase="Running")
+    there["metadata"] |= owned("b", "Running", "2026-11-21T20:01:00Z")["metadata"]
+
+    assert findings(Seen([there], events=[why])) == []
+    assert [one.part for one in findings(Seen(events=[why]))] == ["job/paceline-worker"]
+
+
+def test_a_pod_for_which_the_cluster_grows_is_waited_for():
+    condition = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": "Insufficient cpu"}
+    waiting = pod(phase="Pending", conditions=[condition])
+    assert only(Seen([waiting])).fatal
+    for reason in ("TriggeredScaleUp", "Nominated"):  # the cluster autoscaler, Karpenter
+        assert not only(Seen([waiting], events=[event(reason, "a node", "Pod", "paceline-worker-0-x")])).fatal
+
+
+@pytest.mark.parametrize(
+    ("reason", "seconds", "counts"), [("Nominated", 800, True), ("FailedMount", 800, False), ("FailedMount", 100, True)]
+)
+def test_that_a_node_is_being_made_is_said_once_and_counts_for_longer(reason: str, seconds: float, counts: bool):
+    at = datetime.now(UTC) - timedelta(seconds=seconds)
+
+    assert cluster_status._is_recent({"reason": reason, "lastTimestamp": at.isoformat()}) is counts
+
+
+def rolled(wanted: int = 2, ready: int = 2, updated: int = 2, observed: int = 3) -> dict[str, Any]:
+    status = {"readyReplicas": ready, "updatedReplicas": updated, "observedGeneration": observed}
+    return {"metadata": {"name": "x", "generation": 3}, "spec": {"replicas": wanted}, "status": status}
+
+
+@pytest.mark.parametrize(
+    ("servers", "shards", "serves"),
+    [
+        (rolled(), [], True),
+        (rolled(ready=1), [], False),
+        (rolled(updated=0), [], False),
+        (rolled(observed=2), [], False),
+        (rolled(), [rolled(wanted=1, ready=0)], False),
+        (None, [], False),
+    ],
+    ids=["all", "not-ready", "old-ones", "not-seen-yet", "no-shards", "none"],
+)
+def test_servers_serve_when_all_are_ready_as_they_are_wanted_now(servers: Any, shards: list[Any], serves: bool):
+    assert State(servers, {}, shards, [], []).serves is serves
+
+
+def test_a_wait_for_parts_leaves_out_the_time_in_which_shards_are_made(monkeypatch: pytest.MonkeyPatch):
+    making = pod("a-paceline-shards-x", phase="Running")
+    making["metadata"]["labels"] = {"app.kubernetes.io/component": "sharder"}
+    states = [State(None, {}, [rolled(wanted=1, ready=0)], pods, []) for pods in ([making], [making], [], [])]
+    monkeypatch.setattr(deploying, "look", lambda kubectl: states.pop(0))
+    own_time(monkeypatch, deploying, sleep=lambda seconds: None)
+    times = iter((0, 1000, 2000, 2050, 2101))
+
+    with pytest.raises(Trouble, match="its parts did not all run within 100 s"):
+        deploying.wait_until(lambda state: False, Cluster(), lambda text: None, 100, lambda: float(next(times)))
+    assert states == []
+
+
+def test_a_copy_whose_reader_ends_first_is_an_error():
+    with pytest.raises(DiskError, match="Copying failed"):
+        volumes._piped(["yes"], ["false"], print)
+
+
+def test_claims_that_are_there_keep_their_size():
+    claim = {"kind": "PersistentVolumeClaim", "metadata": {"name": "paceline-data"}, "spec": {"resources": "5Gi"}}
+
+    class Larger(Cluster):
+        def items(self, kinds: str, selector: str | None = None) -> list[dict[str, Any]]:
+            return [{"metadata": {"name": "paceline-data"}, "spec": {"resources": "50Gi"}}]
+
+    found = Overlay([claim], overlay().config)
+    deploying._keep_sizes(Larger(), found)
+
+    assert claim["spec"] == {"resources": "50Gi"}
+
+
+def job_of(component: str, name: str, made: str, **status: Any) -> dict[str, Any]:
+    labels = {"app.kubernetes.io/component": component}
+    return {"kind": "Job", "metadata": {"name": name, "labels": labels, "creationTimestamp": made}, "status": status}
+
+
+OLD, NEW = "2026-11-26T08:00:00Z", "2026-11-26T09:00:00Z"
+
+
+def test_a_job_that_another_one_has_replaced_and_its_pods_that_have_ended_are_no_trouble():
+    failed = {"type": "Failed", "status": "True", "reason": "PodFailurePolicy", "message": "exit code 78"}
+    pods = [
+        owned_by("worker", "w-old", "Failed"),
+        owned_by("worker", "w-old", "Running"),
+        owned_by("worker", "w-new", "Failed"),
+    ]
+
+    class Busy(Cluster):
+        def items(self, kinds: str, selector: str | None = None) -> list[dict[str, Any]]:
+            jobs = [job_of("worker", "w-new", NEW), job_of("worker", "w-old", OLD, conditions=[failed])]
+            return [] if kinds == "events" else [*jobs, *pods]
+
+    state = look(Busy())
+
+    assert state.jobs["worker"]["metadata"]["name"] == "w-new"
+    assert state.pods == pods[1:]
+    assert [one.part for one in state.troubles if one.part.startswith("job/")] == []
+
+
+def owned_by(component: str, job: str, phase: str) -> dict[str, Any]:
+    labels = {"app.kubernetes.io/component": component}
+    metadata = {"name": f"{job}-{phase}", "labels": labels, "ownerReferences": [{"kind": "Job", "name": job}]}
+    return {"kind": "Pod", "metadata": metadata, "spec": {"containers": []}, "status": {"phase": phase}}
+
+
+def test_a_deploy_drops_the_jobs_of_the_overlay_before():
+    class Applied(Cluster):
+        def items(self, kinds: str, selector: str | None = None) -> list[dict[str, Any]]:
+            return [] if kinds == "events" else [job_of("worker", "w-old", OLD), job_of("worker", "w-new", NEW)]
+
+        def run(self, *arguments: str, stdin: str | None = None, seconds: float = 0) -> str:
+            calls.append(arguments)
+            return ""
+
+    calls: list[tuple[str, ...]] = []
+    deploying._drop_jobs(Applied(), Overlay([job_of("worker", "w-new", "")], Config()), lambda text: None)
+
+    assert [call[1] for call in calls if call[0] == "delete"] == ["job/w-old"]
+
+
+def stuck(name: str, component: str) -> dict[str, Any]:
+    """A pod whose image can't be had."""
+    waiting = container(state={"waiting": {"reason": "ImagePullBackOff", "message": "not found"}})
+    found = pod(name, phase="Pending", containerStatuses=[waiting])
+    found["metadata"]["labels"] = {"app.kubernetes.io/component": component}
+    return found
+
+
+class Stuck(Cluster):
+    """Nothing of it can start."""
+
+    def __init__(self, ready: int) -> None:
+        super().__init__()
+        self.deleted: list[str] = []
+        self._ready = ready
+
+    def items(self, kinds: str, selector: str | None = None) -> list[dict[str, Any]]:
+        jobs = [job_of("worker", "demo-paceline-worker-a", NEW, ready=self._ready)]
+        pods = [
+            stuck("demo-paceline-server-1", "server"),
+            stuck("demo-paceline-worker-a-0-x", "worker"),
+            stuck("demo-paceline-shards-b", "sharder"),
+        ]
+        return [] if kinds == "events" else jobs if kinds == "jobs" else [*jobs, *pods]
+
+    def run(self, *arguments: str, stdin: str | None = None, seconds: float = 0) -> str:
+        self.deleted += [arguments[1]] if arguments[0] == "delete" else []
+        return ""
+
+
+def test_a_deploy_lets_servers_that_could_not_start_begin_again():
+    cluster = Stuck(ready=0)
+
+    deploying._begin_again(cluster)
+
+    assert cluster.deleted == ["pod/demo-paceline-server-1", "pod/demo-paceline-shards-b"]
+
+
+@pytest.mark.parametrize(("ready", "dropped"), [(0, ["job/demo-paceline-worker-a"]), (1, [])])
+def test_a_deploy_makes_a_job_that_could_not_start_again(ready: int, dropped: list[str]):
+    cluster, same = Stuck(ready), job_of("worker", "demo-paceline-worker-a", "")
+
+    deploying._drop_jobs(cluster, Overlay([same], Config()), lambda text: None)
+
+    assert cluster.deleted == dropped

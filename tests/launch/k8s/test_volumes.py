@@ -1,0 +1,205 @@
+"""Copies into a volume, which is a folder here; the programs in its pod are those of this machine."""
+
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from paceline.core.errors import DataError, DiskError
+from paceline.launch.k8s.kubectl import Kubectl
+from paceline.launch.k8s.volumes import fetch_model, put_data
+
+
+class Here(Kubectl):
+    """Runs in this folder what is for the pod; everything else exists already."""
+
+    def __init__(self, folder: Path) -> None:
+        super().__init__("here", program="true")
+        self.folder = folder
+        self.cut: int | None = None
+        """The connection breaks after this many bytes of an archive."""
+
+    def command(self, *arguments: str) -> list[str]:
+        if arguments[0] != "exec":
+            return super().command(*arguments)
+        _, _, *words = arguments[arguments.index("--") - 1 :]
+        words = [word.replace("/files", str(self.folder)) for word in words]
+        if words[0] == "tar" and self.cut is not None:
+            return ["sh", "-c", f'head -c {self.cut} | "$@"; exit 1', "-", *words]
+        return words
+
+    def find(self, what: str) -> dict[str, Any]:
+        return {}
+
+
+@pytest.fixture
+def source(tmp_path: Path) -> Path:
+    folder = tmp_path / "source"
+    for number, name in enumerate(["a.csv", "deep/er/b b.csv", "deep/c.csv", "d.csv"]):
+        path = folder / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(bytes([number]) * 100_000)
+    (folder / "empty").mkdir()
+    (folder / "link.csv").symlink_to("a.csv")
+    return folder
+
+
+@pytest.fixture
+def cluster(tmp_path: Path) -> Here:
+    (tmp_path / "volume").mkdir()
+    return Here(tmp_path / "volume")
+
+
+def content(folder: Path) -> dict[str, object]:
+    """What is in it: bytes of files, targets of links."""
+    return {
+        str(path.relative_to(folder)): os.readlink(path) if path.is_symlink() else path.is_file() and path.read_bytes()
+        for path in folder.rglob("*")
+    }
+
+
+def written(folder: Path) -> dict[str, int]:
+    """When each file was last touched, by the system's own account."""
+    return {str(path.relative_to(folder)): path.lstat().st_ctime_ns for path in folder.rglob("*.csv")}
+
+
+def test_an_interrupted_copy_goes_on_with_the_files_that_are_not_whole(source: Path, cluster: Here):
+    cluster.cut = 150_000
+    with pytest.raises(DiskError, match=r"(?s)^Copying failed.*Call it again to go on"):
+        put_data(cluster, source, print, "1Gi")
+    before = written(cluster.folder)
+    cut = {name for name in before if content(cluster.folder)[name] != content(source)[name]}
+    assert 0 < len(before) - len(cut) < 4
+
+    said: list[str] = []
+    cluster.cut = None
+    put_data(cluster, source, said.append, "1Gi")
+
+    assert content(cluster.folder) == content(source)
+    assert {name: time for name, time in written(cluster.folder).items() if name in before.keys() - cut} == {
+        name: time for name, time in before.items() if name not in cut
+    }
+    assert "1 of 4 files (100,000 bytes) have arrived with the right size; comparing their checksums" in said
+
+
+def test_only_a_file_that_differs_is_sent_again_though_it_has_the_same_size(source: Path, cluster: Here):
+    put_data(cluster, source, print, "1Gi")
+    (cluster.folder / "deep/c.csv").write_bytes(b"x" * 100_000)
+    (cluster.folder / "kept.csv").write_bytes(b"of another call")
+    before = written(cluster.folder)
+
+    put_data(cluster, source, print, "1Gi")
+
+    assert content(cluster.folder) == content(source) | {"kept.csv": b"of another call"}
+    changed = {name for name, time in written(cluster.folder).items() if time != before[name]}
+    assert changed == {"deep/c.csv", "link.csv"}
+
+
+def test_a_file_that_was_copied_is_not_copied_again(source: Path, cluster: Here):
+    put_data(cluster, source / "a.csv", print, "1Gi")
+    said: list[str] = []
+
+    put_data(cluster, source / "a.csv", said.append, "1Gi")
+
+    assert content(cluster.folder) == {"a.csv": content(source)["a.csv"]}
+    assert "copying 0 of 1 files, 0 bytes" in said
+
+
+def test_a_copy_that_lost_bytes_without_an_error_is_refused(source: Path, cluster: Here):
+    class Losing(Here):
+        def command(self, *arguments: str) -> list[str]:
+            words = super().command(*arguments)
+            return ["sh", "-c", 'cat >/dev/null; exec "$@" </dev/null', "-", "true"] if words[0] == "tar" else words
+
+    with pytest.raises(
+        DiskError, match=r"^Not all arrived whole: 4 files are cut, like a\.csv\. Call it again to go on"
+    ):
+        put_data(Losing(cluster.folder), source, print, "1Gi")
+
+
+@pytest.mark.parametrize("name", ["a\nb", "a\rb", "a\u2028b", "a\\b", " a ", "-a", "ä"])
+def test_odd_names_arrive_as_well(tmp_path: Path, cluster: Here, name: str):
+    (tmp_path / "odd").mkdir()
+    (tmp_path / "odd" / name).write_bytes(b"content")
+
+    for _ in range(2):
+        put_data(cluster, tmp_path / "odd", print, "1Gi")
+
+    assert content(cluster.folder) == {name: b"content"}
+
+
+@pytest.mark.parametrize("target", ["../outside.csv", "gone.csv", "{folder}/a.csv"])
+def test_a_link_that_would_lead_nowhere_is_refused(source: Path, cluster: Here, target: str):
+    (source.parent / "outside.csv").touch()
+    (source / "other.csv").symlink_to(target.format(folder=source))
+
+    with pytest.raises(DataError, match=r"other\.csv is a link to .*, which would lead nowhere on the volume"):
+        put_data(cluster, source, print, "1Gi")
+    with pytest.raises(DataError, match=r"link\.csv is a link to a\.csv, which would lead nowhere"):
+        put_data(cluster, source / "link.csv", print, "1Gi")
+    assert content(cluster.folder) == {}
+
+
+def test_a_model_is_not_fetched_to_what_is_no_folder(tmp_path: Path, cluster: Here):
+    (tmp_path / "models").write_text("a file")
+
+    with pytest.raises(DiskError, match=r"Can't make the folder .*models: File exists"):
+        fetch_model(cluster, tmp_path / "models", print)
+
+
+class Applying(Here):
+    """Keeps the pods that are made, and has these servers, or none."""
+
+    def __init__(self, folder: Path, servers: dict[str, Any] | None) -> None:
+        super().__init__(folder)
+        self.run_name = "demo"
+        self.pods: list[dict[str, Any]] = []
+        self._servers = servers
+
+    def find(self, what: str) -> dict[str, Any] | None:
+        return self._servers and {"spec": {"template": {"spec": self._servers}}}
+
+    def run(self, *arguments: str, stdin: str | None = None, seconds: float = 120) -> str:
+        if arguments[0] == "apply":
+            self.pods.append(yaml.safe_load(stdin or ""))
+        return super().run(*arguments, stdin=stdin, seconds=seconds)
+
+
+def test_the_pod_that_reads_models_is_made_as_those_of_the_servers(tmp_path: Path):
+    (tmp_path / "volume").mkdir()
+    (tmp_path / "volume/last.safetensors").write_bytes(b"weights")
+    taint = {"key": "team", "operator": "Exists"}
+    servers = {
+        "containers": [{"image": "registry/mine:2"}],
+        "tolerations": [taint],
+        "imagePullSecrets": [{"name": "pull"}],
+    }
+    there = Applying(tmp_path / "volume", servers)
+
+    assert [path.name for path in fetch_model(there, tmp_path / "models", print)] == ["last.safetensors"]
+
+    spec = there.pods[0]["spec"]
+    assert spec["containers"][0]["image"] == "registry/mine:2"
+    assert spec["imagePullSecrets"] == [{"name": "pull"}]
+    assert taint in spec["tolerations"]
+    assert "nvidia.com/gpu" in [each["key"] for each in spec["tolerations"]]
+
+
+@pytest.mark.parametrize("image", ["registry/mine:2", None])
+def test_models_of_a_run_whose_servers_are_gone_are_read_by_the_image_that_is_given(image: str | None, tmp_path: Path):
+    (tmp_path / "volume").mkdir()
+    (tmp_path / "volume/last.safetensors").write_bytes(b"weights")
+    gone = Applying(tmp_path / "volume", None)
+
+    fetch_model(gone, tmp_path / "models", print, image)
+
+    assert gone.pods[0]["spec"]["containers"][0]["image"] == (image or "localhost/paceline-server:0.1.0")
+
+
+def test_an_empty_folder_is_refused(tmp_path: Path, cluster: Here):
+    (tmp_path / "none").mkdir()
+
+    with pytest.raises(DataError, match=r"none is empty\. Give a file, or a folder with files"):
+        put_data(cluster, tmp_path / "none", print, "1Gi")

@@ -1,0 +1,78 @@
+"""How the processes of a run are ended."""
+
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from paceline.launch.supervise import children
+from paceline.launch.supervise.children import Child, end_all
+from paceline.launch.this_machine.child_environment import child_environment
+from tests.support.gone import is_gone
+from tests.support.processes import eventually
+
+SAVES = """
+import signal, sys, time
+from pathlib import Path
+def save(*_):
+    while not Path(sys.argv[1]).exists():
+        time.sleep(0.01)
+    sys.exit(0)
+signal.signal(signal.SIGTERM, save)
+print("ready", flush=True)
+while True:
+    time.sleep(1)
+"""
+
+
+@pytest.fixture(autouse=True)
+def short_patience(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(children, "ALL_GONE", 0.1)
+
+
+def saving(folder: Path, name: str, role: str) -> Child:
+    """A process that ends once it is asked to and `saved` exists."""
+    (folder / "saves.py").write_text(SAVES)
+    command = [str(folder / "saves.py"), str(folder / "saved")]
+    child = Child(name, role, command, folder / f"{name}.log", child_environment(1))
+    child.start()
+    eventually(lambda: "ready" in (folder / f"{name}.log").read_text() or None, f"{name} is ready")
+    return child
+
+
+def test_a_server_that_writes_its_snapshot_is_waited_for_and_the_user_hears_of_it(tmp_path: Path) -> None:
+    server, worker = saving(tmp_path, "server-0", "server"), saving(tmp_path, "worker-0", "worker")
+    said: list[str] = []
+
+    def say(text: str) -> None:
+        said.append(text)
+        (tmp_path / "saved").touch()
+
+    end_all([server, worker], say=say)
+
+    assert (server.code, worker.code) == (0, -signal.SIGKILL)
+    assert said == ["Waiting for the last snapshot of server-0, 59.9 s at most."]
+
+
+def test_a_server_that_never_ends_is_killed_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(children, "SERVERS_GONE", 0.3)
+    server = saving(tmp_path, "server-0", "server")
+    end_all([server])
+    assert server.code == -signal.SIGKILL
+
+
+def test_what_a_process_runs_tethered_ends_with_it_however_it_ends() -> None:
+    inner = "import os, time; print(os.getpid(), flush=True); time.sleep(600)"
+    program = f"""
+import subprocess, sys
+from paceline.launch.this_machine.end_with_parent import tethered
+subprocess.run(tethered(sys.executable, "-c", {inner!r}))
+"""
+    with subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE, text=True) as parent:
+        assert parent.stdout is not None
+        child = int(parent.stdout.readline())
+        parent.kill()
+        parent.wait()
+        eventually(lambda: is_gone(child), "the child's end")

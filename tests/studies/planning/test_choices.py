@@ -1,0 +1,80 @@
+"""Which ways to run a plan looks at."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+
+from paceline.core.errors import ConfigError, UsageError
+from paceline.studies.planning.choices import Asked, choices, shorthand
+from paceline.studies.planning.readers import TaskReader
+
+
+def found(
+    what: str = "digits", asked: Asked | None = None, **words: Any
+) -> tuple[list[tuple[str, int, int]], list[str]]:
+    read = TaskReader(what, words)
+    asked = asked or Asked()
+    ways, refused = choices(asked, asked.own(read), read)
+    return [(way.policy, way.workers, way.servers) for way in ways], refused
+
+
+def test_without_a_word_the_plan_looks_around_the_runs_own_settings() -> None:
+    ways, refused = found()
+
+    assert {way[1] for way in ways} == {1, 2, 4, 8}
+    assert {way[2] for way in ways} == {1, 2}
+    assert {way[0] for way in ways} == {"ssp", "bsp", "asp", "shat"}
+    assert {way[0] for way in ways if way[1] == 1} == {"ssp"}  # alone there is nobody to wait for
+    assert not refused
+
+
+def test_the_plan_looks_at_what_the_user_names_and_at_nothing_else() -> None:
+    ways, _ = found(asked=Asked.of("2,4", "1", "bsp,ssp:3"))
+
+    assert ways == [("bsp", 2, 1), ("ssp:3", 2, 1), ("bsp", 4, 1), ("ssp:3", 4, 1)]
+
+
+def test_policies_without_servers_stand_next_to_those_with() -> None:
+    ways, _ = found(asked=Asked.of("4", "2", "bsp,adpsgd"))
+
+    assert ways == [("bsp", 4, 2), ("adpsgd", 4, 0)]
+
+
+def test_without_servers_the_plan_looks_at_the_policies_that_need_none() -> None:
+    ways, refused = found(asked=Asked.of("4", "0", None))
+
+    assert ways == [("allreduce", 4, 0), ("adpsgd", 4, 0)]
+    assert not refused
+
+
+def test_a_way_that_can_not_run_is_left_out_with_its_reason() -> None:
+    ways, refused = found(asked=Asked.of("1,4", "1", "backup:2"))
+
+    assert ways == [("backup:2", 4, 1)]
+    assert refused[0].startswith("backup:2 with 1 workers and 1 servers: ")
+
+
+def test_where_nothing_can_run_the_reason_is_the_error() -> None:
+    with pytest.raises(ConfigError, match="nosuch"):
+        found(asked=Asked.of(None, None, "nosuch"))
+
+
+def test_the_policy_of_the_settings_is_told_in_its_short_form() -> None:
+    words: Mapping[str, Any] = {"sets": ["policy=local_sgd:8"]}
+
+    assert shorthand(TaskReader("digits", words)(None, None, None)) == "local_sgd:8"
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("0", None, None), r"--workers 0: expected whole numbers of 1 or more, like 4 or 2,4,8"),
+        (("2,x", None, None), r"--workers 2,x"),
+        ((None, "-1", None), r"--servers -1: expected whole numbers of 0 or more"),
+        ((None, None, "bsp,,asp"), r"--policy bsp,,asp: expected one or more policies"),
+    ],
+)
+def test_lists_that_can_not_be_read_are_refused(words: tuple[str | None, str | None, str | None], said: str) -> None:
+    with pytest.raises(UsageError, match=said):
+        Asked.of(*words)
