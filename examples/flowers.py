@@ -3,7 +3,7 @@
 paceline run examples/flowers.py --data flowers.csv
 """
 
-from paceline.data.table import read_table
+from paceline.extend import read_table
 
 SETTINGS = {"epochs": 30, "batch_size": 8, "workers": 2, "optimizer": {"name": "sgd", "lr": 0.05, "momentum": 0.0}}
 

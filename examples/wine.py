@@ -5,7 +5,7 @@ paceline run examples/wine.py
 
 import numpy as np
 
-from paceline.data.dataset import Dataset, Labelled
+from paceline.extend import Dataset, Labelled
 
 SETTINGS = {"epochs": 30, "batch_size": 8, "workers": 2, "optimizer": {"name": "sgd", "lr": 0.05, "momentum": 0.9}}
 

@@ -59,7 +59,7 @@ was set. Your own policy, codec, topology or optimizer can have `rules`, too:
 ```python
 class Mine(Policy):
     rules = (
-        SettingsRule(  # from paceline.core.extension
+        SettingsRule(  # from paceline.extend
             lambda policy, config: policy.pairs * 2 > config.workers,
             "policy.pairs is {own.pairs}, but there are only {workers} workers. Set it to half of them or less.",
         ),

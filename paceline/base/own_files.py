@@ -1,12 +1,16 @@
 """A Python file of a user's, as a module: its source is always read, and an error in it names file and line."""
 
+import ast
 import importlib.util
 import os
 import sys
 import traceback
+import warnings
 from importlib.machinery import SourceFileLoader
 from types import CodeType, ModuleType
 
+_LASTING = {"paceline.extend", "paceline.lightning"}
+"""Modules that keep their names."""
 _CODE: set[str] = set()
 """Files of users' policies, codecs and the like."""
 
@@ -85,4 +89,16 @@ class _Source(SourceFileLoader):
 
     def get_code(self, fullname: str) -> CodeType:
         source = self.get_data(self.path) if self._source is None else self._source
-        return self.source_to_code(source, self.path)
+        code = self.source_to_code(source, self.path)
+        _warn_of_deep_paths(source, self.path)
+        return code
+
+
+def _warn_of_deep_paths(source: bytes, file: str) -> None:
+    """Warns of each line that imports from a module of Paceline whose place may change."""
+    for node in ast.walk(ast.parse(source)):
+        if not isinstance(node, ast.ImportFrom) or node.module is None:
+            continue
+        if node.module.startswith("paceline.") and node.module not in _LASTING:
+            text = f"{node.module} may be elsewhere in the next release; import what paceline.extend has from there"
+            warnings.warn_explicit(f"{file}, line {node.lineno}: {text}", DeprecationWarning, file, node.lineno)

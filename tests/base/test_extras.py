@@ -188,7 +188,7 @@ def test_a_bare_installation_names_what_each_command_lacks(commands: dict[str, s
     (tmp_path / "rows.csv").write_text("a,label\n1,x\n2,y\n" * 20)
     (tmp_path / "rows.svm").write_text("+1 1:1 2:3\n-1 1:2 3:1\n" * 20)
     (tmp_path / "table.py").write_text(
-        "from paceline.data.table import read_table\n"
+        "from paceline.extend import read_table\n"
         "def data(path):\n    return read_table(path, label='label')\n"
         "def model():\n    import torch\n    return torch.nn.Linear(1, 2)\n"
     )

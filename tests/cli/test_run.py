@@ -172,7 +172,7 @@ def test_a_run_with_an_absurd_rate_goes_back_to_good_weights_and_learns_at_a_low
 @pytest.mark.skipif(sys.platform != "linux", reason="fork is for Linux")
 def test_a_bad_file_that_imports_torch_is_refused_by_processes_that_share_one_import(tmp_path: Path) -> None:
     (tmp_path / "own.py").write_text(
-        "import os\nimport torch\nimport numpy as np\nfrom paceline.data.dataset import Dataset, Labelled\n"
+        "import os\nimport torch\nimport numpy as np\nfrom paceline.extend import Dataset, Labelled\n"
         "with open('loads', 'a') as file:\n    print(os.getpid(), os.getppid(), file=file)\n"
         "print('hello from the file')\n"
         "def data(path):\n    return Dataset(Labelled(np.ones((60, 4), np.float32), np.arange(60) % 3))\n"

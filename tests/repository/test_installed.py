@@ -104,7 +104,7 @@ def test_a_run_trains_among_files_with_our_names_and_its_task_alone_imports_the_
     (tasks / "nets.py").write_text("import torch\n\ndef net():\n    return torch.nn.Linear(2, 2)\n")
     (tasks / "neighbour.py").write_text(
         "import numpy\n"
-        "from paceline.data.dataset import Dataset, Labelled\n\n"
+        "from paceline.extend import Dataset, Labelled\n\n"
         "def rows():\n"
         "    features = numpy.arange(400, dtype='float32').reshape(200, 2) % 7\n"
         "    return Dataset(train=Labelled(features, (features[:, 0] > 3).astype('int64')))\n"

@@ -12,7 +12,7 @@ from tests.support.commands import python
 ROOT = Path(__file__).parents[2]
 FILES = {Path(name).stem: code_of(name) for name in PAGES} | {
     "loose": """
-from paceline.core.sync.policy import Policy
+from paceline.extend import Policy
 
 class Loose(Policy):
     '''At most seven steps ahead.'''
@@ -29,7 +29,7 @@ class Swap(Dpsgd):
     "word": """
 from typing import ClassVar
 import numpy as np
-from paceline.core.coding.codec import Codec
+from paceline.extend import Codec
 
 class Word(Codec):
     keeps_all: ClassVar[bool] = True
@@ -56,7 +56,7 @@ class Circle(Ring):
 """,
     "signs": """
 import numpy as np
-from paceline.core.steps.optimizer import Optimizer
+from paceline.extend import Optimizer
 
 class Signs(Optimizer):
     @property
@@ -74,7 +74,7 @@ class Turns(RoundRobin):
 """,
     "blobs": """
 import numpy as np
-from paceline.data.dataset import Dataset, Labelled
+from paceline.extend import Dataset, Labelled
 
 SETTINGS = {"epochs": 3, "batch_size": 16, "optimizer": {"name": "sgd", "lr": 0.1, "momentum": 0.9, "weight_decay": 0.0}}
 

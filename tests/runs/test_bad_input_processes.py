@@ -132,7 +132,7 @@ def test_missing_or_damaged_shards_end_a_worker(tmp_path: Path) -> None:
 TASK = """
 def data(path):
     import numpy as np
-    from paceline.data.dataset import Dataset, Labelled
+    from paceline.extend import Dataset, Labelled
     labels = np.arange(200) % 3 + {first}
     return Dataset(train=Labelled(np.eye(3, dtype=np.float32)[labels - {first}], labels))
 

@@ -121,7 +121,7 @@ class Kills(TensorDataset):
 
 said = []
 result = paceline.train(torch.nn.Linear(5, 3), Kills(x, y), test=(x, y), epochs=3, folder="runs/one", show=said.append, **small)
-from paceline.core.errors import ConfigError
+from paceline.extend import ConfigError
 told = []
 again = dict(test=(x, y), folder="runs/one", show=told.append, **small)
 same = paceline.train(torch.nn.Linear(5, 3), Kills(x, y), epochs=3, **again)

@@ -29,7 +29,7 @@ from tests.support.in_process import LENGTH, Cluster, Context, Pusher, config_of
 
 POLICY = """
 from typing import ClassVar
-from paceline.core.sync.policy import Policy
+from paceline.extend import Policy
 
 class Leash(Policy):
     shorthand: ClassVar[str | None] = "length"
@@ -41,7 +41,7 @@ class Leash(Policy):
 CODEC = """
 from typing import ClassVar
 import numpy as np
-from paceline.core.coding.codec import Codec
+from paceline.extend import Codec
 
 class Half(Codec):
     keeps_all: ClassVar[bool] = True
@@ -399,7 +399,7 @@ BAD = {
         r"mine.py defines 2, but a file must define only one policy: Leash \(line 5\) and Other \(line 12\). Move",
     ),
     "no method": (
-        "from paceline.core.sync.policy import Policy\n\nclass Mine(Policy):\n    pass\n",
+        "from paceline.extend import Policy\n\nclass Mine(Policy):\n    pass\n",
         r"mine.py, line 3: the policy Mine lacks may_proceed\(\)",
     ),
     "wrong form": (
@@ -533,7 +533,7 @@ def test_rules_of_what_is_not_asked_for_them_are_refused(kind, build, base):
 
 def test_a_rule_that_can_not_be_told_is_a_fault_of_the_file():
     rule = '    rules = (SettingsRule(lambda own, config: True, "{workers."),)\n'
-    write("mine.py", "from paceline.core.extension import SettingsRule\n" + POLICY + rule)
+    write("mine.py", "from paceline.extend import SettingsRule\n" + POLICY + rule)
 
     with pytest.raises(
         ConfigError, match=r"mine.py, line 6: the policy Leash has a rule whose sentence can't be read: "

@@ -37,7 +37,7 @@ SPARK = Spark(master="local[2]")
 """All tests share its session: Java takes seconds to start."""
 TASK = """
 import numpy as np
-from paceline.data.dataset import Dataset, Labelled
+from paceline.extend import Dataset, Labelled
 def data(path):
     features = np.random.default_rng(0).normal(size=(600, 2, 3)).astype(np.float32)
     {more}

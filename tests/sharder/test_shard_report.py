@@ -33,7 +33,7 @@ FILE = FileEntry(bytes=4, dtype="<f4", shape=(), sha256="0" * 64)
 
 TASK = """
 import numpy as np
-from paceline.data.dataset import Dataset, Labelled
+from paceline.extend import Dataset, Labelled
 def data(path):
     features = np.arange(0.0, 40)[:, None]
     return Dataset(Labelled(features, np.arange(40) % 2))

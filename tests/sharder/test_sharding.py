@@ -23,7 +23,7 @@ from tests.support.tree import ROOT, SHARED
 REAL = SHARED / "data/cifar10-small/cifar-10-small-binary.tar.gz"
 TASK = """
 import numpy as np
-from paceline.data.dataset import Dataset, Labelled
+from paceline.extend import Dataset, Labelled
 SETTINGS = {"data": {"test": 0.25}}
 def data(path):
     return Dataset(Labelled(np.arange(240.0).reshape(60, 4), np.arange(60) % 3))
@@ -31,7 +31,7 @@ def model():
     raise NotImplementedError
 """
 TABLE = """
-from paceline.data.table import read_table
+from paceline.extend import read_table
 def data(path):
     return read_table(path, label="y")
 def model():
@@ -39,7 +39,7 @@ def model():
 """
 OUTLIERS = """
 import numpy as np
-from paceline.data.dataset import Dataset, Labelled
+from paceline.extend import Dataset, Labelled
 def data(path):
     middles = np.repeat([0.0, 100.0, 900.0], [21, 21, 2])[:, None]
     features = middles + np.random.default_rng(0).normal(size=(44, 3))
@@ -51,7 +51,7 @@ def model():
 
 HALVES = """
 import numpy as np
-from paceline.sharder.strategy import Assignment, ShardingStrategy
+from paceline.extend import Assignment, ShardingStrategy
 class Halves(ShardingStrategy):
     def assign(self, train, turns, rng, cluster):
         return Assignment(np.array_split(np.arange(len(train)), turns.shards))

@@ -368,7 +368,7 @@ def test_an_option_that_a_strategy_does_not_have_is_refused():
 
 
 OWN = """
-from paceline.sharder.strategy import Assignment, ShardingStrategy
+from paceline.extend import Assignment, ShardingStrategy
 class Halves(ShardingStrategy):
     forgets: int = 0
     def assign(self, train, turns, rng, cluster):

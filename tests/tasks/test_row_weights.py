@@ -106,7 +106,7 @@ def test_weights_of_a_task_of_ones_own_are_checked(weights: Any, said: str) -> N
 def test_a_model_of_torch_with_weights_is_refused(tmp_path: Path) -> None:
     file = tmp_path / "weighted.py"
     file.write_text(
-        "import numpy as np\nfrom paceline.data.dataset import Dataset, Labelled\n"
+        "import numpy as np\nfrom paceline.extend import Dataset, Labelled\n"
         "def data(path):\n    return Dataset(Labelled(np.ones((9, 2)), np.arange(9) % 2, np.ones(9)))\n"
         "def model(): ...\n"
     )

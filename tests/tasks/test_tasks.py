@@ -22,7 +22,7 @@ from tests.support.tree import ROOT
 EXAMPLE = ROOT / "examples" / "wine.py"
 DATA = """
 import numpy as np
-from paceline.data.dataset import Dataset, Labelled
+from paceline.extend import Dataset, Labelled
 
 def data(path):
     return Dataset(train=Labelled(np.ones((4, 2), np.float32), np.array([0, 1, 0, 1])))
@@ -297,7 +297,7 @@ def test_a_file_that_the_task_can_not_read_is_bad_data(tmp_path: Path):
 
 
 def test_an_error_that_the_task_raises_itself_goes_through(tmp_path: Path):
-    text = "from paceline.core.errors import DataError\ndef data(path):\n  raise DataError('row 7 is torn')"
+    text = "from paceline.extend import DataError\ndef data(path):\n  raise DataError('row 7 is torn')"
 
     with pytest.raises(DataError, match=r"^row 7 is torn$"):
         load_task(written(tmp_path, MODEL + text)).data("bundled")

@@ -30,8 +30,7 @@ from typing import ClassVar
 
 from pydantic import Field
 
-from paceline.core.sync.clocks import Clocks
-from paceline.core.sync.policy import Policy
+from paceline.extend import Clocks, Policy
 
 
 class Mine(Policy):

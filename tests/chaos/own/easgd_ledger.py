@@ -2,10 +2,8 @@
 
 from collections.abc import Sequence
 
-from paceline.core.steps.optimizer import Optimizer
 from paceline.core.sync.policies.easgd import Easgd
-from paceline.core.sync.policy import Gathered, Own
-from paceline.core.values import Vector
+from paceline.extend import Gathered, Optimizer, Own, Vector
 
 
 class EasgdLedger(Easgd):

@@ -2,10 +2,8 @@
 
 from collections.abc import Sequence
 
-from paceline.core.steps.optimizer import Optimizer
 from paceline.core.sync.policies.kbuffered import Kbuffered
-from paceline.core.sync.policy import Gathered
-from paceline.core.values import Vector
+from paceline.extend import Gathered, Optimizer, Vector
 
 BATCH = 4
 """Examples of each push, by which the sum weighs it."""

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from paceline.data.dataset import Dataset, Labelled
+from paceline.extend import Dataset, Labelled
 
 WORKERS = 4
 EACH = 64

@@ -189,7 +189,7 @@ def stage(tmp_path: Path, scripts: Path, forkers: Mapping[str, Forker], monkeypa
 def test_how_a_table_was_read_is_said_and_kept(stage: Stage) -> None:
     task = stage.folder / "own.py"
     task.write_text(
-        "from paceline.data.table import read_table\n\n\ndef data(path):\n    return read_table(path, 'y')\n\n\n"
+        "from paceline.extend import read_table\n\n\ndef data(path):\n    return read_table(path, 'y')\n\n\n"
         "def model(): ...\n"
     )
     rows = "".join(f"{number};1,5;{'ab'[number % 2]}\n" for number in range(40))
@@ -673,7 +673,7 @@ LAUNCH = """
 import sys
 from pathlib import Path
 sys.path.insert(0, {tests!r})
-from tests.launch.this_machine.test_launcher import FakeChief
+from tests.launch.supervise.test_launcher import FakeChief
 from paceline.launch.forks import begin_early
 from paceline.launch.supervise import children
 from paceline.launch.supervise import launcher

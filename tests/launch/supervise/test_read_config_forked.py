@@ -23,7 +23,7 @@ TASK = """
 print("while it loads")
 import numpy as np
 import torch
-from paceline.data.dataset import Dataset, Labelled
+from paceline.extend import Dataset, Labelled
 
 SETTINGS = {"workers": 2, "servers": 1, "epochs": 2}
 

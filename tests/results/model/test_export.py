@@ -18,7 +18,7 @@ torch = pytest.importorskip("torch")
 TASK = """
 import numpy as np
 
-from paceline.data.dataset import Dataset, Labelled
+from paceline.extend import Dataset, Labelled
 
 
 def data(path):

@@ -20,9 +20,9 @@ from tests.support.trained_run import trained_run
 
 torch = pytest.importorskip("torch")
 save_file = pytest.importorskip("safetensors.torch").save_file
-HEAD = "from paceline.data.dataset import Dataset, Labelled\nimport numpy as np\n\n\n"
+HEAD = "from paceline.extend import Dataset, Labelled\nimport numpy as np\n\n\n"
 FLOWERS = """
-from paceline.data.table import read_table
+from paceline.extend import read_table
 
 
 def data(path):
@@ -298,7 +298,7 @@ def test_margins_are_for_linear_models(pairs: str) -> None:
 
 
 TOWNS = """
-from paceline.data.table import read_table
+from paceline.extend import read_table
 
 
 def data(path):

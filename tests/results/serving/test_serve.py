@@ -54,7 +54,7 @@ def test_the_best_version_is_in_a_folder_and_not_at_servers(tmp_path: Path) -> N
 TASK = """
 import numpy as np
 
-from paceline.data.dataset import Dataset, Labelled
+from paceline.extend import Dataset, Labelled
 
 
 def data(path):

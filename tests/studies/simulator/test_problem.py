@@ -12,7 +12,7 @@ from paceline.studies.simulator.problem import net_of, problem_of  # noqa: E402
 
 TASK = """
 import numpy, torch
-from paceline.data.dataset import Dataset, Labelled
+from paceline.extend import Dataset, Labelled
 
 def data(path):
     features = numpy.random.default_rng(0).normal(size=(90, 4)).astype("float32")

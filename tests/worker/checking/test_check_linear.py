@@ -16,7 +16,7 @@ from paceline.worker.checking.check_linear import check_linear
 TASK = """
 import numpy as np
 import scipy.sparse as sp
-from paceline.data.dataset import Dataset, Labelled
+from paceline.extend import Dataset, Labelled
 
 SETTINGS = {{
     "updates": "sparse",

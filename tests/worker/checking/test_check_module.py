@@ -14,7 +14,7 @@ from paceline.worker.checking.check_module import check, telling
 TASK = """
 def data(path):
     import numpy as np
-    from paceline.data.dataset import Dataset, Labelled
+    from paceline.extend import Dataset, Labelled
     rng = np.random.default_rng(0)
     labels = np.arange(120) % 4
     return Dataset(train=Labelled(rng.normal(size=(120, 6)).astype(np.float32), np.sort(labels)))

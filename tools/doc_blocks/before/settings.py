@@ -1,4 +1,3 @@
 """What a policy of the reader's is made of."""
 
-from paceline.core.extension import SettingsRule
-from paceline.core.sync.policy import Policy
+from paceline.extend import Policy, SettingsRule

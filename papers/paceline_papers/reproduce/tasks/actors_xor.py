@@ -10,9 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from paceline.core.errors import ConfigError
-from paceline.data.dataset import Dataset, Labelled
-from paceline.data.files import BUNDLED
+from paceline.extend import BUNDLED, ConfigError, Dataset, Labelled
 
 if TYPE_CHECKING:
     from torch import Tensor

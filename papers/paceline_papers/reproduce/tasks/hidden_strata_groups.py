@@ -7,7 +7,7 @@ paceline shard-report shards/random shards/stratified --by hidden_strata_groups.
 import runpy
 from pathlib import Path
 
-from paceline.data.dataset import Dataset, Labelled
+from paceline.extend import Dataset, Labelled
 
 hidden_strata = runpy.run_path(str(Path(__file__).with_name("hidden_strata.py")))
 model = hidden_strata["model"]

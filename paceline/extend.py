@@ -1,0 +1,132 @@
+"""What an extension of a user's needs: base classes and their values, from one place that keeps its names.
+
+Policies, peer policies, codecs, optimizers, topologies, causes, strategies, tasks and loggers import from here; where the
+names are defined may change with any release. Each is imported when it is first used, so a server that runs a policy loads no
+reader of tables."""
+
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from paceline.callback import Callback
+    from paceline.core.coding.codec import Buffer, Bytes, Codec, bytes_of, numbers_at
+    from paceline.core.errors import BadPush, ConfigError, DataError, PacelineError
+    from paceline.core.explain.cause import Cause, Finding
+    from paceline.core.explain.evidence import Evidence
+    from paceline.core.extension import SettingsRule
+    from paceline.core.peers.peer_policy import Group, Kind, Message, PeerPolicy, Welcome
+    from paceline.core.peers.topology import Members, Topology
+    from paceline.core.run.advice import Advice
+    from paceline.core.steps.optimizer import Optimizer
+    from paceline.core.sync.clocks import Clocks
+    from paceline.core.sync.policy import Gathered, Own, Policy
+    from paceline.core.values import Outcome, Places, Push, Update, Vector, Verdict
+    from paceline.data.dataset import Dataset, Labelled
+    from paceline.data.files import BUNDLED
+    from paceline.data.svmlight import read_svmlight
+    from paceline.data.table import read_like, read_table
+    from paceline.sharder.strategy import Assignment, Cluster, ShardingStrategy
+
+_HOME = {
+    "Advice": "core.run.advice",
+    "Assignment": "sharder.strategy",
+    "BUNDLED": "data.files",
+    "BadPush": "core.errors",
+    "Buffer": "core.coding.codec",
+    "Bytes": "core.coding.codec",
+    "Callback": "callback",
+    "Cause": "core.explain.cause",
+    "Clocks": "core.sync.clocks",
+    "Cluster": "sharder.strategy",
+    "Codec": "core.coding.codec",
+    "ConfigError": "core.errors",
+    "DataError": "core.errors",
+    "Dataset": "data.dataset",
+    "Evidence": "core.explain.evidence",
+    "Finding": "core.explain.cause",
+    "Gathered": "core.sync.policy",
+    "Group": "core.peers.peer_policy",
+    "Kind": "core.peers.peer_policy",
+    "Labelled": "data.dataset",
+    "Members": "core.peers.topology",
+    "Message": "core.peers.peer_policy",
+    "Optimizer": "core.steps.optimizer",
+    "Outcome": "core.values",
+    "Own": "core.sync.policy",
+    "PacelineError": "core.errors",
+    "PeerPolicy": "core.peers.peer_policy",
+    "Places": "core.values",
+    "Policy": "core.sync.policy",
+    "Push": "core.values",
+    "SettingsRule": "core.extension",
+    "ShardingStrategy": "sharder.strategy",
+    "Topology": "core.peers.topology",
+    "Update": "core.values",
+    "Vector": "core.values",
+    "Verdict": "core.values",
+    "Welcome": "core.peers.peer_policy",
+    "bytes_of": "core.coding.codec",
+    "numbers_at": "core.coding.codec",
+    "read_like": "data.table",
+    "read_svmlight": "data.svmlight",
+    "read_table": "data.table",
+}
+"""Where each name is defined, below `paceline`."""
+__all__ = [
+    "Advice",
+    "Assignment",
+    "BUNDLED",
+    "BadPush",
+    "Buffer",
+    "Bytes",
+    "Callback",
+    "Cause",
+    "Clocks",
+    "Cluster",
+    "Codec",
+    "ConfigError",
+    "DataError",
+    "Dataset",
+    "Evidence",
+    "Finding",
+    "Gathered",
+    "Group",
+    "Kind",
+    "Labelled",
+    "Members",
+    "Message",
+    "Optimizer",
+    "Outcome",
+    "Own",
+    "PacelineError",
+    "PeerPolicy",
+    "Places",
+    "Policy",
+    "Push",
+    "SettingsRule",
+    "ShardingStrategy",
+    "Topology",
+    "Update",
+    "Vector",
+    "Verdict",
+    "Welcome",
+    "bytes_of",
+    "numbers_at",
+    "read_like",
+    "read_svmlight",
+    "read_table",
+]
+
+if not TYPE_CHECKING:  # a type checker would accept any name
+
+    def __getattr__(name: str) -> object:
+        """A name when it is first used. AttributeError: there is none."""
+        if name not in _HOME:
+            raise AttributeError(f"module 'paceline.extend' has no attribute '{name}'; it has {', '.join(__all__)}.")
+        found = globals()[name] = getattr(import_module(f"paceline.{_HOME[name]}"), name)
+        return found
+
+
+def __dir__() -> list[str]:
+    """What is public, for completion in shells and notebooks."""
+    return sorted({*__all__, *(name for name in globals() if name.startswith("__"))})

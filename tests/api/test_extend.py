@@ -1,0 +1,132 @@
+"""`paceline.extend`: the one place that extensions of users import from."""
+
+import re
+import subprocess
+import sys
+import warnings
+from pathlib import Path
+
+import pytest
+
+import paceline
+import paceline.extend
+from paceline.base.own_files import load_file
+from tests.support.tree import ROOT
+
+FROM_HERE = [
+    "Advice",
+    "Assignment",
+    "BUNDLED",
+    "BadPush",
+    "Buffer",
+    "Bytes",
+    "Callback",
+    "Cause",
+    "Clocks",
+    "Cluster",
+    "Codec",
+    "ConfigError",
+    "DataError",
+    "Dataset",
+    "Evidence",
+    "Finding",
+    "Gathered",
+    "Group",
+    "Kind",
+    "Labelled",
+    "Members",
+    "Message",
+    "Optimizer",
+    "Outcome",
+    "Own",
+    "PacelineError",
+    "PeerPolicy",
+    "Places",
+    "Policy",
+    "Push",
+    "SettingsRule",
+    "ShardingStrategy",
+    "Topology",
+    "Update",
+    "Vector",
+    "Verdict",
+    "Welcome",
+    "bytes_of",
+    "numbers_at",
+    "read_like",
+    "read_svmlight",
+    "read_table",
+]
+FOR_SCRIPTS = [
+    "Callback",
+    "Result",
+    "connect",
+    "epochs",
+    "evaluate",
+    "loader",
+    "log",
+    "rank",
+    "sampler",
+    "split",
+    "steps",
+    "train",
+    "workers",
+    "wrap",
+]
+LASTING = {"paceline", "paceline.extend", "paceline.lightning"}
+
+
+@pytest.mark.parametrize(("module", "names"), [(paceline, FOR_SCRIPTS), (paceline.extend, FROM_HERE)])
+def test_these_names_are_public_and_each_of_them_is_there(module, names):
+    """Who changes this list changes what users rely on: say so in CHANGELOG.md."""
+    assert sorted(module.__all__) == sorted(names)
+    assert all(getattr(module, name) is not None for name in module.__all__)
+    assert {name for name in dir(module) if not name.startswith("_")} == set(module.__all__)
+
+
+def test_an_unknown_name_is_refused_with_those_that_there_are():
+    with pytest.raises(AttributeError, match=r"no attribute 'Polcy'; it has .*Policy"):
+        _ = paceline.extend.Polcy
+
+
+def test_a_policy_is_imported_without_what_only_strategies_and_tables_need():
+    heavy = ("pyarrow", "sklearn", "torch", "grpc")
+    program = f"import sys; from paceline.extend import Policy; print(sorted({{*{heavy}}} & {{*sys.modules}}))"
+
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+
+    assert done.stdout.strip() == "[]"
+
+
+def test_the_guide_and_the_examples_import_from_no_other_place():
+    pages = [*ROOT.glob("docs/**/*.md"), ROOT / "README.md", *ROOT.glob("examples/**/*.py")]
+    imported = re.compile(r"^\s*(?:from (paceline[\w.]*) import|import (paceline[\w.]*))", re.MULTILINE)
+
+    found = {
+        (str(page.relative_to(ROOT)), module)
+        for page in pages
+        for pair in imported.findall(page.read_text())
+        for module in pair
+        if module and module not in LASTING and not module.startswith("paceline.v1.")  # stubs for clients of `serve`
+    }
+
+    assert found == set()
+
+
+def test_a_file_of_a_users_that_imports_from_a_deeper_place_is_warned_and_works(tmp_path: Path):
+    file = tmp_path / "mine.py"
+    file.write_text("from paceline.extend import Codec\nfrom paceline.core.sync.policy import Policy\n")
+
+    with pytest.warns(DeprecationWarning, match=r"mine\.py, line 2: paceline\.core\.sync\.policy may be elsewhere"):
+        module = load_file("mine_of_a_test", str(file))
+
+    assert module.Policy is paceline.extend.Policy
+
+
+def test_a_file_that_imports_from_paceline_extend_is_not_warned(tmp_path: Path):
+    file = tmp_path / "mine.py"
+    file.write_text("import paceline\nfrom paceline.extend import Policy\n")
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        load_file("mine_of_a_test", str(file))
