@@ -2,10 +2,12 @@
 
 import socket
 import threading
+import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, suppress
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -14,6 +16,7 @@ from paceline.core import errors
 from paceline.core.errors import BadPush, Fenced, PacelineError, TryAgain, Unauthenticated, error_classes
 from paceline.core.values import Vector
 from paceline.rpc.auth import Credentials
+from paceline.rpc.lane import client as lane_client
 from paceline.rpc.lane.connection import STREAMS, Connection
 from paceline.rpc.lane.writer import Writer
 from paceline.rpc.retries import retried
@@ -368,6 +371,28 @@ def test_a_server_that_speaks_something_else_is_worth_another_try(serve: Serve) 
         with pytest.raises(TryAgain):
             exchange(client("lane", f"localhost:{other.getsockname()[1]}"), numbers(1))
         answered.result()
+
+
+@pytest.mark.parametrize("kind", ["lane"])
+def test_a_whole_answer_is_one_though_the_connection_ends_before_anybody_looks(
+    serve: Serve, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    service, gate = Service(), Gate()
+    service.at["end"] = gate
+    served, send = serve(service), lane_client._send
+
+    def send_and_look_late(connection: Any, stream: Any, messages: Any) -> None:
+        send(connection, stream, messages)
+        gate.wait()
+        stopped = threads.submit(served.stop, SOON)
+        gate.opened.set()
+        stopped.result()
+        while connection.why is None:
+            time.sleep(0.001)
+
+    monkeypatch.setattr(lane_client, "_send", send_and_look_late)
+    with ThreadPoolExecutor(2) as threads:
+        assert len(exchange(served.transport(), numbers(1000))) == 1000
 
 
 def test_a_server_that_drains_ends_what_it_has_begun_and_takes_nothing_new(serve: Serve) -> None:

@@ -124,9 +124,9 @@ class Connection:
 
     def _is_wanted(self, stream: Stream) -> bool:
         """Whether data still goes out on it."""
-        self._check_there()
         if self.is_client and stream.done.is_set():
             return False
+        self._check_there()
         if stream.is_reset or (stream.failure is not None and not self.is_client):
             raise stream.failure or TryAgain("The call has ended.")
         return True
@@ -226,7 +226,10 @@ class Connection:
             self._streams = {}
             self._flow.changed.notify_all()
         for stream in lost:
-            stream.fail(why)
+            if not (
+                self.is_client and stream.has_got_all
+            ):  # a whole answer stays one: a server that drains ends behind it
+                stream.fail(why)
         if is_told:
             self._sock.linger()
         self._sock.close()
