@@ -441,7 +441,9 @@ def test_a_peer_that_never_reads_its_answers_holds_no_other_one_up(peer: Peer, l
     lane.slice.weights = VALUES.repeat(1400)
     peer.send(WINDOW, frames.window_update(0, 1 << 30), peer.headers(name="Pull"), data(1, pull(), end=True))
     peer.next(Kind.DATA)
-    peer.send(frames.frame(Kind.PING, 0, 0, bytes(8)) * FLOOD)
+    # more than the 4 for each frame of the answer, which may go out meanwhile
+    frames_of_answer = lane.slice.weights.nbytes // frames.DEFAULT_FRAME
+    peer.send(frames.frame(Kind.PING, 0, 0, bytes(8)) * (FLOOD + 4 * frames_of_answer))
     assert lane.outcome()[1] in GONE
     lane.slice.weights = VALUES
 
