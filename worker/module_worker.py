@@ -74,11 +74,6 @@ class Worker(Member):
             self._peers = Peers(
                 around.name, credentials, config.transport, plan, codec, config.part_bytes, say, metrics
             )
-            if build_peer_policy(config.policy).meets:
-                from paceline.worker.peers.torch_collective import Collective  # and torch.distributed with it
-
-                together = Collective(plan.total, self.replica.device, credentials, self._peers.act, say)
-                self._peers.follow = together.follow
         self._peer = PeerServer(
             plan, config.part_bytes, credentials, listen.port, config.transport, self._peers, senders, listen.bind
         )

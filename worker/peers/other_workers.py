@@ -2,7 +2,7 @@
 
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from hashlib import sha256
@@ -12,7 +12,7 @@ import numpy as np
 
 from paceline.core.coding.codec import Codec, load_codec
 from paceline.core.errors import BadPush, DataError, NotYet, PacelineError, TryAgain, VersionGone
-from paceline.core.peers.peer_policy import Group, Meeting, Message, PeerPolicy, Welcome
+from paceline.core.peers.peer_policy import Group, Message, PeerPolicy, Welcome
 from paceline.core.peers.topology import SEATS, Topology
 from paceline.core.slice.plan import Range, SlicePlan
 from paceline.core.sync.policy import Own
@@ -104,8 +104,6 @@ class Peers:
         """The first founder's, until all have them."""
         self.own: Own
         """The model that the policy changes, and what it steps it with."""
-        self.follow: Callable[[Meeting | None, Mapping[int, str]], None] = lambda meeting, addresses: None
-        """Told, with the lock held, what a collective has to do (worker/peers/torch_collective.py)."""
         self._timeout = 10 + 8 * plan.total / _SLOWEST
         self._metrics = metrics or PeerMetrics()
         self._sent = self._received = 0
@@ -203,14 +201,6 @@ class Peers:
             for line in self._lines.values():
                 line.close()
             self._lines = {}
-            self.follow(None, {})
-
-    def act(self, on: Callable[[PeerPolicy], list[Message]]) -> None:
-        """Does something with the policy, if there is one, that no message asks for."""
-        with self._changed:
-            if self._policy is not None:
-                self._send(on(self._policy))
-                self._changed.notify_all()
 
     # a step, by the training loop
     def start_step(self, copy_to: Vector) -> None:
@@ -270,8 +260,6 @@ class Peers:
                 line = self._lines[message.to] = Line(self._line_to(address), self._deliver, self._freed, self._fail)
             if line is not None:
                 line.put(message)
-        if self._policy is not None:
-            self.follow(self._policy.meeting(), self._addresses)
 
     def _freed(self) -> None:
         with self._changed:

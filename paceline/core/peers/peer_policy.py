@@ -34,7 +34,7 @@ from paceline.core.sync.policy import Own
 from paceline.core.values import Places, Vector
 
 PACKAGE = PEERS
-Kind = Literal["part", "mean", "meet", "model", "newest", "note", "ask", "answer", "update"]
+Kind = Literal["part", "mean", "model", "newest", "note", "ask", "answer", "update"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,31 +70,6 @@ class Message:
     """Which of the messages of an all-reduce."""
     places: Places | None = None
     """Of a sparse update."""
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Meeting:
-    """The members of a view while a collective operation adds their gradients up: from one round on, until one of them says
-    that it can't be had."""
-
-    view: int
-    first: int
-    """The round that it begins with."""
-    members: Members
-    place: int
-    """Mine among them, from 0. Who has the first one says where they meet."""
-    port: int | None = None
-    """There, as soon as it is known."""
-    round: int | None = None
-    """The round whose sum I still need; None: none at the moment."""
-    gradient: Vector | None = None
-    """My part of it, weighted; None: I have none."""
-    share: float = 1.0
-    """What it counts."""
-
-    def is_same(self, other: "Meeting | None") -> bool:
-        """Whether both are the same meeting; the round does not matter."""
-        return other is not None and (self.view, self.first) == (other.view, other.first)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -197,24 +172,6 @@ class PeerPolicy(Scaled, ABC):
 
     def gave_up(self, message: Message) -> None:
         """Nobody answered this ask for too long: whether it was received stays unknown."""
-
-    @property
-    def meets(self) -> bool:
-        """Whether a collective operation may be wanted at all."""
-        return False
-
-    def meeting(self) -> Meeting | None:
-        """What a collective has to do with the step just now; None: nothing."""
-        return None
-
-    def meet_at(self, meeting: Meeting, port: int) -> list[Message]:
-        """I am its first member, and the others find me there."""
-        return []
-
-    def summed(self, meeting: Meeting, total: Vector | None, count: float = 0.0) -> list[Message]:
-        """Takes the sum of gradients that `meeting` needed, which no one changes any more; they count `count` together. None:
-        there will be none."""
-        return []
 
     @property
     def round(self) -> int:

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from paceline.core import registry
 from paceline.core.errors import BadPush, ConfigError
-from paceline.core.peers.buffers import Buffers
+from paceline.core.peers.peer_policies.allreduce import Buffers
 from paceline.core.peers.peer_policy import PACKAGE, Group, Message, PeerPolicy, build_peer_policy
 from paceline.core.peers.topologies.complete import Complete
 from paceline.core.peers.topologies.exponential import Exponential

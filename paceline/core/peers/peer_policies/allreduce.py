@@ -2,19 +2,43 @@
 
 from collections.abc import Collection
 from dataclasses import replace
-from typing import ClassVar, Literal
+from typing import ClassVar
+from weakref import ref
 
 import numpy as np
-from pydantic import Field, PrivateAttr
+from pydantic import PrivateAttr
 
 from paceline.core.coding.codec import Codec
 from paceline.core.errors import BadPush
-from paceline.core.peers.buffers import Buffers
-from paceline.core.peers.peer_policy import Group, Kind, Meeting, Message, PeerPolicy, Welcome
+from paceline.core.peers.peer_policy import Group, Kind, Message, PeerPolicy, Welcome
 from paceline.core.values import Vector
 
-_AGAIN = 16
-"""Rounds from one try to form a group for collective operations to the next."""
+
+class Buffers:
+    """Vectors of one length, used again and again: fresh memory costs a page fault for every few kilobytes. One of which a lent
+    view is still held by anybody is not given out again. Not thread-safe."""
+
+    def __init__(self) -> None:
+        self._idle: list[Vector] = []
+        self._lent: list[ref[Vector]] = []
+
+    def take(self, like: Vector) -> Vector:
+        """One with any values in it."""
+        self._lent = [lent for lent in self._lent if lent() is not None]
+        held = [view.base for lent in self._lent if (view := lent()) is not None]
+        for place, buffer in enumerate(self._idle):
+            if not any(buffer is base for base in held):
+                return self._idle.pop(place)
+        return np.empty_like(like)
+
+    def give_back(self, *buffers: Vector) -> None:
+        """They are used no more, but for what is lent of them."""
+        self._idle += [buffer for buffer in buffers if buffer.base is None]
+
+    def lend(self, view: Vector) -> Vector:
+        """A view of one, for somebody who may hold it for any time; this very object."""
+        self._lent.append(ref(view))
+        return view
 
 
 class Allreduce(PeerPolicy):
@@ -25,19 +49,9 @@ class Allreduce(PeerPolicy):
     Sums may be sent rounded; all members get the same rounded complete ones.
     The ring is all members by their numbers, in every topology; when they change, the round starts again among those that
     have not finished it. A member that has finished gives its mean to those that ask: so all that stay have taken the same
-    steps.
-    `by: torch`: the members of a view meet in rounds 1, 17, 33, ..., and from then on a collective adds up. A round still has
-    one sum: a member that can't get it from the collective falls back to the ring until then and makes its successor do so (its
-    part says that). The ring is complete only where all have fallen back; a member that has had the sum sends it on as a
-    mean."""
+    steps."""
 
-    by: Literal["ring", "torch"] = Field(
-        "ring",
-        description="Who adds gradients up: our ring, or torch.distributed by NCCL or Gloo, with the ring if that"
-        " fails.",
-    )
-
-    kinds: ClassVar[frozenset[Kind]] = frozenset({"part", "mean", "meet"})
+    kinds: ClassVar[frozenset[Kind]] = frozenset({"part", "mean"})
     averages: ClassVar[bool] = False  # gradients are
     same_steps: ClassVar[bool] = True
     waits: ClassVar[bool] = True
@@ -57,16 +71,9 @@ class Allreduce(PeerPolicy):
     """By view, round and hop: what came before its turn."""
     _mean: Message | None = PrivateAttr(None)
     """Sum and count of the last round that I finished."""
-    _meeting: Meeting | None = PrivateAttr(None)
-    """Whose collective adds up; None: the ring does."""
-    _door: Message | None = PrivateAttr(None)
-    """Where the newest meeting is, as its first member says."""
-    _fell_back: int = PrivateAttr(-1)
-    """The round in which I did."""
 
     def may_send(self, codec: Codec) -> bool:
-        keeps = codec.keeps_rounded  # otherwise the members' models would drift apart
-        return codec.lossless if self.by == "torch" else keeps
+        return codec.keeps_rounded  # otherwise the members' models would drift apart
 
     def _arrange(self) -> None:
         members = self._group.members
@@ -85,11 +92,6 @@ class Allreduce(PeerPolicy):
         return super().step(gradient if gradient is None or share == 1 else gradient * np.float32(share))
 
     def _push(self, gradient: Vector | None) -> list[Message]:
-        return [] if self._meets() else self._go_round(gradient)
-
-    def _go_round(self, gradient: Vector | None) -> list[Message]:
-        """The ring begins; a collective's sum of this round would come too late from now on."""
-        self._fall_back()
         self._count = 0.0 if gradient is None else self._share
         np.copyto(self._chunk(0), 0.0 if gradient is None else self._chunk(0, gradient))
         return self._send() + self._reduce()
@@ -106,13 +108,9 @@ class Allreduce(PeerPolicy):
         if message.kind == "part":
             self._check(message)
             self._came[message.view, message.round, message.hop] = message
-            if self._awaits_sum and self._others_are_ahead():
-                return self._go_round(self._gradient)
-        elif message.kind == "meet":
-            self._enter(message)
         elif message.round == self._round and self._phase == "waiting":
-            self._fall_back()
-            self._have(message.values, message.weight)
+            self._buffers.give_back(self._total)
+            self._total, self._count, self._hop = message.values, message.weight, self._hops()
             lent = self._buffers.lend(self._total[:])
             return [replace(message, sender=self._rank, to=self._around(-1), values=lent), *self._reduce()]
         return self._reduce()
@@ -169,12 +167,11 @@ class Allreduce(PeerPolicy):
 
     def _regrouped(self, before: Group) -> list[Message]:
         self._came = {key: message for key, message in self._came.items() if key[0] >= self._group.view}
-        self._meeting = None
         if self._phase == "idle":
             return self._hand_on()
         self._buffers.give_back(self._total, self._inbox)
         self._open()
-        return self._go_round(self._gradient) if self._phase == "waiting" else self._hand_on()
+        return self._push(self._gradient) if self._phase == "waiting" else self._hand_on()
 
     def welcome(self) -> Welcome:
         mean = self._mean and replace(self._mean, values=self._mean.values.copy())
@@ -185,70 +182,6 @@ class Allreduce(PeerPolicy):
         if welcome.lr is not None:
             self._own.lr = welcome.lr
         return super().join(welcome)
-
-    # by a collective
-    @property
-    def meets(self) -> bool:
-        return self.by == "torch"
-
-    def meeting(self) -> Meeting | None:
-        found, door = self._meeting, self._door
-        if found is None:
-            return None
-        where = found.view, found.first, found.members[0]
-        if found.port is None and door is not None and (door.view, door.round, door.sender) == where:
-            found = self._meeting = replace(found, port=int(door.values[0]))
-        return (
-            replace(found, round=self._round, gradient=self._gradient, share=self._share) if self._awaits_sum else found
-        )
-
-    def meet_at(self, meeting: Meeting, port: int) -> list[Message]:
-        if not meeting.is_same(self._meeting):
-            return []
-        self._door = replace(self._message("meet", self._rank, np.array([port], np.float32)), round=meeting.first)
-        return [replace(self._door, to=to) for to in self._others()]
-
-    def summed(self, meeting: Meeting, total: Vector | None, count: float = 0.0) -> list[Message]:
-        if not (self._awaits_sum and meeting.is_same(self._meeting) and meeting.round == self._round):
-            return []
-        if total is None:
-            return self._go_round(self._gradient) + self._close_if_complete()
-        self._have(total, count)
-        return self._close_if_complete()
-
-    def _meets(self) -> bool:
-        """Whether the sum of the round that begins is to come from a collective."""
-        is_due = self._round % _AGAIN == 1 and self._round > self._fell_back + 1  # by then all have fallen back
-        if self._meeting is None and self.by == "torch" and self._size > 1 and is_due:
-            self._meeting = Meeting(self._group.view, self._round, self._group.members, self._place)
-        return self._meeting is not None and not self._others_are_ahead()
-
-    def _fall_back(self) -> None:
-        if self._meeting is not None:
-            self._meeting = None
-            self._fell_back = self._round
-
-    @property
-    def _awaits_sum(self) -> bool:
-        return self._meeting is not None and self._phase == "waiting" and self._hop < self._hops()
-
-    def _others_are_ahead(self) -> bool:
-        """Whether another member uses the ring already, in this round or in a later one."""
-        return any(view == self._group.view and round >= self._round for view, round, _ in self._came)
-
-    def _enter(self, door: Message) -> None:
-        """Of a member that is the first one, in its own view at least."""
-        if len(door.values) != 1 or not 0 < door.values[0] < 1 << 16:
-            raise BadPush(f"Rank {door.sender} sent {door.values[:3]} as the port to meet on; expected 1 to 65535.")
-        if self._door is None or (self._door.view, self._door.round) < (door.view, door.round):
-            self._door = door
-
-    def _have(self, total: Vector, count: float) -> None:
-        """The sum has come whole."""
-        self._buffers.give_back(self._total)
-        self._total = total
-        self._count = count
-        self._hop = self._hops()
 
     # the ring
     def _send(self) -> list[Message]:
