@@ -1,15 +1,20 @@
 """What every Paceline process does alike: logs, signals, metrics, and telling where it listens."""
 
+import io
 import json
 import logging
 import os
 import resource
+import select
 import signal
+import stat
 import sys
 import threading
+import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, TextIO
 from wsgiref.simple_server import WSGIServer
 
 import structlog
@@ -28,8 +33,67 @@ from paceline.rpc.auth import Credentials
 from paceline.rpc.listening import LOOPBACK
 from paceline.rpc.memory import memory_limit
 from paceline.rpc.metrics_port import open_metrics_port
-from paceline.rpc.signal_event import SignalEvent
-from paceline.rpc.unfailing_output import unfailing
+
+
+class _Lossy(io.FileIO):
+    """A descriptor that takes all that is written, and loses what the disk does not take."""
+
+    def write(self, content: Any, /) -> int:
+        left = memoryview(content).cast("B")
+        size = len(left)
+        with suppress(OSError):
+            while left:
+                left = left[super().write(left) :]
+        return size
+
+
+def unfailing(stream: TextIO) -> TextIO:
+    """stdout or stderr as a stream whose writing never fails, where it is a file: a disk that is full, read-only or failing
+    loses lines, not the process. Otherwise the stream itself."""
+    buffer = getattr(stream, "buffer", None)
+    raw = getattr(buffer, "raw", buffer)
+    if type(raw) is not io.FileIO or raw.fileno() not in (1, 2) or not stat.S_ISREG(os.fstat(raw.fileno()).st_mode):
+        return stream
+    with suppress(OSError):
+        stream.flush()
+    lossy = _Lossy(raw.fileno(), "w", closefd=False)
+    is_buffered = buffer is not raw
+    return io.TextIOWrapper(
+        io.BufferedWriter(lossy) if is_buffered else lossy,
+        stream.encoding,
+        stream.errors,
+        line_buffering=bool(stream.line_buffering),
+        write_through=not is_buffered,
+    )
+
+
+class SignalEvent(threading.Event):
+    """As its base, whose `set` takes a lock: a handler that runs while its own thread holds that lock, in the middle of
+    `wait`, would wait forever. Here a byte in a pipe is what says that it is set. Never cleared."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._reader, self._writer = os.pipe()
+        os.set_blocking(self._writer, False)
+        self._is_set = False
+        for descriptor in (self._reader, self._writer):
+            weakref.finalize(self, os.close, descriptor)
+
+    def is_set(self) -> bool:
+        return self._is_set
+
+    def set(self) -> None:
+        self._is_set = True
+        with suppress(BlockingIOError):  # it was set very often
+            os.write(self._writer, b"\0")
+
+    def wait(self, timeout: float | None = None) -> bool:
+        """Returns whether it is set, once it is or the seconds are over; any thread may wait."""
+        if not self._is_set:
+            waiting = select.poll()
+            waiting.register(self._reader, select.POLLIN)
+            waiting.poll(None if timeout is None else max(0.0, timeout) * 1000)
+        return self._is_set
 
 
 def make_log(name: str) -> Callable[..., None]:

@@ -6,12 +6,12 @@ import threading
 
 import pytest
 
-from paceline.rpc.signal_event import SignalEvent
+from paceline.rpc.process import SignalEvent
 from tests.support.tree import ROOT
 
 MANY_SIGNALS = """
 import signal
-from paceline.rpc.signal_event import SignalEvent
+from paceline.rpc.process import SignalEvent
 
 events = [SignalEvent()]
 seen = []

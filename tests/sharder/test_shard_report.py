@@ -21,8 +21,7 @@ from paceline.core.errors import ConfigError, DataError, DiskError, UsageError
 from paceline.core.settings.config import Config
 from paceline.data.manifest import MANIFEST, FileEntry, Manifest, Recipe, ShardEntry, read_manifest, render
 from paceline.sharder.report import pictures
-from paceline.sharder.report.page import page
-from paceline.sharder.report.report import write_report
+from paceline.sharder.report.report import page, write_report
 from paceline.sharder.report.shard_set import Clusters, ShardSet, digits, divergence, find_clusters, read_sets
 from paceline.sharder.sharding import make_shards
 from tests.support.pages import FROM_ELSEWHERE

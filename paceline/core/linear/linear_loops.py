@@ -3,14 +3,40 @@
 Rows are given as in `Examples`: starts, indices, values, labels (-1 or +1), costs (one for each row, or one for all). Where
 there is an intercept it is the last weight, and every row has 1 there; it is treated like any feature."""
 
+from collections.abc import Callable
+from typing import Any, cast
+
 import numpy as np
 import numpy.typing as npt
+from llvmlite import ir  # type: ignore[import-untyped]
 from numba import types
+from numba.extending import intrinsic
 
 from paceline.core.compiled import floats, floats_out, inner_kernel, kernel, nothing, scalar
 from paceline.core.linear.examples import Features, Longs
-from paceline.core.linear.prefetch import prefetch
 from paceline.core.values import Places, Vector
+
+
+def _prefetch(_: Any, array: Any, index: Any) -> Any:
+    """The type of such a call, and what writes its code."""
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        data = context.make_array(array)(context, builder, arguments[0]).data
+        byte, number = ir.IntType(8).as_pointer(), ir.IntType(32)
+        kind = ir.FunctionType(ir.VoidType(), [byte, number, number, number])
+        function = builder.module.declare_intrinsic("llvm.prefetch", [byte], kind)
+        place = builder.bitcast(builder.gep(data, [arguments[1]]), byte)
+        read, keep, in_data_cache = (ir.Constant(number, value) for value in (0, 3, 1))
+        builder.call(function, [place, read, keep, in_data_cache])
+        return context.get_dummy_value()
+
+    return types.void(array, index), generate
+
+
+prefetch = cast(Callable[[Any, Any], None], intrinsic(_prefetch))
+"""In a compiled loop, prefetch(array, index): begins to load the cache line of array[index] and waits for nothing. Of use
+where a loop jumps about in memory, as over rows in random order: the processor can't guess where it will go next."""
+
 
 f32 = np.float32
 HINGE, LOGISTIC, SQUARED_HINGE = range(3)

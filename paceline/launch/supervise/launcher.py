@@ -27,20 +27,74 @@ from paceline.launch.status.evidence import Causes
 from paceline.launch.status.live_table import Show
 from paceline.launch.status.recoveries import Recoveries
 from paceline.launch.status.run_status import Connect
+from paceline.launch.supervise.children import Child
 from paceline.launch.supervise.faults import Faults
 from paceline.launch.supervise.frozen_servers import FrozenServers
 from paceline.launch.supervise.others import NoOthers, Others
 from paceline.launch.supervise.outcome import Outcome
 from paceline.launch.supervise.processes import HOPELESS, Ended, Processes
-from paceline.launch.supervise.progress import Progress
 from paceline.launch.supervise.run_history import Records
-from paceline.launch.supervise.stalled_run import Stall
 from paceline.launch.supervise.starting import Starting
 from paceline.launch.this_machine.signals import Signals
 from paceline.launch.this_machine.surroundings import surroundings
 from paceline.server.description import described
 from paceline.settings.own_extensions import own_files
-from paceline.v1.run_service_pb2 import StatusReply
+from paceline.v1.run_service_pb2 import StatusReply, WorkerStatus
+
+STILL = 60.0
+"""Seconds without a new version (or an answer of the chief) after which a run has stalled; said again as often."""
+MOVING = ("training", "stopping")
+
+
+class Stall:
+    """Notices that a run has stopped moving. Fed with each status; time (seconds on any steady clock) is handed in."""
+
+    def __init__(self, now: float) -> None:
+        self._here: object = None
+        self._since = self._said = now
+
+    def check(self, status: StatusReply | None, now: float) -> str | None:
+        """Returns what to tell people, with each worker's last position, if it is time to."""
+        here = None if status is None else (status.phase, status.version)
+        if here != self._here or (status is not None and status.phase not in MOVING):
+            self._here = here
+            self._since = now
+            self._said = now
+        if now - self._said < STILL:
+            return None
+        self._said = now
+        seconds = f"{now - self._since:.0f} s"
+        if status is None:
+            return f"server-0 has not answered for {seconds}; see its log."
+        workers = "; ".join(map(_last_seen, status.workers)) or "there are no workers"
+        return f"no progress for {seconds} at version {status.version:,} ({status.phase}). Last seen: {workers}."
+
+
+def _last_seen(worker: WorkerStatus) -> str:
+    words = f"{worker.worker} in {worker.phase} for {worker.phase_seconds:.0f} s at clock {worker.clock:,}"
+    return words + (f", silent for {worker.silent:.0f} s" if worker.silent >= 1 else "")
+
+
+class Progress:
+    """How far each process has come: one that gets on between its deaths is started again without end. Fed with each status.
+    What is computed again after a death counts only once it is further than ever before."""
+
+    def __init__(self) -> None:
+        self._examples = 0
+        self._clocks: dict[str, int] = {}
+
+    def note(self, status: StatusReply) -> None:
+        """Takes in where the run is."""
+        self._examples = max(self._examples, status.examples)
+        for worker in status.workers:
+            self._clocks[worker.worker] = max(self._clocks.get(worker.worker, 0), worker.clock)
+
+    def of(self, child: Child) -> int:
+        """A worker's own clock. Examples of the run for a server, without which no worker gets on; 0 for all others."""
+        if child.role == "worker":
+            return self._clocks.get(child.name, 0)
+        return self._examples if child.role == "server" else 0
+
 
 POLL = 0.5
 """Seconds between two questions to the chief while no worker ends."""

@@ -24,9 +24,8 @@ from paceline.launch.forks.run_forkers import forking
 from paceline.launch.settings.launch_settings import LaunchSettings
 from paceline.launch.status.recoveries import Recovery
 from paceline.launch.supervise import children, launcher, processes
-from paceline.launch.supervise.launcher import run_local
+from paceline.launch.supervise.launcher import STILL, Stall, run_local
 from paceline.launch.supervise.outcome import Outcome
-from paceline.launch.supervise.stalled_run import STILL, Stall
 from paceline.launch.this_machine.cpu_cores import cores
 from paceline.sharder.sharding import make_shards
 from paceline.v1.run_service_pb2 import Score, ServerStart, ServerStatus, StatusReply, WorkerStatus

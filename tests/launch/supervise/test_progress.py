@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from paceline.launch.supervise.children import Child
-from paceline.launch.supervise.progress import Progress
+from paceline.launch.supervise.launcher import Progress
 from paceline.v1.run_service_pb2 import StatusReply, WorkerStatus
 
 

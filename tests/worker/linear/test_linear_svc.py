@@ -8,7 +8,7 @@ import pytest
 
 from paceline.core.linear.model import Examples, Fit, LinearModel, score
 from paceline.core.settings.config import Config
-from paceline.core.slice.running_mean import RunningMean
+from paceline.core.slice.sparse_folding import RunningMean
 from paceline.core.steps.effective import told
 from paceline.core.steps.schedule import Schedule
 from paceline.core.sync.policy import build_policy, push_batches
