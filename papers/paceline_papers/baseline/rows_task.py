@@ -3,7 +3,7 @@
 from pathlib import Path
 from typing import Any
 
-from paceline.data.dataset import Dataset, Labelled
+from paceline.extend import Dataset, Labelled
 
 SETTINGS: dict[str, Any] = {
     "updates": "sparse",

@@ -13,9 +13,9 @@ import typer
 import paceline
 from paceline.core.errors import PacelineError
 from paceline.core.sync.policy import from_shorthand
-from paceline.data.dataset import Dataset, Labelled
 from paceline.data.rcv1_like import write_svmlight
 from paceline.data.svmlight import read_svmlight
+from paceline.extend import Dataset, Labelled
 from paceline.launch.linear_without_servers import train_here
 from paceline.launch.settings.read_config import read_config
 from paceline.processes.exits import exits

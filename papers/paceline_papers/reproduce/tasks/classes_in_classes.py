@@ -6,8 +6,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from paceline.core.errors import ConfigError
-from paceline.data.dataset import Dataset, Labelled
+from paceline.extend import ConfigError, Dataset, Labelled
 from paceline_papers.reproduce.tasks.with_test import with_test
 
 if TYPE_CHECKING:

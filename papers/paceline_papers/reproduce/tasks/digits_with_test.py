@@ -1,6 +1,6 @@
 """The digits with test examples that are the same in every run."""
 
-from paceline.data.dataset import Dataset
+from paceline.extend import Dataset
 from paceline.tasks.builtin import digits
 from paceline.tasks.builtin.digits import SETTINGS, model, prepare
 from paceline_papers.reproduce.tasks.with_test import with_test

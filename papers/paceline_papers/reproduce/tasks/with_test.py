@@ -1,7 +1,7 @@
 """Data sets whose test examples are the same in every run, as CIFAR's are."""
 
-from paceline.data.dataset import Dataset, Labelled
 from paceline.data.splits import split
+from paceline.extend import Dataset, Labelled
 
 SHARE, SEED = 0.15, 0
 """Of the examples that test, and what draws them; a run's own seed does not."""
