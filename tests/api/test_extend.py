@@ -85,8 +85,8 @@ def test_these_names_are_public_and_each_of_them_is_there(module, names):
 
 
 def test_an_unknown_name_is_refused_with_those_that_there_are():
-    with pytest.raises(AttributeError, match=r"no attribute 'Polcy'; it has .*Policy"):
-        _ = paceline.extend.Polcy
+    with pytest.raises(AttributeError, match=r"no attribute 'Other'; it has .*Policy"):
+        _ = paceline.extend.Other
 
 
 def test_a_policy_is_imported_without_what_only_strategies_and_tables_need():
