@@ -5,7 +5,7 @@ import torch
 from torch import nn
 
 from paceline.core.errors import ConfigError
-from paceline.tasks.builtin.chars import NextByte
+from paceline.tasks.models.chars import NextByte
 from paceline.tasks.models.cnn import Cnn
 from paceline.tasks.models.resnet import CifarResNet
 from paceline.tasks.task import load_task

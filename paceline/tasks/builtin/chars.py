@@ -12,26 +12,6 @@ from paceline.tasks.data_path import users_own
 if TYPE_CHECKING:
     import torch
 
-from torch import Tensor, nn
-
-BYTES = 256
-
-
-class NextByte(nn.Module):
-    """A GRU over bytes that scores the next one at every place: (examples, places) to (examples, places, 256)."""
-
-    def __init__(self, width: int = 64, units: int = 128) -> None:
-        super().__init__()
-        self.embedding = nn.Embedding(BYTES, width)
-        self.gru = nn.GRU(width, units, batch_first=True)
-        self.linear = nn.Linear(units, BYTES)
-
-    def forward(self, x: Tensor) -> Tensor:
-        states, _ = self.gru(self.embedding(x))
-        scores: Tensor = self.linear(states)
-        return scores
-
-
 WINDOW = 64
 
 METRICS_ARE_MEANS = True  # 64 KiB of outputs for each example would not all fit into memory
@@ -50,6 +30,7 @@ def data(path: str) -> Dataset:
 
 def model() -> "torch.nn.Module":
     """Byte vectors of 64, a GRU of 128 units, scores of the 256 bytes: 123,904 parameters."""
+    from paceline.tasks.models.chars import NextByte
 
     return NextByte()
 
