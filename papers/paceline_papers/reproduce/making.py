@@ -197,16 +197,15 @@ class Making:
                     "says": claim.says,
                     "paper": claim.paper(recipe.paper),
                     "ours": {key: _finite(number) for key, number in asdict(claim.ours(runs)).items()},
-                    "verdict": claim.verdict(runs, self.recipe.paper),
+                    "verdict": verdict,
                 }
-                for claim in recipe.claims
+                for claim, verdict in zip(recipe.claims, runs.verdicts, strict=True)
             ],
         }
 
     def verdicts(self) -> list[Verdict]:
         """Of each sentence."""
-        runs = self.runs
-        return [claim.verdict(runs, self.recipe.paper) for claim in self.recipe.claims]
+        return self.runs.verdicts
 
 
 def check_full(every: Sequence[Artefact], data: str | None) -> None:

@@ -86,7 +86,7 @@ class Made:
     @property
     def verdicts(self) -> str:
         """'agrees: 3, cannot tell: 1'."""
-        found = Counter(claim.verdict(self.runs, self.runs.recipe.paper) for claim in self.artefact.recipe.claims)
+        found = Counter(self.runs.verdicts)
         told = [f"{verdict}: {found[verdict]}" for verdict in Verdict if found[verdict]]
         return ", ".join(told) or "nothing to judge"
 
@@ -148,7 +148,8 @@ def _part(made: Made, folder: str) -> Iterator[str]:
         heads += ["verdict", "why"]
         yield f"| {' | '.join(heads)} |"
         yield "|---" * len(heads) + "|"
-        yield from (_claim(claim, made.runs, artefact.is_ours) for claim in recipe.claims)
+        for claim, verdict in zip(recipe.claims, made.runs.verdicts, strict=True):
+            yield _claim(claim, verdict, made.runs, artefact.is_ours)
 
 
 def table(runs: Runs) -> list[str]:
@@ -176,9 +177,8 @@ def table(runs: Runs) -> list[str]:
     return lines
 
 
-def _claim(claim: Claim, runs: Runs, is_ours: bool) -> str:
-    numbers = runs.recipe.paper
-    paper, ours, verdict = claim.paper(numbers), claim.ours(runs), claim.verdict(runs, numbers)
+def _claim(claim: Claim, verdict: Verdict, runs: Runs, is_ours: bool) -> str:
+    paper, ours = claim.paper(runs.recipe.paper), claim.ours(runs)
     between = "" if isinf(ours.low) or isinf(ours.high) else f" ({ours.low:.4g} to {ours.high:.4g})"
     figure = f"{ours.middle:.4g}{between}" if isfinite(ours.middle) else NOTHING
     difference = "" if paper is None or not isfinite(ours.middle) else f"{ours.middle - paper:+.3g}"

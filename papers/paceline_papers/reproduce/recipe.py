@@ -9,6 +9,7 @@ from paceline.core.settings.config import Config
 from paceline.launch.folder.run_folder import RunFolder
 from paceline.launch.supervise.outcome import Outcome
 from paceline_papers.reproduce.claims import Claim, Found, Numbers
+from paceline_papers.reproduce.rule import Verdict
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -104,3 +105,8 @@ class Runs(Found):
 
     def of(self, row: str, column: str) -> list[Any]:
         return [self._known[row, seed][column] for seed in range(self.seeds)]
+
+    @property
+    def verdicts(self) -> list[Verdict]:
+        """What they say of each of the recipe's sentences, by the paper's numbers."""
+        return [claim.verdict(self, self.recipe.paper) for claim in self.recipe.claims]

@@ -171,5 +171,4 @@ RECIPE = Recipe(
     ],
     minutes=11,
     seeds=3,
-    lacks=lambda: "" if TASK.is_file() else f"It trains {TASK.name}, which is in the repository's examples/.",
 )

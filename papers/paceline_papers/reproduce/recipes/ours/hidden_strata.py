@@ -79,13 +79,6 @@ def draw(runs: Runs) -> Figure:
     return spreads({RECIPE.columns[name].name: {row: runs.of(row, name) for row in ROWS} for name in shown})
 
 
-def lacks() -> str:
-    """The tasks are examples of the repository."""
-    return (
-        "" if TASK.is_file() and STRATA.is_file() else f"It trains {TASK.name}, which is in the repository's examples/."
-    )
-
-
 RECIPE = Recipe(
     number="Hidden strata",
     shows="accuracy on a rare kind of examples by sharding strategy",
@@ -152,5 +145,4 @@ RECIPE = Recipe(
     ],
     minutes=1,
     side_by_side=True,
-    lacks=lacks,
 )
