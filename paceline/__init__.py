@@ -43,22 +43,6 @@ __all__ = [
 ]
 
 if not TYPE_CHECKING:  # a type checker would accept any name
+    from paceline.settings.lazy_names import lazy_names
 
-    def __getattr__(name: str) -> object:
-        """The Python API when it is first used: servers and the command line import this package, too, and need none of it."""
-        if name not in _HOME:
-            raise AttributeError(f"module 'paceline' has no attribute '{name}'; it has {', '.join(__all__)}.")
-        from importlib import import_module
-
-        from paceline.settings.own_folder import installed_first
-
-        with installed_first():
-            home = import_module(f"paceline.{_HOME[name]}")
-
-        found = globals()[name] = getattr(home, name)  # the next time it is here: a script logs at every step
-        return found
-
-
-def __dir__() -> list[str]:
-    """What is public, for completion in shells and notebooks."""
-    return sorted({*__all__, *(name for name in globals() if name.startswith("__"))})
+    __getattr__, __dir__ = lazy_names(__name__, _HOME)

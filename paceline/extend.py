@@ -4,7 +4,6 @@ Policies, peer policies, codecs, optimizers, topologies, causes, strategies, tas
 names are defined may change with any release. Each is imported when it is first used, so a server that runs a policy loads no
 reader of tables."""
 
-from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -118,15 +117,6 @@ __all__ = [
 ]
 
 if not TYPE_CHECKING:  # a type checker would accept any name
+    from paceline.settings.lazy_names import lazy_names
 
-    def __getattr__(name: str) -> object:
-        """A name when it is first used. AttributeError: there is none."""
-        if name not in _HOME:
-            raise AttributeError(f"module 'paceline.extend' has no attribute '{name}'; it has {', '.join(__all__)}.")
-        found = globals()[name] = getattr(import_module(f"paceline.{_HOME[name]}"), name)
-        return found
-
-
-def __dir__() -> list[str]:
-    """What is public, for completion in shells and notebooks."""
-    return sorted({*__all__, *(name for name in globals() if name.startswith("__"))})
+    __getattr__, __dir__ = lazy_names(__name__, _HOME)
