@@ -1,10 +1,14 @@
 """Commands that other packages bring, by entry points of the group `paceline.commands`; each is a function for typer."""
 
-from importlib.metadata import EntryPoint, entry_points
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import typer.main
 from typer.core import TyperGroup
+
+from paceline.base.installed_points import installed_points
+
+if TYPE_CHECKING:
+    from importlib.metadata import EntryPoint
 
 GROUP = "paceline.commands"
 ELSEWHERE = {"baseline": "paceline-papers", "reproduce": "paceline-papers"}
@@ -35,11 +39,11 @@ class Commands(TyperGroup):
         return None
 
 
-def _others() -> dict[str, EntryPoint]:
-    return {point.name: point for point in entry_points(group=GROUP)}
+def _others() -> "dict[str, EntryPoint]":
+    return {point.name: point for point in installed_points(GROUP)}
 
 
-def _command(point: EntryPoint) -> Any:
+def _command(point: "EntryPoint") -> Any:
     """Returns what typer makes of the function; it has the entry point's name."""
     app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
     app.command(point.name)(point.load())

@@ -5,15 +5,14 @@ folder."""
 import hashlib
 import importlib.metadata
 import inspect
-import sys
 from collections.abc import Iterable
-from functools import cache
 from pathlib import Path
 from types import ModuleType
 from typing import Any, ClassVar, NamedTuple, TypeVar, get_origin
 
 from pydantic import BaseModel
 
+from paceline.base.installed_points import installed_points
 from paceline.base.own_files import is_own, load_file, note_code, said, where
 from paceline.core import registry
 from paceline.core.coding.codec import PACKAGE as CODECS
@@ -77,7 +76,7 @@ class OwnExtensions(registry.Outside):
         self._codecs = frozenset(_base_name(name) for name in _names(config.codec).values())
 
     def names(self, package: str) -> tuple[str, ...]:
-        return tuple(point.name for point in _points(_group(package)))
+        return tuple(point.name for point in installed_points(_group(package)))
 
     def find(self, package: str, base: type[T], name: str) -> type[T] | None:
         is_code = is_own(name) or name in self.names(package)
@@ -98,7 +97,7 @@ class OwnExtensions(registry.Outside):
             kind = _only(self.module(name), base, name, _word(package))
             _refuse_built_in(package, Path(name).stem, f"The file {name}", "Rename the file.")
         else:
-            points = [point for point in _points(_group(package)) if point.name == name]
+            points = [point for point in installed_points(_group(package)) if point.name == name]
             if not points:
                 return None
             kind = _of_package(points, base, _word(package))
@@ -199,7 +198,7 @@ def check_own(config: Config) -> None:
         OWN.module(name)
     by_name(own_files(config))
     for package in (POLICIES, CODECS):
-        for point in _points(_group(package)):
+        for point in installed_points(_group(package)):
             _refuse_built_in(package, point.name, _shown(point), "Uninstall it, or let it choose another name.")
 
 
@@ -312,15 +311,6 @@ def _refuse_built_in(package: str, name: str, who: str, todo: str) -> None:
     )
     if name in taken:
         raise ConfigError(f"{who} has the name of the built-in {_word(package)} {name}. {todo}")
-
-
-@cache
-def _points_on(group: str, path: tuple[str, ...]) -> tuple[importlib.metadata.EntryPoint, ...]:
-    return tuple(importlib.metadata.entry_points(group=group))
-
-
-def _points(group: str) -> tuple[importlib.metadata.EntryPoint, ...]:
-    return _points_on(group, tuple(sys.path))
 
 
 def _group(package: str) -> str:

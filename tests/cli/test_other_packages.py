@@ -46,7 +46,7 @@ def test_a_mistake_in_another_packages_command_line_ends_as_in_ones_here() -> No
 def test_a_command_whose_package_is_not_installed_says_which_one_it_is(
     name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(other_packages, "entry_points", lambda group: [])
+    monkeypatch.setattr(other_packages, "installed_points", lambda group: ())
 
     result = paceline(name, "shat")
 
