@@ -89,14 +89,14 @@ class _Source(SourceFileLoader):
 
     def get_code(self, fullname: str) -> CodeType:
         source = self.get_data(self.path) if self._source is None else self._source
-        code = self.source_to_code(source, self.path)
-        _warn_of_deep_paths(source, self.path)
-        return code
+        tree = ast.parse(source, self.path)
+        _warn_of_deep_paths(tree, self.path)
+        return self.source_to_code(tree, self.path)
 
 
-def _warn_of_deep_paths(source: bytes, file: str) -> None:
+def _warn_of_deep_paths(tree: ast.Module, file: str) -> None:
     """Warns of each line that imports from a module of Paceline whose place may change."""
-    for node in ast.walk(ast.parse(source)):
+    for node in ast.walk(tree):
         if not isinstance(node, ast.ImportFrom) or node.module is None:
             continue
         if node.module.startswith("paceline.") and node.module not in _LASTING:

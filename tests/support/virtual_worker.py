@@ -186,21 +186,28 @@ class Worker:
 
     def _work(self, clock: int) -> Body:
         """The mini-batches of one clock, with own steps between them where the policy has any."""
-        gradients, own = list[Vector](), self.own
+        usable, own, is_empty = list[Vector](), self.own, True
         own.lr = self.lr
         for _ in range(self.policy.local_steps(self.speed)):
             yield self.cluster.step_seconds(self.name)
-            if not self.cluster.is_blank(self.name, clock):
-                gradients.append(self.cluster.gradient(self.name, clock, self.local))
-                if self.stepper is not None and np.isfinite(gradients[-1]).all():
-                    own.steps += 1
-                    self.stepper.step(own.local, own.local, gradients[-1], 1.0, own.lr, own.slots, own.steps)
-        usable = [gradient for gradient in gradients if np.isfinite(gradient).all()]
-        if gradients:
+            if self.cluster.is_blank(self.name, clock):
+                continue
+
+            is_empty = False
+            gradient = self.cluster.gradient(self.name, clock, self.local)
+            if not np.isfinite(gradient).all():
+                continue
+
+            usable.append(gradient)
+            if self.stepper is not None:
+                own.steps += 1
+                self.stepper.step(own.local, own.local, gradient, 1.0, own.lr, own.slots, own.steps)
+
+        if not is_empty:
             self._note(usable)
-        gradient = usable[-1] if usable else None
+        newest = usable[-1] if usable else None
         examples = self.cluster.config.batch_size * len(usable)
-        return Work(self.policy.outgoing(gradient, own), examples, gradient, list(self.bases))
+        return Work(self.policy.outgoing(newest, own), examples, newest, list(self.bases))
 
     def _note(self, usable: Sequence[Vector]) -> None:
         """Notes the gradients of one clock that are finite as a real worker does: as one step."""

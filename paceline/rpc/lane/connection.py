@@ -226,9 +226,8 @@ class Connection:
             self._streams = {}
             self._flow.changed.notify_all()
         for stream in lost:
-            if not (
-                self.is_client and stream.has_got_all
-            ):  # a whole answer stays one: a server that drains ends behind it
+            # a whole answer stays one: a server that drains ends the connection behind it
+            if not (self.is_client and stream.has_got_all):
                 stream.fail(why)
         if is_told:
             self._sock.linger()

@@ -8,17 +8,11 @@ from typing import TYPE_CHECKING
 from rich.console import Console
 
 from paceline.base.extras import is_installed, lacks
+from paceline.base.html.page import Section, Table, beside, page, picture, table, text
 from paceline.base.terminal import show
 from paceline.core.errors import ConfigError, DiskError
 from paceline.data.whole_file import replacing
 from paceline.studies.comparison.comparison import Comparison
-
-if TYPE_CHECKING:
-    from paceline.base.plot_style import Drawn
-
-from typing import TYPE_CHECKING
-
-from paceline.base.html.page import Section, Table, beside, page, picture, table, text
 from paceline.studies.comparison.tables import tables
 
 if TYPE_CHECKING:

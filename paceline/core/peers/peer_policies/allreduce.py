@@ -110,7 +110,9 @@ class Allreduce(PeerPolicy):
             self._came[message.view, message.round, message.hop] = message
         elif message.round == self._round and self._phase == "waiting":
             self._buffers.give_back(self._total)
-            self._total, self._count, self._hop = message.values, message.weight, self._hops()
+            self._total = message.values
+            self._count = message.weight
+            self._hop = self._hops()
             lent = self._buffers.lend(self._total[:])
             return [replace(message, sender=self._rank, to=self._around(-1), values=lent), *self._reduce()]
         return self._reduce()
