@@ -5,14 +5,12 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from paceline.api.log_values import log
     from paceline.api.script import epochs, evaluate, loader, rank, sampler, split, steps, workers, wrap
-    from paceline.api.train_and_connect import Result, connect, train
+    from paceline.api.train import Result, train
     from paceline.callback import Callback
 
 _HOME = {
     "Callback": "callback",
-    "Result": "api.train_and_connect",
-    "connect": "api.train_and_connect",
-    "train": "api.train_and_connect",
+    "Result": "api.train",
     "epochs": "api.script",
     "evaluate": "api.script",
     "loader": "api.script",
@@ -21,6 +19,7 @@ _HOME = {
     "sampler": "api.script",
     "split": "api.script",
     "steps": "api.script",
+    "train": "api.train",
     "workers": "api.script",
     "wrap": "api.script",
 }
@@ -28,7 +27,6 @@ _HOME = {
 __all__ = [
     "Callback",
     "Result",
-    "connect",
     "epochs",
     "evaluate",
     "loader",

@@ -4,7 +4,7 @@ starts."""
 from paceline.processes.command_line import options_of
 from paceline.processes.exits import exits, run_command
 from paceline.rpc.process import make_log
-from paceline.worker.command_line import ToldCheck, ToldScript
+from paceline.worker.command_line import ToldCheck
 from paceline.worker.startup.wait_for_shards import whole_shards
 
 
@@ -24,10 +24,6 @@ def main(told: ToldCheck) -> None:
 
         use_threads(told.threads)
         check(config, shards, told.device)
-        if config.loop is not None:
-            from paceline.worker.checking.rehearsal import rehearse
-
-            rehearse(config.loop, ToldScript(**dict(told), servers="", rehearsal=True))
 
 
 if __name__ == "__main__":

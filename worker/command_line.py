@@ -73,16 +73,10 @@ class ToldWorker(ToldClient):
         return super().credentials()
 
 
-class ToldScript(ToldWorker):
-    """The arguments of a training script, a worker with its own loop: the keys of PACELINE_CONNECT."""
-
-    config: Path = Field(description="YAML file with the run's settings.")
-    rehearsal: bool = Field(False, description="Whether this is the look at the first step before a run.")
-
-
-class ToldLaunched(ToldScript):
+class ToldLaunched(ToldWorker):
     """The arguments of a script that brings its own model and data: the keys of PACELINE_CONNECT for `paceline launch`."""
 
+    config: Path = Field(description="YAML file with the run's settings.")
     shards: Path = Field(Path(), description="Not read: the script brings the data.")
     models: Path | None = Field(None, description="Folder for the last and the best model.")
     evaluates: bool = Field(False, description="Whether this process scores versions and does not train.")

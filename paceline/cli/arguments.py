@@ -89,10 +89,6 @@ Name = Annotated[
     ),
 ]
 Fresh = Annotated[bool, typer.Option("--fresh", help="Start the named run over, and delete its old results.")]
-Loop = Annotated[
-    str | None,
-    typer.Option(metavar="SCRIPT.py", help="Your own training loop for the workers (see docs/start/own-loop.md)."),
-]
 Log = Annotated[
     list[str] | None,
     typer.Option(

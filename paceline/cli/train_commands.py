@@ -23,7 +23,6 @@ from paceline.cli.arguments import (
     Halving,
     Json,
     Log,
-    Loop,
     Name,
     Points,
     Policy,
@@ -97,7 +96,6 @@ def run(
     preset: Preset = None,
     epochs: Epochs = None,
     data: Data = None,
-    loop: Loop = None,
     repeats: Annotated[
         int | None,
         typer.Option(
@@ -112,7 +110,7 @@ def run(
     with exits():
         from paceline.launch.forks.begin_early import beginning
 
-        with beginning(what, loop) as begun:
+        with beginning(what, None) as begun:
             from paceline.cli.resume import kept_config, resumed
             from paceline.cli.run import run as go
             from paceline.launch.folder.run_folder import RUNS
@@ -124,7 +122,7 @@ def run(
             if what is None and preset is None:
                 what = kept_config(training.name)
             what, runs = resumed(what, lambda line: say(line, sys.stderr))
-            given = {**training.words(), "what": what, "preset": preset, "epochs": epochs, "data": data, "loop": loop}
+            given = {**training.words(), "what": what, "preset": preset, "epochs": epochs, "data": data}
             if machines.are_wanted:
                 given["sets"] = [*served(what, given["sets"]), *given["sets"]]
             config = read_forked(begun.workers, given) if begun and begun.reads else read_config(**given)

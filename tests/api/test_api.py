@@ -1,6 +1,5 @@
 """Paceline from Python: scripts that train for real, what a run gives, and loops of one's own in real processes."""
 
-import difflib
 import importlib.util
 import json
 import os
@@ -15,12 +14,12 @@ import numpy as np
 import pytest
 
 import paceline
-from paceline.api.train_and_connect import brief
+from paceline.api.train import brief
 from paceline.base.variables import CONNECT
 from paceline.core.errors import ConfigError, DataError, PacelineError
 from paceline.core.settings.config import Config
 from paceline.launch.folder.run_folder import RunFolder, open_run
-from paceline.launch.settings.read_config import complete, read_config
+from paceline.launch.settings.read_config import complete
 from paceline.settings.load_settings import load
 from tests.support.commands import python
 from tests.support.processes import TORCH, Process, eventually, forker_of
@@ -249,8 +248,7 @@ def test_ctrl_c_ends_all_processes_of_a_script(tmp_path: Path) -> None:
         ({"optimizer": {"name": "adm"}}, "adam"),
         ({"policy": "spp"}, "ssp"),
         ({"workers": 0}, "workers"),
-        ({"loop": "nowhere.py"}, "no Python file nowhere.py"),
-        ({"loop": str(EXAMPLES / "own_loop.py"), "precision": "bf16"}, "precision is bf16"),
+        ({"loop": "mine.py"}, "loop is no setting any more"),
         ({"folder": "runs/No Name"}, "a name has 1 to 63"),
     ],
 )
@@ -313,8 +311,6 @@ def test_a_notebook_is_told_that_its_loop_trains_alone(
     assert "this notebook trains alone" in said
     assert "paceline.train(model, train=data" in said
     assert "!paceline launch -w 2 train.py" in said
-    with pytest.raises(ConfigError, match=r"--loop SCRIPT\.py; or say where"):
-        paceline.connect()
 
 
 def test_a_bug_keeps_its_cause() -> None:
@@ -343,7 +339,7 @@ def test_a_task_file_that_trains_when_it_is_loaded_is_refused(tmp_path: Path) ->
 def test_importing_paceline_loads_nothing_heavy(tmp_path: Path) -> None:
     done = new_python("import sys, paceline; dir(paceline); print(*sys.modules)", cwd=tmp_path)
     assert not {"torch", "grpc", "numba", "pydantic"} & set(done.stdout.split())
-    with pytest.raises(AttributeError, match="it has Callback, Result, connect, "):
+    with pytest.raises(AttributeError, match="it has Callback, Result, epochs, "):
         paceline.trainn  # noqa: B018
 
 
@@ -412,83 +408,3 @@ def trained_by_script(folder: Path, run: str, **settings: Any) -> paceline.Resul
     done = python(script, cwd=folder)
     assert done.returncode == 0, done.stdout + done.stderr
     return paceline.Result(folder / "runs" / run)
-
-
-@pytest.mark.nightly  # `make docs-blocks` runs it, too
-def test_the_example_of_an_own_loop_trains_in_a_run(tmp_path: Path) -> None:
-    loop, settings = str(EXAMPLES / "own_loop.py"), {"epochs": 4, "workers": 2, "servers": 2, "policy": "ssp:3"}
-    result = trained_by_script(tmp_path, "own", loop=loop, **settings)
-    assert result.metrics["test_accuracy"] > 0.8
-    assert 0 < result.staleness["mean"] <= result.staleness["max"]
-
-
-def test_the_plain_loop_that_it_was_runs_too(tmp_path: Path) -> None:
-    done = python(EXAMPLES / "own_loop_plain.py", cwd=tmp_path)
-    assert done.returncode == 0, done.stderr
-    assert done.stdout.startswith("loss 0.")
-
-
-def test_the_page_shows_the_lines_that_change() -> None:
-    names = ["examples/own_loop_plain.py", "examples/own_loop.py"]
-    before, after = ((ROOT / name).read_text().splitlines() for name in names)
-    diff = "\n".join(difflib.unified_diff(before, after, *names, lineterm=""))
-    assert f"```diff\n{diff}\n```" in (ROOT / "docs/start/own-loop.md").read_text()
-
-
-KILLED_ONCE = """
-import os, signal
-from pathlib import Path
-from torch.nn import functional
-import paceline
-
-with paceline.connect() as session:
-    for number, (inputs, targets) in enumerate(session.loader()):
-        if number == 5 and not Path("killed").exists():
-            Path("killed").touch()
-            os.kill(os.getpid(), signal.SIGKILL)
-        session.zero_grad()
-        loss = functional.cross_entropy(session.model(inputs), targets)
-        loss.backward()
-        paceline.log(loss=loss, number=number)
-        session.step()
-"""
-
-
-def test_an_own_loop_that_is_killed_goes_on_where_it_was(tmp_path: Path) -> None:
-    (tmp_path / "loop.py").write_text(KILLED_ONCE)
-    result = trained_by_script(tmp_path, "killed", loop="loop.py", epochs=2, policy="bsp", workers=1, servers=1)
-    log = (result.folder / "logs/worker-0.log").read_text().splitlines()
-    starts = [json.loads(line)["clock"] for line in log if '"event": "training"' in line]
-    assert starts == [0, 5]
-    assert result.metrics["test_accuracy"] > 0.5
-    assert json.loads((tmp_path / "end.json").read_text()) == result.metrics
-    figures = RunFolder(result.folder).last_status()["workers"][0]["figures"]
-    assert figures["log.number"] > 5
-    assert 0 < figures["loss"] < 3
-
-
-def test_connect_outside_of_a_run_says_how_to_start_one(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv(CONNECT, raising=False)
-    with pytest.raises(ConfigError, match=r"Start it with: paceline run TASK --loop .*connect\(model, config="):
-        paceline.connect()
-
-
-@pytest.mark.parametrize(
-    ("value", "words"),
-    [("{", "is not JSON"), ('{"rank": 0}', "config"), ('{"configg": "x"}', "config"), ("[1]", "can't find the run")],
-)
-def test_a_wrong_variable_is_explained(monkeypatch: pytest.MonkeyPatch, value: str, words: str) -> None:
-    monkeypatch.setenv(CONNECT, value)
-    with pytest.raises(ConfigError, match=words):
-        paceline.connect()
-
-
-def test_a_script_that_a_run_started_ends_with_the_exit_code_of_its_error(tmp_path: Path) -> None:
-    place = json.dumps({"config": "nowhere.yaml", "shards": "s", "servers": "a:1", "rank": 3})
-    done = new_python("import paceline; paceline.connect()", cwd=tmp_path, **{CONNECT: place})
-    assert done.returncode == ConfigError.exit_code
-    assert done.stderr.splitlines()[-1].startswith("worker-3: ConfigError: Can't read the config nowhere.yaml")
-
-
-def test_the_loop_is_a_flag_of_the_command_line() -> None:
-    assert read_config("digits", loop=str(EXAMPLES / "own_loop.py")).loop == str(EXAMPLES / "own_loop.py")

@@ -60,7 +60,6 @@ FROM_HERE = [
 FOR_SCRIPTS = [
     "Callback",
     "Result",
-    "connect",
     "epochs",
     "evaluate",
     "loader",

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from paceline.api.train_and_connect import brief
+from paceline.api.train import brief
 from paceline.base.extras import EXTRAS, lacking, lacks, needing
 from paceline.core.errors import ConfigError
 from paceline.processes.exits import exits

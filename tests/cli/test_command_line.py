@@ -124,7 +124,6 @@ def test_a_slow_option_that_can_not_be_read_shows_how_to_write_it(slow: str) -> 
         (["run", "digits", "--wokers", "3"], 64, "--wokers"),
         (["run"], 64, "Missing argument"),
         (["run", "digits", "-w", "1000"], 64, "Use fewer workers (-w), or start anyway with --yes."),
-        (["run", "digits", "--loop", "none.py"], 78, "no Python file none.py"),
         (["run", "none.yaml"], 78, "none.yaml"),
         (["status"], 64, "no runs"),
         (["stop", "nothing"], 64, "no run 'nothing'"),

@@ -59,7 +59,11 @@ def test_the_blocks_of_a_page_are_right(page: Path, folder: Path) -> None:
         ("python", "paceline.wrap(1, model, accumulated=4)", "takes no accumulated"),
         ("python", "for", "SyntaxError"),
         ("toml", "a = ", "TOMLDecodeError"),
-        ("diff", "--- examples/own_loop_plain.py\n+++ examples/own_loop.py\n-import numpy", "its line is not in"),
+        (
+            "diff",
+            "--- examples/scripts/cnn_plain.py\n+++ examples/scripts/cnn.py\n-import pandas",
+            "its line is not in",
+        ),
         ("dockerfile", "FROM scratch", "can't be run: say so"),
     ],
 )

@@ -12,11 +12,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-import yaml
 
-from paceline.rpc.auth import Credentials
-from paceline.sharder.sharding import make_shards
-from tests.support.in_process import Cluster, config_of
 from tests.support.tree import ROOT
 
 pytest.importorskip("torch")
@@ -129,34 +125,6 @@ def test_a_script_that_trains_imports_none_of_the_files_beside_it(fresh: Path, f
     where, accuracy = said([fresh / "python", script], folder).split()[-2:]
     assert where.startswith(str(fresh.parent))
     assert float(accuracy) > 0.5
-
-
-@AT_NIGHT
-def test_a_loop_that_connects_by_hand_imports_none_of_the_files_beside_it(fresh: Path, folder: Path) -> None:
-    """Its servers are in this process."""
-    place = {name: folder.parent / name for name in ("config", "shards", "token_file")}
-    config = config_of("bsp", epochs=1, batch_size=400)
-    place["config"].write_text(yaml.safe_dump(config.model_dump(mode="json")))
-    place["token_file"].write_text(TOKEN)
-    make_shards(config, place["shards"])
-    cluster = Cluster(config, folder.parent / "run", Credentials(TOKEN))
-    try:
-        cluster.evaluator_ready()
-        script = folder / "loop.py"
-        script.write_text(
-            "import paceline\n"
-            f"place = { ({key: str(value) for key, value in place.items()}) }\n"
-            f"with paceline.connect(rank=0, servers={','.join(cluster.addresses)!r}, **place) as session:\n"
-            "    for inputs, targets in session.loader():\n"
-            "        session.zero_grad()\n"
-            "        loss = (session.model(inputs).log_softmax(1)[range(len(targets)), targets]).neg().mean()\n"
-            "        loss.backward()\n"
-            "        session.step(loss)\n"
-            "print(f'loss {float(loss.detach()):.3f}')\n"
-        )
-        assert said([fresh / "python", script], folder).startswith("loss ")
-    finally:
-        cluster.close()
 
 
 def said(command: list[Path | str], folder: Path) -> str:

@@ -140,14 +140,6 @@ def model():
     from torch import nn
     return nn.Linear(3, 3)
 """
-LOOP = """
-import paceline
-with paceline.connect() as session:
-    for inputs, labels in session.loader():
-        loss = session.model(inputs).sum()
-        loss.backwards()
-        session.step(loss)
-"""
 
 
 def run(*arguments: str, cwd: Path) -> subprocess.CompletedProcess[str]:
@@ -164,19 +156,6 @@ def test_a_mistake_in_a_task_ends_before_any_server_starts_and_leaves_no_folder(
     assert sentence.startswith("paceline: ConfigError: ")
     assert "labels go from 1 to 3, but the model has 3 outputs" in sentence
     assert "snapshot" not in done.stdout
-    assert list((tmp_path / "runs").iterdir()) == []
-
-
-def test_a_typo_in_a_loop_ends_before_any_server_starts_and_leaves_no_folder(tmp_path: Path) -> None:
-    (tmp_path / "mine.py").write_text(TASK.format(first=0))
-    (tmp_path / "loop.py").write_text(LOOP)
-
-    done = run("./mine.py", "--loop", "loop.py", cwd=tmp_path)
-
-    assert done.returncode == 78
-    sentence = "loop: loop.py, line 6: AttributeError: 'Tensor' object has no attribute 'backwards'"
-    assert done.stderr == f"paceline: ConfigError: {sentence}\n"
-    assert "Traceback" not in done.stdout
     assert list((tmp_path / "runs").iterdir()) == []
 
 

@@ -14,12 +14,12 @@ from paceline.base.variables import TLS
 from paceline.processes.command_line import Told, ToldProcess, options_of
 from paceline.server.command_line import ToldServer
 from paceline.sharder.command_line import ToldShardServer
-from paceline.worker.command_line import ToldCheck, ToldEvaluator, ToldScript, ToldWorker
+from paceline.worker.command_line import ToldCheck, ToldEvaluator, ToldLaunched, ToldWorker
 
 KINDS = [ToldWorker, ToldEvaluator, ToldCheck, ToldServer, ToldShardServer]
 REQUIRED = {
     ToldWorker: {"shards": "shards", "servers": "a:1,b:2"},
-    ToldScript: {"shards": "shards", "servers": "a:1", "config": "run.yaml"},
+    ToldLaunched: {"shards": "shards", "servers": "a:1", "config": "run.yaml"},
     ToldEvaluator: {"shards": "shards", "servers": "a:1", "models": "models"},
     ToldCheck: {"shards": "shards", "config": "run.yaml"},
     ToldServer: {"folder": "state"},
@@ -67,9 +67,9 @@ def test_help_says_something_of_each_option(kind: type[Told]) -> None:
 
 
 def test_json_gives_back_what_it_was_written_from_with_paths_for_any_folder(tmp_path: Path) -> None:
-    told = ToldScript(config=Path("run.yaml"), shards=tmp_path, servers="a:1", rank=3, residuals=Path("owed"))
+    told = ToldLaunched(config=Path("run.yaml"), shards=tmp_path, servers="a:1", rank=3, residuals=Path("owed"))
 
-    found = ToldScript.model_validate(json.loads(told.json_text()))
+    found = ToldLaunched.model_validate(json.loads(told.json_text()))
 
     assert found == told.model_copy(update={"config": Path.cwd() / "run.yaml", "residuals": Path.cwd() / "owed"})
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from paceline.worker.command_line import ToldCheck, ToldCompute, ToldEvaluator, ToldScript, ToldWorker
+from paceline.worker.command_line import ToldCheck, ToldCompute, ToldEvaluator, ToldLaunched, ToldWorker
 
 SCRIPT = """
 import os, runpy, signal, sys
@@ -51,7 +51,7 @@ def test_a_containers_process_can_kill_itself():
 
 
 @pytest.mark.parametrize(
-    ("told", "by_rank"), [(ToldWorker, True), (ToldScript, True), (ToldEvaluator, False), (ToldCheck, False)]
+    ("told", "by_rank"), [(ToldWorker, True), (ToldLaunched, True), (ToldEvaluator, False), (ToldCheck, False)]
 )
 def test_only_who_has_a_rank_is_said_to_get_its_gpu_by_it(told: type[ToldCompute], by_rank: bool):
     assert ("by rank" in str(told.model_fields["device"].description)) == by_rank

@@ -13,7 +13,7 @@ from paceline.server.command_line import ToldServer
 from paceline.settings.load_settings import write_yaml
 from paceline.tasks.task import load_config, load_task
 from paceline.tasks.written_settings import written_settings
-from paceline.worker.command_line import ToldScript, ToldWorker
+from paceline.worker.command_line import ToldLaunched, ToldWorker
 from tests.support.tree import ROOT
 
 FUNCTIONS = "\ndef data(path):\n    import torch\n\ndef model():\n    import torch\n"
@@ -93,7 +93,7 @@ def test_a_computed_value_does_not_matter_where_the_config_says_it(tmp_path: Pat
     [
         lambda config: ToldServer(config=config, folder=Path()),
         lambda config: ToldWorker(config=config, shards=Path(), servers="a:1"),
-        lambda config: ToldScript(config=config, shards=Path(), servers="a:1"),
+        lambda config: ToldLaunched(config=config, shards=Path(), servers="a:1"),
     ],
 )
 def test_processes_started_by_hand_take_the_same_settings_without_running_the_file(

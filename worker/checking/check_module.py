@@ -46,8 +46,7 @@ def check(config: Config, shards: Shards, device: str = "auto") -> None:
         warnings.filterwarnings(
             "error", message="Using a target size"
         )  # a loss over (N, 1) and (N,) means something else
-        if config.loop is None:
-            check_wire(config, replica, gradient_of(replica, batches(every, config.worker_batch)))
+        check_wire(config, replica, gradient_of(replica, batches(every, config.worker_batch)))
         check_metrics(replica, [every, *([shards.part(name)] for name in shards.manifest.parts)])
     replica.check_state()
 

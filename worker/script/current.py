@@ -36,7 +36,7 @@ def current() -> "ScriptRun | Alone":
     run = ScriptRun(told)
     if not run.settings.is_script:
         raise ConfigError(
-            "This process is a worker of `paceline run --loop`, where a script uses paceline.connect(). To start "
-            "a script with its own model and data: paceline launch SCRIPT.py"
+            f"{told.config} is of a run that trains the task {run.settings.task}, not this script. Start the script with: "
+            f"paceline launch {sys.argv[0]}"
         )
     return run

@@ -13,7 +13,7 @@ from torch.optim import Optimizer
 from paceline.core.errors import ConfigError
 from paceline.core.steps.optimizer import OwnSteps
 from paceline.tasks.task import Task
-from paceline.worker.loop_thread import LoopThread
+from paceline.worker.script.loop_thread import LoopThread
 from paceline.worker.script.torch_steps import TorchSteps
 from paceline.worker.training.model_and_gradient import Array, Replica
 from paceline.worker.training.step_result import Step

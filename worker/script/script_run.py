@@ -18,10 +18,10 @@ from paceline.data.shards import take
 from paceline.rpc.process import make_log
 from paceline.settings.load_settings import load
 from paceline.worker.command_line import ToldLaunched
-from paceline.worker.loop_thread import Stopping
 from paceline.worker.module_worker import Listen
 from paceline.worker.script.asked_scores import AskedScores, Baseline, Evaluate
 from paceline.worker.script.describe import describe
+from paceline.worker.script.loop_thread import Stopping
 from paceline.worker.script.own_batches import OwnBatches, TrainingRows
 from paceline.worker.script.present_epoch import PresentEpoch, beyond_own
 from paceline.worker.script.schedulers import Schedulers

@@ -10,8 +10,8 @@ from paceline.core.sync.policy_in_force import PolicyInForce
 from paceline.data.sampler import Sampler
 from paceline.rpc.view_messages import switch_value
 from paceline.v1.run_service_pb2 import SeatReply
-from paceline.worker.loop_thread import Finished
 from paceline.worker.module_worker import Listen, Worker
+from paceline.worker.script.loop_thread import Finished
 from paceline.worker.script.script_replica import ScriptReplica
 from paceline.worker.script.script_scorer import ScriptScorer
 from paceline.worker.surroundings import Surroundings, rank_of

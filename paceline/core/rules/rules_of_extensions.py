@@ -210,7 +210,6 @@ _PEERS = (
         "codec.pull", lambda config: not config.codec.pull_codec.lossless, "Leave it out", "codec.pull.name"
     ),
     _without_servers("push_norm_cap", lambda config: config.push_norm_cap is not None, "Leave it out"),
-    _without_servers("loop", lambda config: config.loop is not None, "Leave it out"),
     SettingsRule(
         lambda peers, config: goes_back(config),
         "divergence is set, but policy {policy.name} trains without servers, and such a run never goes back. Leave it out.",

@@ -278,16 +278,7 @@ _UPDATES = (
 )
 
 
-# a user's own training loop, and training without a run
-def _ours_alone(key: str) -> SettingsRule:
-    """Settings that only Paceline's own training loop carries out."""
-    default = Config.model_fields[key].default
-    return SettingsRule(
-        lambda loop, config: loop is not None and getattr(config, key) != default,
-        f"{key} is {{{key}}}, but a training loop of your own computes the gradients. Do it there, and leave {key} out.",
-    )
-
-
+# a user's script, and training without a run
 def _script_alone(key: str) -> SettingsRule:
     """Settings for what a script does itself."""
     default = Config.model_fields[key].default
@@ -299,7 +290,7 @@ def _script_alone(key: str) -> SettingsRule:
 
 
 _SCRIPT = (
-    *(_script_alone(key) for key in ("accumulate", "precision", "compile", "overlap", "model", "loop")),
+    *(_script_alone(key) for key in ("accumulate", "precision", "compile", "overlap", "model")),
     SettingsRule(
         lambda data, config: data.source == "script" and config.updates == "sparse",
         "updates is sparse, but what is trained is a model of torch. Leave updates out.",
@@ -317,7 +308,6 @@ _SCRIPT = (
         "arguments are for a script (paceline launch); leave them out.",
     ),
 )
-_LOOP = tuple(_ours_alone(key) for key in ("accumulate", "precision", "compile", "overlap"))
 _LOCAL = (
     SettingsRule(
         lambda command, config: config.updates != "sparse",
@@ -364,7 +354,6 @@ SETTINGS: Mapping[str, Rules] = {
     "updates": _UPDATES,
     "stopping": _STOPPING,
     "svm": _SVM,
-    "loop": _LOOP,
 }
 """Rules by the setting that they concern; `own` is its value."""
 LOCAL, SEARCH = "paceline local", "paceline search --engine local"

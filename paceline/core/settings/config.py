@@ -2,6 +2,7 @@
 and flags in `paceline.settings.load_settings`; nothing below the command line looks anywhere else."""
 
 import re
+from collections.abc import Mapping
 from typing import Annotated, Any, Literal
 
 from pydantic import (
@@ -10,6 +11,7 @@ from pydantic import (
     Field,
     ValidationInfo,
     field_validator,
+    model_validator,
 )
 
 from paceline.core.extension import Named as Named
@@ -30,6 +32,13 @@ NAME = re.compile(r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?")
 """Names of processes and of built-in tasks; valid as hosts and label values on Kubernetes, too."""
 RUN = re.compile(r"[A-Za-z0-9]([A-Za-z0-9._-]{0,61}[A-Za-z0-9])?")
 """Names of runs: folders, and label values on Kubernetes, which takes just these (no object there has a run's name)."""
+
+
+GONE = {
+    "loop": "Train with a loop by yourself as a script: paceline.wrap(optimizer, model), and `paceline launch SCRIPT.py` "
+    "(docs/start/own-script.md)."
+}
+"""Settings that were in 0.1, and what does their work now. A run's folder may have them, as null."""
 
 
 def checked_name(value: Any) -> Any:
@@ -242,7 +251,6 @@ class Config(Section):
         False,
         description="Compute the next gradient while a push is on its way; policies that wait for replies refuse it.",
     )
-    loop: str | None = Field(None, description="Your own training script for the workers (see docs/start/own-loop.md).")
     evaluate_every: int = Field(
         1,
         ge=0,
@@ -301,6 +309,14 @@ class Config(Section):
     @classmethod
     def _one_or_more(cls, value: Any) -> Any:
         return value.split(",") if isinstance(value, str) else value
+
+    @model_validator(mode="before")
+    @classmethod
+    def _without_gone(cls, values: Any) -> Any:
+        gone = GONE.keys() & values.keys() if isinstance(values, Mapping) else ()
+        if used := [key for key in gone if values[key] is not None]:
+            raise ValueError(f"{used[0]} is no setting any more. {GONE[used[0]]}")
+        return {key: value for key, value in values.items() if key not in gone} if gone else values
 
     @field_validator("ports")
     @classmethod

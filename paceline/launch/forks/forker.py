@@ -39,7 +39,7 @@ LINEAR = (
 """What workers and the evaluator of a linear model import besides: no torch."""
 ROWS = ("scipy.sparse",)
 """What the sharder, workers and the evaluator of a linear model import besides, where it is installed."""
-SCRIPTS = ("paceline.api.train_and_connect", "paceline.worker.own_loop", "paceline.worker.checking.rehearsal")
+SCRIPTS = ("paceline.api.train",)
 """What scripts with their own training loop import besides."""
 OPTIMIZER = ("torch._dynamo",)
 """What the first optimizer of torch that a process makes loads, which takes 2 s of CPU."""

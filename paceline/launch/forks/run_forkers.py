@@ -56,7 +56,7 @@ def _workers(config: Config) -> Loads:
     """What its workers import."""
     if config.updates == "sparse":
         return Loads(LINEAR, ROWS)
-    script = config.task if config.is_script else config.loop
+    script = config.task if config.is_script else None
     return Loads(modules(script), libraries_of_loop(script, config.is_script))
 
 

@@ -190,7 +190,7 @@ class OwnWork:
             told["models"] = self.models
             words = script_words(place.config.task, place.config)
             return words, script_environment(environment, ToldLaunched(**told))
-        return worker_words(place.config, told, environment)
+        return worker_words(told), environment
 
     def _ports_of(self, role: str) -> dict[str, int]:
         """Those that a process listens on, at each of its starts. ConfigError: there are not as many."""

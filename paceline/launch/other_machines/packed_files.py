@@ -32,8 +32,6 @@ NEVER = ("__pycache__", ".*", "venv", "node_modules", "runs", "searches", "*.pyc
 SETTINGS, GIVEN = "config.yaml", "given.yaml"
 """As in a run's folder; the second one is a script's."""
 _FOLDER = "folder"
-_OWN_KEYS = ("task", "loop")
-"""Settings that may name a file of the user's."""
 
 
 class _Found(NamedTuple):
@@ -49,12 +47,11 @@ def packed(config: Config, run_folder: Path) -> bytes:
     settings = {SETTINGS: config.model_dump(mode="json")} | ({GIVEN: read_yaml(given)} if given.exists() else {})
     folders: dict[Path, str] = {}
     for each in settings.values():
-        for key in _OWN_KEYS:
-            named = each.get(key)
-            if named and is_own(named):
-                file = Path(named).resolve()
-                inside = folders.setdefault(file.parent, f"{_FOLDER}-{len(folders)}")
-                each[key] = f"{inside}/{file.name}"
+        task = each.get("task")
+        if task and is_own(task):
+            file = Path(task).resolve()
+            inside = folders.setdefault(file.parent, f"{_FOLDER}-{len(folders)}")
+            each["task"] = f"{inside}/{file.name}"
     buffer = io.BytesIO()
     with tarfile.open(fileobj=buffer, mode="w:gz", compresslevel=1) as tar:
         for name, each in settings.items():
@@ -95,19 +92,15 @@ def unpack(content: bytes, folder: Path) -> None:
     for file in (folder / SETTINGS, folder / GIVEN):
         if file.is_file():
             settings = read_yaml(file)
-            for key in _OWN_KEYS:
-                named = settings.get(key)
-                if isinstance(named, str) and named.startswith(f"{_FOLDER}-") and (folder / named).is_file():
-                    settings[key] = str(folder / named)
+            task = settings.get("task")
+            if isinstance(task, str) and task.startswith(f"{_FOLDER}-") and (folder / task).is_file():
+                settings["task"] = str(folder / task)
             file.write_text(yaml.safe_dump(settings, sort_keys=False))
 
 
 def script_folder(config: Config, otherwise: Path) -> Path:
     """Where processes of a host work: next to the script, or the task's file."""
-    for named in (config.loop, config.task):
-        if named and is_own(named):
-            return Path(named).parent
-    return otherwise
+    return Path(config.task).parent if is_own(config.task) else otherwise
 
 
 def _add(tar: tarfile.TarFile, name: str, content: bytes, mode: int = 0o600) -> None:

@@ -14,18 +14,18 @@ _FREE = ("globals", "exec", "eval", "NameError", "vars", "locals")
 """Where one of these is used, names may come from anywhere."""
 
 
-def check_script(path: Path, what: str = "loop") -> None:
-    """ConfigError, which begins with `what`, names the line of the first mistake."""
+def check_script(path: Path) -> None:
+    """Raises ConfigError with the line of the first mistake."""
     try:
         source = path.read_bytes()
         tree = ast.parse(source, str(path))
         table = symtable.symtable(source.decode(), str(path), "exec")
     except OSError as error:
-        raise ConfigError(f"{what}: can't read {path}: {error.strerror}.") from error
+        raise ConfigError(f"script: can't read {path}: {error.strerror}.") from error
     except (SyntaxError, ValueError) as error:
         line = f", line {error.lineno}" if isinstance(error, SyntaxError) and error.lineno else ""
         told = error.msg if isinstance(error, SyntaxError) else error
-        raise ConfigError(f"{what}: {path}{line} is not Python: {told}.") from error
+        raise ConfigError(f"script: {path}{line} is not Python: {told}.") from error
     used = {node.id: node.lineno for node in reversed(list(ast.walk(tree))) if isinstance(node, ast.Name)}
     stars = any(
         alias.name == "*" for node in ast.walk(tree) if isinstance(node, ast.ImportFrom) for alias in node.names
@@ -37,7 +37,7 @@ def check_script(path: Path, what: str = "loop") -> None:
     for name in sorted(wanted - known, key=lambda name: used.get(name, 0)):
         near = difflib.get_close_matches(name, list(known), 1)
         hint = f" Did you mean '{near[0]}'?" if near else ""
-        raise ConfigError(f"{what}: {path}, line {used.get(name, '?')}: there is no name '{name}'.{hint}")
+        raise ConfigError(f"script: {path}, line {used.get(name, '?')}: there is no name '{name}'.{hint}")
 
 
 def _scopes(table: symtable.SymbolTable) -> Iterator[symtable.SymbolTable]:

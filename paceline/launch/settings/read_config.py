@@ -34,7 +34,6 @@ def read_config(
     data: str | None = None,
     run: str | None = None,
     preset: str | None = None,
-    loop: str | None = None,
     log: Sequence[str] = (),
 ) -> Config:
     """The config of a task or a YAML file, or of a preset alone, and the flags; `sets` win over the other flags."""
@@ -49,7 +48,6 @@ def read_config(
         "epochs": epochs,
         "data.path": data,
         "run": run,
-        "loop": loop,
     }
     pairs += [_pair(key, value) for key, value in flags.items() if value is not None]
     pairs += [*_slow_pairs(slow), *_list_pairs("faults", faults), *_list_pairs("loggers", log)]
@@ -82,7 +80,7 @@ def read_launch(
     can't be read as Python."""
     if not script.endswith(".py") or not Path(script).is_file():
         raise ConfigError(f"There is no Python file {script}. Give the path of your training script, like train.py.")
-    check_script(Path(script), "script")
+    check_script(Path(script))
     begun = RunFolder(RUNS / run).given if run and not fresh else None
     before = read_yaml(begun) if begun and begun.exists() else {}
     flags = {"workers": workers, "servers": servers, "policy": policy, "run": run}
@@ -139,10 +137,6 @@ def complete(overrides: Mapping[str, Any], path: Path | None = None, preset: str
     config = load_config(path, overrides, preset)
     check_own(config)
     check_loggers(config)
-    if config.loop is not None:
-        if not config.loop.endswith(".py") or not Path(config.loop).is_file():
-            raise ConfigError(f"loop: there is no Python file {config.loop}. Give the path of your training script.")
-        check_script(Path(config.loop))
     return config
 
 

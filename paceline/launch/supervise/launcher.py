@@ -241,7 +241,7 @@ class _Launch:
         self._watch(self._chief)
         self.outcome.exit_code = 0
         self._processes.thaw()
-        self._processes.let_end(FAREWELL, self._config.is_script or self._config.loop is not None)
+        self._processes.let_end(FAREWELL, self._config.is_script)
 
     def _note_launch(self) -> None:
         """The run's folder keeps who trains what."""

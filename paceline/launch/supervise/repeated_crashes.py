@@ -7,7 +7,7 @@ from paceline.core.errors import ConfigError, OutOfMemory, PacelineError
 from paceline.launch.supervise.children import Child
 
 _UNCAUGHT = 1
-"""Python's exit code after an exception that nobody has caught: in a loop of the user's own it is theirs to repair."""
+"""Python's exit code after an exception that nobody has caught: in a user's script it is theirs to repair."""
 _BY_OTHERS = (signal.SIGKILL, signal.SIGTERM, signal.SIGINT)
 _OWN_FAULTS = (_UNCAUGHT, PacelineError.exit_code, OutOfMemory.exit_code)
 

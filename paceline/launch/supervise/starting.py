@@ -175,8 +175,8 @@ class Starting:
         own = {"rank": rank, "threads": settings.threads, "residuals": self._folder.residuals, **here}
         if self._config.is_script:
             return self._script.start_worker(rank, own, servers)
-        words, environment = worker_words(self._config, {**self._client(name, servers), **own}, settings.environment)
-        return self._processes.begin(name, "worker", words, environment, self._config.restarts)
+        words = worker_words({**self._client(name, servers), **own})
+        return self._processes.begin(name, "worker", words, settings.environment, self._config.restarts)
 
     def _client(self, name: str, servers: list[str]) -> dict[str, Any]:
         """What workers and evaluator must know alike: each copies a shard server's shards to its own folder."""

@@ -106,7 +106,7 @@ def content_of(configs: Iterable[Config], without: Collection[str] = ()) -> dict
     named = {
         name
         for config in configs
-        for key, name in {"task": config.task, "loop": config.loop or "", **own_names(config)}.items()
+        for key, name in {"task": config.task, **own_names(config)}.items()
         if is_own(name) and key not in without
     }
     found = {name: digest(Path(name).read_bytes()) for name in sorted(named) if Path(name).is_file()}

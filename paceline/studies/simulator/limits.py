@@ -20,7 +20,6 @@ def _sends_what_has_grown(config: Config) -> bool:
 ALWAYS: tuple[Limit, ...] = (
     (lambda config: config.updates == "sparse", "a linear model over sparse rows (updates: sparse)"),
     (lambda config: config.data.source == "script", "a script with its own training loop (data.source: script)"),
-    (lambda config: config.loop is not None, "your own training loop (loop)"),
     (lambda config: config.overlap, "a push during the next gradient (overlap)"),
     (lambda config: config.stopping is not None, "early stopping (stopping)"),
     (

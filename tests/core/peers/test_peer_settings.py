@@ -50,7 +50,6 @@ def test_a_policy_has_a_usual_topology_and_another_may_be_set(policy: str, topol
             settings("broadcast", optimizer={"name": "adam", "lr": 0.1}),
             "optimizer is adam.*broadcast takes plain steps",
         ),
-        (settings(loop="mine.py"), "loop is mine.py, which does not go with policy adpsgd"),
         (settings(on_lost_worker="wait"), "on_lost_worker is wait"),
         (settings(overlap=True), "overlap: true does not go with policy adpsgd"),
     ],

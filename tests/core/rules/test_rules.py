@@ -59,7 +59,7 @@ PAIRS: tuple[tuple[str, tuple[str, ...], str | None, str], ...] = (
     ("data", ("data.source=server",), "data.shards_at=s3://mine/shards", "data.shards_at=null"),
     *(
         ("data", ("policy=asp", setting), "data.source=script", "data.source=files")
-        for setting in ("accumulate=2", "precision=bf16", "compile=true", "overlap=true", "model=small", "loop=mine.py")
+        for setting in ("accumulate=2", "precision=bf16", "compile=true", "overlap=true", "model=small")
     ),
     ("data", SPARSE, "data.source=script", "data.source=files"),
     ("data", ("batch=speed",), "data.source=script", "data.source=files"),
@@ -96,10 +96,6 @@ PAIRS: tuple[tuple[str, tuple[str, ...], str | None, str], ...] = (
     ("stopping", ("stopping={rule: delta}", "evaluate_every=1"), "data.source=script", "data.source=files"),
     ("svm", ("policy=asp", PLAIN, "svm.average_last=0.5"), "updates=dense", "updates=sparse"),
     ("svm", (*SPARSE, "epochs=3"), "svm.average_from=3", "svm.average_from=2"),
-    *(
-        ("loop", ("policy=asp", setting), "loop=mine.py", "loop=null")
-        for setting in ("accumulate=2", "precision=bf16", "compile=true", "overlap=true")
-    ),
     ("policy", ("servers=0",), "policy=ssp", "policy=dpsgd"),
     ("policy", ("policy=dpsgd",), "servers=2", "servers=0"),
     ("policy", ("policy=bsp",), "topology=ring", "topology=null"),
@@ -123,7 +119,6 @@ PAIRS: tuple[tuple[str, tuple[str, ...], str | None, str], ...] = (
     ),
     ("policy without servers", (*ALONE, "codec.push=int8"), "codec.error_feedback=true", "codec.error_feedback=null"),
     ("policy without servers", ALONE, "codec.pull=bf16", "codec.pull=none"),
-    ("policy without servers", ALONE, "loop=mine.py", "loop=null"),
     ("policy without servers", ALONE, "on_lost_worker=wait", "on_lost_worker=shrink"),
     ("policy without servers", ALONE, "divergence.rollbacks=5", "divergence.rollbacks=0"),
     ("optimizer", (TOPK, "codec.momentum=0.9"), "optimizer=adam", "optimizer=sgd"),

@@ -32,9 +32,9 @@ class Rig:
     def __init__(self, folder: Path, monkeypatch: pytest.MonkeyPatch, program: str, ports: str = "") -> None:
         self.told: list[dict[str, object]] = []
 
-        def words(config: Config, told: dict[str, object], environment: dict[str, str]) -> object:
+        def words(told: dict[str, object]) -> object:
             self.told.append(told)
-            return ["-c", program], environment
+            return ["-c", program]
 
         monkeypatch.setattr(own_work, "worker_words", words)
         monkeypatch.setattr(own_work, "ReachServers", Reached)

@@ -30,11 +30,11 @@ def there(config: Config, run: Path, place: Path) -> list[str]:
 
 
 def test_the_scripts_folder_goes_there_without_what_no_script_needs(script: Path, tmp_path: Path) -> None:
-    config, run, place = Config(loop=str(script)), tmp_path / "run", tmp_path / "there"
+    config, run, place = Config(task=str(script)), tmp_path / "run", tmp_path / "there"
     found = there(config, run, place)
     assert found == ["config.yaml", "folder-0/parts/layers.py", "folder-0/train.py", "folder-0/words.txt"]
     settings = Config.model_validate(yaml.safe_load((place / "config.yaml").read_text()))
-    assert settings.loop == str(place / "folder-0/train.py")
+    assert settings.task == str(place / "folder-0/train.py")
     assert script_folder(settings, place) == place / "folder-0"
 
 
@@ -62,7 +62,7 @@ def test_policies_of_the_users_go_along(tmp_path: Path) -> None:
 
 def test_what_pacelineignore_names_stays_at_home(script: Path, tmp_path: Path) -> None:
     (script.parent / ".pacelineignore").write_text("# not these\nparts/\n*.txt\n")
-    assert there(Config(loop=str(script)), tmp_path / "run", tmp_path / "there") == ["config.yaml", "folder-0/train.py"]
+    assert there(Config(task=str(script)), tmp_path / "run", tmp_path / "there") == ["config.yaml", "folder-0/train.py"]
 
 
 def test_a_folder_that_is_too_large_is_refused_with_its_largest_parts(
@@ -74,14 +74,14 @@ def test_a_folder_that_is_too_large_is_refused_with_its_largest_parts(
     with pytest.raises(
         UsageError, match=r"holds 3 MiB; at most 1 MiB goes to other machines. Largest: data/ \(3 MiB\)"
     ) as told:
-        packed(Config(loop=str(script)), tmp_path / "run")
+        packed(Config(task=str(script)), tmp_path / "run")
     assert ".pacelineignore" in str(told.value)
 
 
 def test_a_folder_with_too_many_files_is_refused(script: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(packed_files, "MOST_FILES", 2)
     with pytest.raises(UsageError, match="holds more than 2 files"):
-        packed(Config(loop=str(script)), tmp_path / "run")
+        packed(Config(task=str(script)), tmp_path / "run")
 
 
 def tar_of(name: str, kind: bytes = tarfile.REGTYPE) -> bytes:

@@ -21,13 +21,13 @@ GOOD = [
 
 @pytest.mark.parametrize("text", GOOD)
 def test_a_script_that_may_run_passes(tmp_path: Path, text: str) -> None:
-    (tmp_path / "loop.py").write_text(text)
+    (tmp_path / "train.py").write_text(text)
 
-    check_script(tmp_path / "loop.py")
+    check_script(tmp_path / "train.py")
 
 
 BAD = [
-    ("x = 1\nfor i in range(3)\n    pass\n", r"loop: .*loop.py, line 2 is not Python: expected ':'"),
+    ("x = 1\nfor i in range(3)\n    pass\n", r"script: .*train.py, line 2 is not Python: expected ':'"),
     (
         "optimizer = 1\n\ndef f():\n    optimiser.step()\n",
         r"line 4: there is no name 'optimiser'\. Did you mean 'optimizer'\?",
@@ -38,7 +38,7 @@ BAD = [
 
 @pytest.mark.parametrize(("text", "sentence"), BAD)
 def test_a_mistake_is_told_with_its_line(tmp_path: Path, text: str, sentence: str) -> None:
-    (tmp_path / "loop.py").write_text(text)
+    (tmp_path / "train.py").write_text(text)
 
     with pytest.raises(ConfigError, match=sentence):
-        check_script(tmp_path / "loop.py")
+        check_script(tmp_path / "train.py")

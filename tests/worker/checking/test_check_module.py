@@ -118,7 +118,7 @@ def config_of(task: Path, **settings: object) -> Config:
 def test_a_task_that_can_be_trained_passes(shards: Shards, tmp_path: Path) -> None:
     (tmp_path / "good.py").write_text(TASK)
 
-    for settings in ({}, {"codec": {"push": "topk"}}, {"precision": "bf16"}, {"loop": "mine.py"}, {"accumulate": 4}):
+    for settings in ({}, {"codec": {"push": "topk"}}, {"precision": "bf16"}, {"accumulate": 4}):
         check(config_of(tmp_path / "good.py", **settings), shards, "cpu")
 
 

@@ -443,7 +443,7 @@ def test_alone_says_once_what_a_number_is_taken_as(capsys: pytest.CaptureFixture
     [
         ("{", "is not JSON"),
         ("{}", "does not say where the run is"),
-        ('{"config": "task.yaml", "servers": "a:1"}', "paceline launch SCRIPT.py"),
+        ('{"config": "task.yaml", "servers": "a:1"}', "trains the task"),
     ],
 )
 def test_a_process_that_was_told_something_else_says_so(

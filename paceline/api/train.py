@@ -2,24 +2,17 @@
 Torch is imported when a model is asked for, not before."""
 
 import functools
-import json
-import os
 import sys
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from types import FrameType, ModuleType, TracebackType
+from types import FrameType, ModuleType
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
-from pydantic import ValidationError
-
 from paceline.base.extras import lacking
-from paceline.base.notebook import in_notebook
 from paceline.base.terminal import say
-from paceline.base.variables import CONNECT
 from paceline.callback import Callback
 from paceline.core.errors import ConfigError, PacelineError, in_brief
-from paceline.core.registry import explain
 from paceline.core.settings.config import Config
 from paceline.launch.folder.run_folder import RUNS, RunFolder, open_run
 from paceline.launch.settings.loggers import check_callbacks
@@ -32,17 +25,15 @@ from paceline.launch.this_machine.signals import CTRL_C
 from paceline.results.result import Result
 from paceline.settings.own_folder import installed_first
 from paceline.tasks.task import BUILTIN, FILE_MODULE
-from paceline.worker.command_line import ToldScript
 
 if TYPE_CHECKING:
     import torch
 
-    from paceline.worker.own_loop import Session
 
 P = ParamSpec("P")
 T = TypeVar("T")
 
-__all__ = ["Result", "connect", "train"]
+__all__ = ["Result", "train"]
 
 
 def brief(function: Callable[P, T]) -> Callable[P, T]:
@@ -162,92 +153,6 @@ def train(
     if not found.facts().get("finished"):
         _run(config, found, device, show or (lambda line: None), callbacks)
     return Result(found.path)
-
-
-@brief
-@installed_first()
-def connect(
-    model: "torch.nn.Module | None" = None,
-    *,
-    config: str | Path | None = None,
-    rank: int | None = None,
-    shards: str | Path | None = None,
-    servers: str | None = None,
-    token_file: str | Path | None = None,
-    tls: str | Path | None = None,
-    device: str | None = None,
-    threads: int | None = None,
-    shard_server: str | None = None,
-) -> "Session":
-    """Makes this process a worker of a run, with its own training loop: see `Session`. Returns when all workers have
-    joined and the model has the run's weights.
-
-    `model`: has the parameters of the task's model, with the same names, order and shapes; default: the task's model
-    itself. It is moved to the device. In a process that `paceline run --loop` has started, nothing else is needed.
-    Elsewhere, in a pod say, the rest is what `python -m paceline.worker` takes: the YAML file `config`, the worker's
-    `rank`, the folder `shards`, `servers` as host:port of each in order with commas, `token_file`, `tls`, and
-    `shard_server` with data.source=server; or PACELINE_CONNECT holds them as JSON. Arguments win over it. ConfigError:
-    neither is given, or the model differs from the task's."""
-    given = {
-        "config": config,
-        "rank": rank,
-        "shards": shards,
-        "servers": servers,
-        "token_file": token_file,
-        "tls": tls,
-        "device": device,
-        "threads": threads,
-        "shard_server": shard_server,
-    }
-    told = _told({key: value for key, value in given.items() if value is not None})
-    if CONNECT in os.environ and not told.rehearsal:
-        _exit_as_a_worker(told.name)
-    from paceline.worker.own_loop import Session
-    from paceline.worker.startup.start import Start
-
-    start = Start.read(told)
-    if told.rehearsal:
-        from paceline.worker.checking.rehearsal import Rehearsal
-
-        return Rehearsal(start, model)
-    return Session(start, model)
-
-
-def _told(given: dict[str, Any]) -> ToldScript:
-    """The arguments, over what the environment says."""
-    try:
-        told = json.loads(os.environ.get(CONNECT, "{}"))
-    except ValueError as error:
-        raise ConfigError(
-            f"{CONNECT} is not JSON: {error}. `paceline run --loop SCRIPT.py` sets this variable; don't set it "
-            "yourself."
-        ) from error
-    if not told and not given:
-        script = "SCRIPT.py" if in_notebook() else Path(sys.argv[0]).name or "SCRIPT.py"
-        raise ConfigError(
-            "connect() found no run, because no run started this process. Start it with: paceline run TASK "
-            f"--loop {script}; or say where the run is: connect(model, config='config.yaml', rank=0, "
-            "shards='shards', servers='host:port,host:port', token_file='token')."
-        )
-    try:
-        return ToldScript.model_validate({**told, **given} if isinstance(told, dict) else told)
-    except ValidationError as error:
-        wrong = " ".join(explain(error, ToldScript))
-        raise ConfigError(f"connect() can't find the run from its arguments and {CONNECT}: {wrong}") from error
-
-
-def _exit_as_a_worker(name: str) -> None:
-    """The launcher tells by the exit code what a second start would only repeat; Python's own is 1 for every error."""
-    before = sys.excepthook
-
-    def end(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
-        before(kind, error, trace)
-        if isinstance(error, PacelineError):
-            say(f"{name}: {kind.__name__}: {error}", sys.stderr)
-            sys.stdout.flush()
-            os._exit(error.exit_code)
-
-    sys.excepthook = end
 
 
 def _check_model(found: Any) -> None:
