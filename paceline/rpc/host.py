@@ -48,17 +48,15 @@ def make_server(threads: int, authentication: Authentication, observe: Observe) 
     )
 
 
-def bind(
-    server: grpc.Server, port: int, what: str, tls: Path | None = None, host: str = LOOPBACK, is_mutual: bool = True
-) -> int:
-    """Listens on the port (0: any free one) and returns it; ConfigError when it is taken. `tls`: folder of keys; `is_mutual`:
-    callers show a certificate, too."""
+def bind(server: grpc.Server, port: int, what: str, tls: Path | None = None, host: str = LOOPBACK) -> int:
+    """Listens on the port (0: any free one) and returns it; ConfigError when it is taken. `tls`: folder of keys; callers show
+    a certificate, too."""
     address = with_port(host, port)
     try:
         bound = (
             server.add_insecure_port(address)
             if tls is None
-            else server.add_secure_port(address, key_folder(tls).for_server(is_mutual))
+            else server.add_secure_port(address, key_folder(tls).for_server())
         )
     except RuntimeError:
         bound = 0

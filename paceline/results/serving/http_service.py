@@ -1,6 +1,7 @@
-"""Predictions over HTTP: JSON in and out, by Starlette."""
+"""Predictions over HTTP: JSON or an array of numpy's in, JSON out, by Starlette."""
 
 import asyncio
+import io
 import json
 import time
 from collections.abc import Awaitable, Callable, Mapping
@@ -22,14 +23,16 @@ from paceline.core.errors import (
     Unauthenticated,
     UsageError,
 )
+from paceline.data.npz import loaded
 from paceline.results.serving.batches import Batches
-from paceline.results.serving.grpc_service import PATIENCE, check_run
 from paceline.results.serving.metrics import ServeMetrics
 from paceline.results.serving.served_model import Answer, ServedModel
 from paceline.rpc.auth import Authentication
 
+PATIENCE = 60.0
+"""Longest time that an answer may take (seconds)."""
 LARGEST = 8 << 20
-"""Largest body of a request (bytes), as over gRPC."""
+"""Largest body of a request (bytes)."""
 READ_ON = 8 * LARGEST
 """Of a larger one this much is read before the answer (bytes): a client that still sends gets a reset instead of it."""
 _CODES: Mapping[type[PacelineError], int] = {
@@ -41,6 +44,8 @@ _CODES: Mapping[type[PacelineError], int] = {
     Stopped: 503,
     TryAgain: 503,
 }
+ARRAY = "application/x-npy"
+"""Content type of an array as numpy.save writes it: less work than JSON."""
 _KEYS = ("examples", "probabilities", "run")
 
 
@@ -58,7 +63,7 @@ class HttpService:
         self._model = model
         self._batches = batches
         self._age = metrics.age
-        self._answered = metrics.answered("http")
+        self._answered = metrics.answered
         self._authentication = authentication
         self.is_closing = False
         """Not ready any more."""
@@ -86,14 +91,16 @@ class HttpService:
                 found = _refusal(error)
             except ClientDisconnect:
                 found = Response(status_code=499)
-            self._answered(request.url.path, str(found.status_code), time.monotonic() - start)
+            self._answered(str(found.status_code), time.monotonic() - start)
             return found
 
         return answer
 
     async def _predict(self, request: Request) -> dict[str, Any]:
-        asked = await _body(request)
-        check_run(asked.get("run") or "", self._run)
+        asked = await _asked(request)
+        named = asked.get("run") or self._run
+        if named != self._run:
+            raise NotFound(f"There is no run '{named[:60]}' here; this process serves '{self._run}'.")
         answer = self._batches.submit(self._model.checked(asked["examples"]))
         try:
             found = await asyncio.wait_for(asyncio.wrap_future(answer), PATIENCE)
@@ -134,8 +141,33 @@ def _refusal(error: PacelineError) -> Response:
     return JSONResponse({"error": str(error)}, code, headers)
 
 
-async def _body(request: Request) -> dict[str, Any]:
-    """The JSON object of a request. UsageError where it is none, or too large."""
+async def _asked(request: Request) -> dict[str, Any]:
+    """Returns what a request asks for: an object of JSON, or an array with the rest in the query. Raises UsageError."""
+    body = await _body(request)
+    if request.headers.get("content-type", "").partition(";")[0].strip() == ARRAY:
+        query = request.query_params
+        return {
+            "examples": _array(body),
+            "run": query.get("run"),
+            "probabilities": query.get("probabilities") == "true",
+        }
+
+    expected = 'expected an object like {"examples": [[0.5, 1.0], [2.0, 0.0]]}'
+    try:
+        found = json.loads(body)
+    except (ValueError, RecursionError) as error:
+        raise UsageError(f"The request is no JSON ({error}); {expected}.") from None
+    if not isinstance(found, dict) or "examples" not in found:
+        raise UsageError(f"The request has no 'examples'; {expected}.")
+    if strange := [key for key in found if key not in _KEYS]:
+        raise UsageError(f"The request has '{strange[0][:40]}'; expected only {', '.join(_KEYS)}.")
+    if not isinstance(found.get("run") or "", str):
+        raise UsageError("The request's 'run' is no text; expected the name of a run, or nothing.")
+    return found
+
+
+async def _body(request: Request) -> bytes:
+    """Returns the bytes of a request. Raises UsageError where they are too many."""
     parts, size = [], 0
     async for part in request.stream():
         size += len(part)
@@ -145,17 +177,20 @@ async def _body(request: Request) -> dict[str, Any]:
             parts.append(part)
     if size > LARGEST:
         raise _TooLarge(f"The request has more than {LARGEST:,} bytes. Send the examples in parts.")
-    expected = 'expected an object like {"examples": [[0.5, 1.0], [2.0, 0.0]]}'
+    return b"".join(parts)
+
+
+def _array(body: bytes) -> Any:
+    """Returns the array that numpy.save has written. Raises UsageError."""
     try:
-        found = json.loads(b"".join(parts))
-    except (ValueError, RecursionError) as error:
-        raise UsageError(f"The request is no JSON ({error}); {expected}.") from None
-    if not isinstance(found, dict) or "examples" not in found:
-        raise UsageError(f"The request has no 'examples'; {expected}.")
-    if strange := [key for key in found if key not in _KEYS]:
-        raise UsageError(f"The request has '{strange[0][:40]}'; expected only {', '.join(_KEYS)}.")
-    if not isinstance(found.get("run") or "", str):
-        raise UsageError("The request's 'run' is no text; expected the name of a run, or nothing.")
+        found = loaded(io.BytesIO(body))
+    except (ValueError, OSError) as error:
+        raise UsageError(f"The request is no .npy file ({error}); expected what numpy.save writes.") from None
+    if not isinstance(found, np.ndarray) or found.dtype.kind not in "buif":
+        held = f"of {found.dtype.name}" if isinstance(found, np.ndarray) else "in an archive"
+        raise UsageError(
+            f"The request's array is {held}; expected one of numbers, like float32, as numpy.save writes it."
+        )
     return found
 
 

@@ -13,13 +13,10 @@ class ServeMetrics:
     """Thread-safe."""
 
     def __init__(self, registry: CollectorRegistry) -> None:
-        self._requests = Counter(
-            "paceline_serve_requests", "Requests that were answered", ["transport", "code"], registry=registry
-        )
+        self._requests = Counter("paceline_serve_requests", "Requests that were answered", ["code"], registry=registry)
         self._seconds = Histogram(
             "paceline_serve_request_seconds",
             "Time from a request to its answer",
-            ["transport"],
             buckets=_SECONDS,
             registry=registry,
         )
@@ -45,14 +42,10 @@ class ServeMetrics:
         """Of the model that answers (seconds); 0 before there is one."""
         return 0.0 if self._taken is None else time.monotonic() - self._taken
 
-    def answered(self, transport: str) -> Callable[[str, str, float], None]:
-        """Counts the requests of one transport, as `rpc.host.Observe`."""
-
-        def note(_: str, code: str, seconds: float) -> None:
-            self._requests.labels(transport, code).inc()
-            self._seconds.labels(transport).observe(seconds)
-
-        return note
+    def answered(self, code: str, seconds: float) -> None:
+        """Counts a request that was answered with that status."""
+        self._requests.labels(code).inc()
+        self._seconds.observe(seconds)
 
     def follow_waiting(self, count: Callable[[], float]) -> None:
         """From now on `count` tells how many examples wait."""

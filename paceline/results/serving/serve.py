@@ -1,4 +1,4 @@
-"""`paceline serve`: answers by the newest model of a run, over HTTP and gRPC, until a stop signal."""
+"""`paceline serve`: answers by the newest model of a run, over HTTP, until a stop signal."""
 
 import hmac
 import signal
@@ -21,22 +21,17 @@ from paceline.launch.folder.run_folder import write_secret_word
 from paceline.results.model.run_weights import Source
 from paceline.results.serving.batches import Batches
 from paceline.results.serving.follower import Follower
-from paceline.results.serving.grpc_service import PredictServicer
 from paceline.results.serving.http_service import HttpService
 from paceline.results.serving.metrics import ServeMetrics
 from paceline.results.serving.served_model import ServedModel
 from paceline.rpc.auth import Authentication, bearer
-from paceline.rpc.host import bind, make_server
 from paceline.rpc.listening import LOOPBACK, check_bind, is_loopback, listening_socket, with_port
 from paceline.rpc.process import make_log, report_ports, serve_metrics, stop_on_signals
 from paceline.rpc.roles import ANYONE, Caller
 from paceline.rpc.tls import CERTIFICATE, KEY, key_folder
 from paceline.rpc.token_file import read_token_file
-from paceline.v1.predict_service_pb2_grpc import add_PredictServiceServicer_to_server
 from paceline.worker.training.model_and_gradient import use_threads
 
-_THREADS = 64
-"""gRPC calls at one time."""
 _WAITING = 64
 """Batches whose examples may wait at one time."""
 _LOOK = 1.0
@@ -54,7 +49,6 @@ class Serving(NamedTuple):
     keys: Path | None = None
     """What is shown to callers from other machines; None: those of the run."""
     port: int = 8080
-    grpc_port: int = 8081
     metrics_port: int = 0
     reader_token: Path | None = None
     """None: the one in the run's folder, made if there is none."""
@@ -104,33 +98,26 @@ def serve(source: Source, serving: Serving, tell: Callable[[str], None] = print)
     http = HttpService(source.name, model, batches, metrics, authentication)
     web, listening = _web(http, serving, keys)
     web_port = listening.getsockname()[1]
-    grpc = make_server(_THREADS, authentication, metrics.answered("grpc"))
-    servicer = PredictServicer(source.name, model, batches, metrics)
-    add_PredictServiceServicer_to_server(servicer, grpc)
-    grpc_port = bind(grpc, serving.grpc_port, "gRPC", keys, serving.host, is_mutual=False)
     guard = None if keys is None else replace(source.credentials, tls=keys)
     metrics_port = serve_metrics(serving.metrics_port, registry, serving.host, guard, run=source.name, process="serve")
 
     follower = Follower(source, model, metrics, say, serving.best)
     following = threading.Thread(target=follower.run, args=(stop, serving.every), name="follower", daemon=True)
     answering = threading.Thread(target=web.run, args=([listening],), name="http", daemon=True)
-    grpc.start()
     answering.start()
     following.start()
-    report_ports(serving.report, port=web_port, grpc_port=grpc_port, metrics_port=metrics_port)
+    report_ports(serving.report, port=web_port, metrics_port=metrics_port)
     at, scheme = partial(with_port, serving.host), "http" if keys is None else "https"
     tell(
-        f"serving run {source.name}: {scheme}://{at(web_port)}/v1/predict, gRPC {at(grpc_port)}, metrics on port "
-        f"{metrics_port}. The reader's token is in {token_file}"
+        f"serving run {source.name}: {scheme}://{at(web_port)}/v1/predict, metrics on port {metrics_port}. The reader's token "
+        f"is in {token_file}"
     )
     stop.wait()
     say("stopping; requests under way get their answers")
     http.is_closing = True
     batches.hurry()
-    ended = grpc.stop(_GRACE)
     web.should_exit = True
     answering.join(_GRACE)
-    ended.wait()
     batches.close()
     say("stopped")
     return 130 if signal.SIGINT in signals else 0

@@ -1,6 +1,7 @@
 """`paceline serve` as a process: who asks while versions come in and while it ends gets an answer, and a bad request
 hears what was expected."""
 
+import io
 import json
 import os
 import re
@@ -15,19 +16,15 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-import grpc
 import numpy as np
 import pytest
 from typer.testing import CliRunner
 
 from paceline.cli.__main__ import app
-from paceline.core.errors import NotFound, PacelineError, Unauthenticated, UsageError
+from paceline.core.errors import UsageError
 from paceline.launch.folder.run_folder import RunFolder
 from paceline.rpc.auth import Credentials, held
-from paceline.rpc.channel import call
 from paceline.rpc.tls import AUTHORITY
-from paceline.v1 import predict_service_pb2 as pb
-from paceline.v1.predict_service_pb2_grpc import PredictServiceStub
 from tests.support.commands import paceline
 from tests.support.live_run import LiveRun
 from tests.support.processes import PATIENCE, QUIET, TORCH, eventually, forker_of
@@ -81,23 +78,13 @@ def task(folder: Path, kind: tuple[str, str] = CLASSES) -> Path:
     return file
 
 
-class Shown(grpc.UnaryUnaryClientInterceptor):  # type: ignore[type-arg]
-    """Sends a word with each call, as a client of predictions does."""
-
-    def __init__(self, word: str) -> None:
-        self._word = word
-
-    def intercept_unary_unary(self, go_on: Any, details: Any, request: Any) -> Any:
-        return go_on(details._replace(metadata=[("authorization", f"Bearer {self._word}")]), request)
-
-
 class Served:
     """A `paceline serve` process of a run."""
 
     def __init__(self, run: RunFolder, folder: Path, *more: str) -> None:
         self.run = run
         report = folder / "ports.json"
-        words = ["serve", str(run.path), "--port", "0", "--grpc-port", "0", "--every", "0.05", "--device", "cpu"]
+        words = ["serve", str(run.path), "--port", "0", "--every", "0.05", "--device", "cpu"]
         self._log = folder / "serve.log"
         self._log.touch()
         line = ["-m", "paceline.cli", *words, "--report", str(report), *more]
@@ -134,9 +121,9 @@ class Served:
     def url(self, path: str) -> str:
         return f"http://127.0.0.1:{self.ports['port']}{path}"
 
-    def channel(self, token: str | None = None) -> grpc.Channel:
-        channel = grpc.insecure_channel(f"127.0.0.1:{self.ports['grpc_port']}")
-        return grpc.intercept_channel(channel, Shown(self.token if token is None else token))
+    def post_array(self, body: bytes, query: str = "") -> tuple[int, dict[str, Any]]:
+        headers = {"authorization": f"Bearer {self.token}", "content-type": "application/x-npy"}
+        return self.ask(urllib.request.Request(self.url(f"/v1/predict{query}"), body, headers))
 
     def metrics(self) -> str:
         with urllib.request.urlopen(
@@ -150,9 +137,11 @@ class Served:
         return self.process.wait(PATIENCE)
 
 
-def message(*rows: list[float], **more: Any) -> pb.PredictRequest:
-    values = np.array(rows, np.float32)
-    return pb.PredictRequest(**({"shape": values.shape, "data": values.tobytes()} | more))
+def saved(values: Any, **options: Any) -> bytes:
+    """What numpy.save, or with names numpy.savez, writes."""
+    buffer = io.BytesIO()
+    np.savez(buffer, **options) if options else np.save(buffer, values)
+    return buffer.getvalue()
 
 
 @pytest.fixture(scope="module")
@@ -172,26 +161,16 @@ def test_all_requests_get_answers_while_versions_come_in_and_while_it_ends(tmp_p
     stop, failures, answers = threading.Event(), list[str](), list[tuple[int, float]]()
     began = threading.Event()
 
-    def over_http() -> None:
+    def ask() -> None:
         while not stop.is_set():
             code, found = served.post({"examples": [[1, 0, 0, 0]]})
             if code != 200:
                 failures.append(f"{code}: {found}")
                 return
             answers.append((found["versions"][0], found["predictions"][0][0]))
-
-    def over_grpc() -> None:
-        stub = PredictServiceStub(served.channel())
-        while not stop.is_set():
-            try:
-                found = call(stub.Predict, message([1, 0, 0, 0]), PATIENCE)
-            except PacelineError as error:
-                failures.append(str(error))
-                return
-            answers.append((found.versions[0], float(np.frombuffer(found.outputs, "<f4")[0])))
             began.set()
 
-    threads = [threading.Thread(target=ask) for ask in (over_http, over_http, over_grpc, over_grpc)]
+    threads = [threading.Thread(target=ask) for _ in range(4)]
     for thread in threads:
         thread.start()
     assert began.wait(PATIENCE)
@@ -215,14 +194,11 @@ def test_requests_under_way_when_it_is_told_to_stop_get_their_answers(tmp_path: 
     folder = trained_run(tmp_path / "runs", task(tmp_path))
     served = Served(folder, tmp_path, "--window", "60000", "--batch", "1000").ready()
     codes: list[Any] = []
-    stub = PredictServiceStub(served.channel())
-    call(stub.Model, pb.ModelRequest(), PATIENCE)  # the channel is open
 
     def ask() -> None:
         codes.append(served.post({"examples": [[1, 0, 0, 0]]})[0])
 
-    waiting = [stub.Predict.future(message([1, 0, 0, 0]), timeout=PATIENCE) for _ in range(5)]
-    threads = [threading.Thread(target=ask) for _ in range(5)]
+    threads = [threading.Thread(target=ask) for _ in range(10)]
     for thread in threads:
         thread.start()
     eventually(lambda: re.search(r"paceline_serve_waiting_examples{.*} 10\.0", served.metrics()), served.log)
@@ -230,8 +206,7 @@ def test_requests_under_way_when_it_is_told_to_stop_get_their_answers(tmp_path: 
     for thread in threads:
         thread.join()
 
-    assert codes == [200] * 5
-    assert all(list(each.result().labels) for each in waiting)
+    assert codes == [200] * 10
 
 
 def test_classes_come_with_their_names_and_with_probabilities_if_asked(ended: Served) -> None:
@@ -240,18 +215,15 @@ def test_classes_come_with_their_names_and_with_probabilities_if_asked(ended: Se
     assert code == 200
     assert found["predictions"] == ["yes", "no"]
     assert np.allclose(found["probabilities"], [[0.018, 0.982], [0.982, 0.018]], atol=1e-3)
-    reply = call(PredictServiceStub(ended.channel()).Predict, message([2, 0, 0, 0], run="one"), PATIENCE)
-    assert list(reply.labels) == ["yes"]
-    assert np.allclose(np.frombuffer(reply.outputs, "<f4").reshape(reply.shape), [[0.018, 0.982]], atol=1e-3)
+    rows = np.array([[2, 0, 0, 0], [-2, 0, 0, 0]], np.float32)
+    assert ended.post_array(saved(rows), "?probabilities=true&run=one") == (200, found)
 
 
 def test_the_model_tells_its_form(ended: Served) -> None:
     code, found = ended.get("/v1/model", authorization=f"Bearer {ended.token}")
-    reply = call(PredictServiceStub(ended.channel()).Model, pb.ModelRequest(), PATIENCE)
 
     assert code == 200
     assert (found["run"], found["shape"], found["dtype"], found["classes"]) == ("one", [4], "float32", ["no", "yes"])
-    assert (reply.task, list(reply.shape), list(reply.classes)) == (found["task"], [4], ["no", "yes"])
 
 
 @pytest.mark.parametrize(
@@ -293,27 +265,28 @@ def test_without_the_readers_token_there_is_no_answer(ended: Served) -> None:
     for token in ("", "wrong", ended.run.read_secret().strip()):
         code, reply = ended.post({"examples": [[1, 2, 3, 4]]}, token)
         assert (code, "token" in reply["error"]) == (401, True)
-        with pytest.raises(Unauthenticated, match="token"):
-            call(PredictServiceStub(ended.channel(token)).Predict, message([1, 2, 3, 4]), PATIENCE)
     assert ended.run.reader_token.stat().st_mode & 0o777 == 0o600
 
 
 @pytest.mark.parametrize(
-    ("request_", "kind", "told"),
+    ("body", "query", "code", "told"),
     [
-        (message([1, 2, 3, 4], dtype="word"), UsageError, "'word' is no type of numpy's"),
-        (message([1, 2, 3, 4], dtype="datetime64"), UsageError, "holds no numbers"),
-        (message([1, 2, 3, 4], shape=[2, 4]), UsageError, "has 16 bytes; expected 32"),
-        (message([1, 2, 3]), UsageError, r"has the shape \(3,\)"),
-        (message([1, 2, 3, float("inf")]), UsageError, "inf"),
-        (message([1, 2, 3, 4], run="other"), NotFound, "There is no run 'other' here"),
+        (b"word", "", 400, "The request is no .npy file"),
+        (saved(np.array([["word"]])), "", 400, "expected one of numbers"),
+        (saved(np.array([[None]])), "", 400, "The request is no .npy file"),
+        (saved(None, one=np.zeros(4)), "", 400, "in an archive"),
+        (saved(np.zeros((2, 4)))[:-8], "", 400, "claims an array of 64 bytes"),
+        (saved(np.zeros((1, 3))), "", 400, "has the shape (3,)"),
+        (saved(np.full((1, 4), np.inf)), "", 400, "inf"),
+        (saved(np.zeros((1, 4))), "?run=other", 404, "There is no run 'other' here"),
     ],
 )
-def test_a_bad_call_is_told_what_was_seen_and_expected(
-    request_: pb.PredictRequest, kind: type[PacelineError], told: str, ended: Served
+def test_a_bad_array_is_told_what_was_seen_and_expected(
+    body: bytes, query: str, code: int, told: str, ended: Served
 ) -> None:
-    with pytest.raises(kind, match=told):
-        call(PredictServiceStub(ended.channel()).Predict, request_, PATIENCE)
+    found, reply = ended.post_array(body, query)
+
+    assert (found, told in reply["error"]) == (code, True), reply
 
 
 def test_other_paths_and_methods_are_refused_and_health_needs_no_token(ended: Served) -> None:
@@ -335,7 +308,7 @@ def test_prometheus_sees_requests_batches_and_the_models_age(ended: Served) -> N
         "model_age_seconds",
     ):
         assert f"paceline_serve_{name}{{" in found
-    assert 'transport="http"' in found
+    assert 'code="200"' in found
 
 
 def test_before_the_run_trains_it_is_alive_but_not_ready(tmp_path: Path) -> None:
@@ -423,17 +396,6 @@ def test_other_machines_ask_by_https_and_without_a_certificate(tmp_path: Path) -
                 assert reply.status == 200
         with pytest.raises((urllib.error.URLError, ConnectionError)):
             served.get("/v1/model")
-        encrypted = grpc.ssl_channel_credentials((keys / AUTHORITY).read_bytes())
-        channel = grpc.secure_channel(f"127.0.0.1:{served.ports['grpc_port']}", encrypted)
-        stub = PredictServiceStub(grpc.intercept_channel(channel, Shown(served.token)))
-        eventually(lambda: _predicts(stub), served.log)
         assert "https://[::]:" in served.log()
     finally:
         served.end()
-
-
-def _predicts(stub: Any) -> bool:
-    try:
-        return len(stub.Predict(message([1.0, 0, 0, 0]), timeout=PATIENCE).versions) > 0
-    except grpc.RpcError:
-        return False
