@@ -196,7 +196,7 @@ class RunServicer(RunServiceServicer):
         if caller().role == "worker" and (self._config.evaluate_every or request.score.metrics):
             raise PermissionDenied(
                 f"{caller().name} is a worker, and scores come from the run's evaluator alone. Start what scores with the "
-                "evaluator's token: paceline token --role evaluator."
+                "evaluator's token: paceline keys token --role evaluator."
             )
         check_protocol(request.protocol, "the evaluator", CHIEF)
         if request.epochs > self._config.epochs:

@@ -5,19 +5,17 @@ from typing import Annotated
 
 import typer
 
-from paceline.cli import k8s
-from paceline.cli.certs import certs
+from paceline.cli import k8s, keys
 from paceline.cli.compare import compare
 from paceline.cli.completions import ASKED_BY, without_blank
-from paceline.cli.explain import doctor, explain
+from paceline.cli.doctor import doctor
 from paceline.cli.machines import join
 from paceline.cli.model_commands import export, predict, pull, serve
-from paceline.cli.other_packages import Commands
+from paceline.cli.other_packages import AFTER, Commands
 from paceline.cli.plan import plan
-from paceline.cli.prepare_commands import shard, shard_report
 from paceline.cli.run_commands import audit, report, set_, status, stop
+from paceline.cli.shard import shard
 from paceline.cli.simulate import simulate
-from paceline.cli.token import token
 from paceline.cli.train_commands import demo, launch, local, run, search
 from paceline.core.errors import UsageError
 from paceline.launch.this_machine.leave import leave
@@ -27,7 +25,7 @@ app = typer.Typer(
     cls=Commands,
     no_args_is_help=True,
     pretty_exceptions_enable=False,
-    help="Paceline trains a model with several workers and servers, in lock-step or as loosely as you like.",
+    help="Train with several workers and servers. COMMAND --help says more; --version.",
 )
 
 
@@ -48,31 +46,29 @@ def paceline(
     """Options of the command itself."""
 
 
-app.add_typer(k8s.app, name="k8s")
-app.command()(run)
-app.command(context_settings={"allow_interspersed_args": False})(launch)
-app.command()(search)
-app.command()(compare)
-app.command()(status)
-app.command()(explain)
-app.command()(doctor)
-app.command()(stop)
-app.command()(report)
-app.command()(audit)
-app.command("set")(set_)
-app.command()(token)
-app.command()(certs)
-app.command()(shard)
-app.command("shard-report")(shard_report)
-app.command()(plan)
-app.command()(simulate)
-app.command()(local)
-app.command()(join)
-app.command()(predict)
-app.command()(export)
-app.command()(pull)
-app.command()(serve)
-app.command()(demo)
+TRAIN, LOOK, BEFORE, TOGETHER = "Train", "Look and change", "Before a run", "Machines and keys"
+app.command(rich_help_panel=TRAIN)(run)
+app.command(rich_help_panel=TRAIN, context_settings={"allow_interspersed_args": False})(launch)
+app.command(rich_help_panel=TRAIN)(search)
+app.command(rich_help_panel=TRAIN)(compare)
+app.command(rich_help_panel=TRAIN)(local)
+app.command(rich_help_panel=TRAIN)(demo)
+app.command(rich_help_panel=LOOK)(status)
+app.command(rich_help_panel=LOOK)(doctor)
+app.command("set", rich_help_panel=LOOK)(set_)
+app.command(rich_help_panel=LOOK)(stop)
+app.command(rich_help_panel=BEFORE)(plan)
+app.command(rich_help_panel=BEFORE)(simulate)
+app.command(rich_help_panel=BEFORE)(shard)
+app.command(rich_help_panel=AFTER)(report)
+app.command(rich_help_panel=AFTER)(audit)
+app.command(rich_help_panel=AFTER)(predict)
+app.command(rich_help_panel=AFTER)(export)
+app.command(rich_help_panel=AFTER)(pull)
+app.command(rich_help_panel=AFTER)(serve)
+app.command(rich_help_panel=TOGETHER)(join)
+app.add_typer(k8s.app, name="k8s", rich_help_panel=TOGETHER)
+app.add_typer(keys.app, name="keys", rich_help_panel=TOGETHER)
 
 
 def main() -> None:

@@ -1,7 +1,8 @@
 """Arguments and options that several commands take; light, so that help shows at once."""
 
+from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -9,6 +10,9 @@ from paceline.cli import completions
 from paceline.cli.completions import LOGGERS
 from paceline.core.folders import PEERS, POLICIES, listed, names
 from paceline.settings.presets import paper_grids, presets
+
+if TYPE_CHECKING:
+    from paceline.settings.flags import Flags
 
 WHAT = typer.Argument(
     metavar="TASK|CONFIG.yaml",
@@ -106,6 +110,46 @@ Device = Annotated[
         "cuda:1."
     ),
 ]
+
+
+class _Said:
+    """Options whose names are those of `Flags`."""
+
+    __slots__ = ()
+
+    def flags(self, **more: Any) -> "Flags":
+        """Returns what was said, with further values by their names in `Flags`."""
+        from paceline.settings.flags import Flags
+
+        return Flags(**{field.name: getattr(self, field.name) for field in fields(self)}, **more)  # type: ignore[arg-type]
+
+
+@dataclass(frozen=True, slots=True)
+class TaskFlags(_Said):
+    """Which run of a task is looked at, in any way."""
+
+    workers: Workers = None
+    servers: Servers = None
+    policy: Policy = None
+    epochs: Epochs = None
+    data: Data = None
+    preset: Preset = None
+    sets: Sets = None
+
+
+@dataclass(frozen=True, slots=True)
+class RunFlags(_Said):
+    """How a run trains, whatever it trains."""
+
+    workers: Workers = None
+    servers: Servers = None
+    policy: Policy = None
+    sets: Sets = None
+    slow: Slow = None
+    faults: Fault = None
+    run: Name = None
+    log: Log = None
+
 
 # of `paceline search`
 Grid = Annotated[

@@ -2,7 +2,7 @@
 
 import sys
 from collections.abc import Callable
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -77,7 +77,9 @@ class Trained:
 
 @with_groups
 def compare(named: Named = None, *, trained: Trained, by: By = None, out: Out = None, as_json: Json = False) -> None:
-    """Compare finished runs, or train policies on one task and compare them: means, spread, and what is more than noise."""
+    """Compare finished runs, or train policies on a task and compare.
+
+    Means, spread, and what is more than noise."""
     with exits():
         if trained.policies is None:
             _refuse_options(trained)
@@ -111,20 +113,14 @@ def reader(what: str | None, trained: Trained) -> "Callable[[str], Config]":
     from paceline.core.settings.config import Options
     from paceline.core.sync.policy import is_served
     from paceline.launch.settings.read_config import read_config
+    from paceline.settings.flags import Flags
+
+    names = ("workers", "sets", "slow", "epochs", "data", "preset")
+    flags = Flags(**{name: getattr(trained, name) for name in names})
 
     def read(policy: str) -> "Config":
         needs_none = trained.servers is None and not is_served(Options(name=policy.partition(":")[0]))
-        return read_config(
-            what,
-            workers=trained.workers,
-            servers=0 if needs_none else trained.servers,
-            policy=policy,
-            sets=trained.sets or [],
-            slow=trained.slow or [],
-            epochs=trained.epochs,
-            data=trained.data,
-            preset=trained.preset,
-        )
+        return read_config(what, replace(flags, servers=0 if needs_none else trained.servers, policy=policy))
 
     return read
 

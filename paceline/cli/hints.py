@@ -17,10 +17,11 @@ from paceline.core.steps.optimizer import build_optimizer
 from paceline.core.sync.policy import is_served
 from paceline.launch.folder.run_folder import RUNS, RunFolder
 from paceline.launch.settings.read_config import read_config, read_launch
+from paceline.settings.flags import Flags
 from paceline.settings.load_settings import read_yaml
 
 _FLAGS = {"workers": "-w", "servers": "-s", "epochs": "--epochs", "data": "--data", "policy": "--policy"}
-"""Of `paceline run`, by their names in `read_config`."""
+"""Of `paceline run`, by their names in `Flags`."""
 _LAUNCHED = {"workers": "-w", "servers": "-s", "policy": "--policy", "policy.name": "--policy"}
 """Of `paceline launch`, by their settings."""
 _OF_A_SCRIPT = ("task", "data.source", "arguments", "run")
@@ -128,7 +129,7 @@ def _launch(config: Config, folder: RunFolder, sets: Sequence[str]) -> str:
         known = {key: value for key, value in known.items() if key.partition(".")[0] != "policy"}
     said = {key: f"{key}={json.dumps(value)}" for key, value in known.items()}
     try:
-        read_launch(config.task, config.arguments, sets=[*said.values(), *sets])
+        read_launch(config.task, config.arguments, Flags(sets=[*said.values(), *sets]))
     except PacelineError:
         return ""
     words = [word for key, flag in _LAUNCHED.items() if key in known for word in (flag, str(known[key]))]
@@ -157,7 +158,7 @@ def _short(config: Config) -> dict[str, Any] | None:
 def _read(what: str, **flags: Any) -> Config | None:
     """What a command line would make; None where it would be refused."""
     try:
-        return read_config(what, **flags)
+        return read_config(what, Flags(**flags))
     except PacelineError:
         return None
 

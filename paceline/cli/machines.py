@@ -205,8 +205,9 @@ def join(
         ),
     ] = None,
 ) -> None:
-    """Lend this machine's workers to a run on another machine (`paceline run --listen`) or on Kubernetes; ends with the
-    run."""
+    """Lend this machine's workers to a run on another machine.
+
+    Of `paceline run --listen`, or on Kubernetes (`paceline k8s key`); ends with the run."""
     with exits():
         from paceline.launch.folder.cluster_key import ClusterKey
         from paceline.launch.other_machines.agent import PATIENCE

@@ -118,7 +118,7 @@ def export(
     ],
     best: Best = False,
 ) -> None:
-    """Write the model of a run for use without Paceline and without the task's code."""
+    """Write a run's model for use without Paceline and the task's code."""
     with exits():
         from paceline.launch.folder.run_folder import find_run
         from paceline.results.model.export import export as write
@@ -143,7 +143,7 @@ def pull(
     shards: ShardsFolder = None,
     as_json: Json = False,
 ) -> None:
-    """Write the newest version of a run's model to a file, also while it trains.
+    """Write a run's newest model to a file, also while it trains.
 
     Of a run that goes on it is what the servers have now, in lock-step one version of all slices; of one that has ended, the
     final model."""
@@ -162,7 +162,6 @@ def serve(
     ] = "127.0.0.1",
     plain_text: Annotated[bool, typer.Option("--plain-text", help="Listen beyond this machine without TLS.")] = False,
     port: Annotated[int, typer.Option(min=0, max=65535, help="HTTP port; 0 for any free one.")] = 8080,
-    grpc_port: Annotated[int, typer.Option(min=0, max=65535, help="gRPC port; 0 for any free one.")] = 8081,
     metrics_port: Annotated[int, typer.Option(min=0, max=65535, help="Prometheus port; 0 for any free one.")] = 0,
     reader_token: Annotated[
         Path | None,
@@ -189,7 +188,9 @@ def serve(
         Path | None, typer.Option(metavar="FILE", help="JSON file to write the ports to once they are open.")
     ] = None,
 ) -> None:
-    """Answer requests for predictions by the newest version of a run's model, over HTTP and gRPC, also while it trains."""
+    """Answer requests for predictions by a run's newest model.
+
+    Over HTTP, also while it trains."""
     with exits():
         from paceline.base.extras import needing
 
@@ -206,7 +207,6 @@ def serve(
             plain_text,
             read_credentials(None, tls, "serve").tls,
             port,
-            grpc_port,
             metrics_port,
             reader_token,
             best,

@@ -1,5 +1,7 @@
-"""Commands that other packages bring, by entry points of the group `paceline.commands`; each is a function for typer."""
+"""The commands of `paceline`: its own, earlier names for them, and those that other packages bring by entry points of the group
+`paceline.commands`, each a function for typer."""
 
+import sys
 from typing import TYPE_CHECKING, Any
 
 import typer.main
@@ -13,6 +15,16 @@ if TYPE_CHECKING:
 GROUP = "paceline.commands"
 ELSEWHERE = {"baseline": "paceline-papers", "reproduce": "paceline-papers"}
 """Commands that were in this package until 0.1, and the package that has them now."""
+
+
+MOVED = {
+    "explain": ("doctor",),
+    "shard-report": ("report",),
+    "token": ("keys", "token"),
+    "certs": ("keys", "certs"),
+}
+"""Names until 0.1, which go on for one release, and what the commands are called now."""
+AFTER = "After a run"
 
 
 class Commands(TyperGroup):
@@ -31,12 +43,28 @@ class Commands(TyperGroup):
         others = _others()
         if cmd_name in others:
             return _command(others[cmd_name])
+        if cmd_name in MOVED:
+            print(f"paceline {cmd_name} is now: paceline {' '.join(MOVED[cmd_name])}", file=sys.stderr)
+            return self._moved(ctx, *MOVED[cmd_name])
         if cmd_name in ELSEWHERE and not ctx.resilient_parsing:
             package = ELSEWHERE[cmd_name]
             ctx.fail(
                 f"paceline {cmd_name} is in the package {package}: pip install {package}, or `make setup` in a checkout."
             )
         return None
+
+    def _moved(self, ctx: Any, first: str, *others: str) -> Any:
+        command: Any = super().get_command(ctx, first)
+        for name in others:
+            command = command.get_command(ctx, name)
+        return command
+
+    def get_params(self, ctx: Any) -> list[Any]:
+        """Returns the options, of which --help lists none: its first line names those that matter."""
+        params: list[Any] = super().get_params(ctx)
+        for param in params:
+            param.hidden = True
+        return params
 
 
 def _others() -> "dict[str, EntryPoint]":
@@ -47,4 +75,6 @@ def _command(point: "EntryPoint") -> Any:
     """Returns what typer makes of the function; it has the entry point's name."""
     app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
     app.command(point.name)(point.load())
-    return typer.main.get_command(app)
+    command: Any = typer.main.get_command(app)
+    command.rich_help_panel = AFTER
+    return command

@@ -3,7 +3,7 @@
 import sys
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -14,6 +14,7 @@ from paceline.cli.exits import console, exits, print_json
 from paceline.cli.option_groups import with_groups
 
 if TYPE_CHECKING:
+    from paceline.settings.flags import Flags
     from paceline.studies.planning.plan import Words
     from paceline.studies.planning.readers import Reader
 
@@ -125,11 +126,12 @@ def plan(
     ] = None,
     as_json: Json = False,
 ) -> None:
-    """Say what a run will need and give before it is started, and which policy and numbers of workers and servers to take.
+    """Say what a run will need and give, and how many workers to take.
 
     Measures mini-batches and pushes by short runs on this machine, two minutes at most, and forecasts the rest by the
     simulator: throughput, staleness, waiting, time to finish and cost; slices, memory limits, and what the network allows."""
     with exits():
+        from paceline.settings.flags import Flags
         from paceline.studies.planning.choices import Asked
         from paceline.studies.planning.patch import check_new, write_patch
         from paceline.studies.planning.plan import Given, make_plan
@@ -149,8 +151,8 @@ def plan(
             is_apart=patch is not None,
             probes=measures.probes,
         )
-        words = {"preset": preset, "epochs": epochs, "data": data}
-        read, command = reader_and_words(what, arguments or [], sets or [], words)
+        flags = Flags(preset=preset, epochs=epochs, data=data, sets=sets)
+        read, command = reader_and_words(what, arguments or [], flags)
         found = make_plan(command, asked, read, given, lambda line: say(line, sys.stderr))
         if patch is not None:
             write_patch(patch, found.config, found.sizes, found.title)
@@ -159,16 +161,15 @@ def plan(
             say(f"wrote {patch}; its first lines say how to use it", sys.stderr if as_json else sys.stdout)
 
 
-def reader_and_words(
-    what: str | None, arguments: list[str], sets: list[str], words: dict[str, Any]
-) -> "tuple[Reader, Words]":
+def reader_and_words(what: str | None, arguments: list[str], flags: "Flags") -> "tuple[Reader, Words]":
     """What reads the settings, and the words of the command that starts the run."""
     from paceline.core.errors import UsageError
     from paceline.studies.planning.plan import Words
     from paceline.studies.planning.readers import ScriptReader, TaskReader
     from paceline.tasks.refuse_scripts import is_training_script
 
-    options = [word for text in sets for word in ("--set", text)]
+    options = [word for text in flags.sets or [] for word in ("--set", text)]
+    words = {"preset": flags.preset, "epochs": flags.epochs, "data": flags.data}
     for name, value in words.items():
         options += [] if value is None else [f"--{name}", str(value)]
     if what is not None and what.endswith(".py") and is_training_script(Path(what)):
@@ -176,7 +177,7 @@ def reader_and_words(
             raise UsageError(
                 f"{wrong[0]} does not go with a script, which brings its own data and epochs. Leave it out."
             )
-        return ScriptReader(what, arguments, {"sets": sets}), Words(["launch", *options], [what, *arguments])
+        return ScriptReader(what, arguments, flags), Words(["launch", *options], [what, *arguments])
     if arguments:
         raise UsageError(f"{' '.join(arguments)}: only a script takes arguments, and {what} is none.")
-    return TaskReader(what, {"sets": sets, **words}), Words(["run", *([what] if what else []), *options])
+    return TaskReader(what, flags), Words(["run", *([what] if what else []), *options])

@@ -31,7 +31,7 @@ def status(
     tls: Tls = None,
     as_json: Json = False,
 ) -> None:
-    """Show where a run is, how fast it goes, and how each worker does."""
+    """Show where a run is, how fast it goes, how each worker does."""
     with exits():
         from paceline.launch.status import run_status as looking
 
@@ -50,37 +50,75 @@ def audit(
     ] = None,
     as_json: Json = False,
 ) -> None:
-    """Check what a run has kept (checksums, clocks, terms), say what a resume would find. Exit code 1: something is wrong."""
+    """Check what a run has kept, and say what a resume would find.
+
+    It looks at checksums, clocks and terms. Exit code 1: something is wrong."""
     with exits():
         from paceline.launch.folder.audit import audit_run, audit_server
         from paceline.launch.folder.run_folder import find_run
 
-        place = Path(name or "")
-        is_server = name is not None and place.is_dir() and not (place / "config.yaml").exists()
-        found = audit_server(place) if is_server else audit_run(find_run(name))
+        is_server = name is not None and _holds_no_run(Path(name))
+        found = audit_server(Path(name or "")) if is_server else audit_run(find_run(name))
         print_json(found.plain()) if as_json else say("\n".join(found.lines()))
         sys.exit(found.exit_code)
 
 
 def report(
-    name: Run = None,
+    what: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="[RUN|SHARDS...]",
+            help="A run, or folders with shards of one data set, dealt in several ways; default: the newest run.",
+            autocompletion=completions.runs,
+        ),
+    ] = None,
     out: Annotated[
         Path | None,
         typer.Option(
-            "-o", "--out", metavar="FILE", help="File for the page; default: report.html in the run's folder."
+            "-o",
+            "--out",
+            metavar="FILE|FOLDER",
+            help="Of a run the page (default: report.html in its folder), of shards a folder (default: report).",
         ),
     ] = None,
+    by: Annotated[
+        str | None,
+        typer.Option(
+            metavar="TASK",
+            help="Of shards: show the labels that this task has for the same examples, instead of the shards' own.",
+        ),
+    ] = None,
+    data: Annotated[str | None, typer.Option(metavar="PATH", help="The data set of the task in --by.")] = None,
 ) -> None:
-    """Write one HTML page on a run: scores, staleness, where the time went, recoveries, sharding, settings, a model card."""
+    """Write a page on a run, or on how evenly shards are dealt.
+
+    On a run: scores, staleness, where the time went, recoveries, sharding, settings, a model card. On shards: pictures of
+    several ways of dealing, side by side."""
     with exits():
+        names = what or []
+        if data is not None and by is None:
+            raise UsageError("--data is the data set of the task in --by; give --by TASK too, or leave out --data.")
+        if len(names) > 1 or (names and _holds_no_run(Path(names[0]))):
+            from paceline.data.files import BUNDLED
+            from paceline.sharder.report.report import write_report as write_shard_report
+
+            say(write_shard_report([*map(Path, names)], out or Path("report"), by, data or BUNDLED))
+            return
+        if by is not None:
+            raise UsageError("--by is for folders with shards; name them, or leave out --by.")
         from paceline.launch.folder.run_folder import find_run
         from paceline.results.report.report import write_report
 
-        say("\n".join(write_report(find_run(name), out).lines))
+        say("\n".join(write_report(find_run(names[0] if names else None), out).lines))
+
+
+def _holds_no_run(folder: Path) -> bool:
+    """Returns whether it is a folder of something else: shards, or a server's."""
+    return folder.is_dir() and not (folder / "config.yaml").exists()
 
 
 def stop(name: Ending = None, address: ChiefAddress = None, token_file: TokenFile = None, tls: Tls = None) -> None:
-    """End a run early but properly: scores the model as it is, and keeps it."""
+    """End a run early but properly: score its model, and keep it."""
     with exits():
         from paceline.launch.status.run_status import stop_run
 
@@ -101,7 +139,9 @@ def set_(
     token_file: TokenFile = None,
     tls: Tls = None,
 ) -> None:
-    """Change the policy of a run, or its bounds, while it trains: paceline set RUN policy.name=ssp policy.bound=5."""
+    """Change a run's policy, or its bounds, while it trains.
+
+    paceline set RUN policy.name=ssp policy.bound=5"""
     with exits():
         from paceline.cli.set_policy import set_policy
 

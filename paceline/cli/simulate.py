@@ -5,7 +5,7 @@ from typing import Annotated, Any
 
 import typer
 
-from paceline.cli.arguments import Data, Epochs, Json, Policy, Preset, Servers, Sets, What, Workers
+from paceline.cli.arguments import Json, TaskFlags, What
 from paceline.cli.exits import console, exits, print_json
 from paceline.cli.option_groups import with_groups
 
@@ -80,14 +80,8 @@ class Surrounded:
 @with_groups
 def simulate(
     what: What,
-    workers: Workers = None,
-    servers: Servers = None,
-    policy: Policy = None,
-    epochs: Epochs = None,
-    data: Data = None,
-    preset: Preset = None,
-    sets: Sets = None,
     *,
+    task: TaskFlags,
     surrounded: Surrounded,
     gradients: Annotated[
         bool | None,
@@ -104,8 +98,10 @@ def simulate(
     seed: Annotated[int | None, typer.Option(min=0, help="One seed is one schedule; default: the config's.")] = None,
     as_json: Json = False,
 ) -> None:
-    """Simulate a run in virtual time: how long it takes, how stale pushes are, who waits. Policies and servers are the real
-    ones; steps, links and servers take the time you say. Servers and workers don't crash; codecs cost no time."""
+    """Simulate a run in virtual time: how fast, how stale, who waits.
+
+    Policies and servers are the real ones; steps, links and servers take the time you say. Servers and workers don't crash;
+    codecs cost no time."""
     with exits():
         from paceline.launch.settings.read_config import read_config
         from paceline.studies.simulator.scene import Scene
@@ -113,16 +109,8 @@ def simulate(
         from paceline.studies.simulator.simulate import simulate as go
 
         scene = Scene.read(**surrounded.settings())
-        config = read_config(
-            what,
-            workers=workers,
-            servers=servers,
-            policy=policy,
-            sets=[*(sets or []), *([] if seed is None else [f"seed={seed}"])],
-            epochs=epochs,
-            data=data,
-            preset=preset,
-        )
+        seeds = [] if seed is None else [f"seed={seed}"]
+        config = read_config(what, task.flags().with_sets(seeds))
         found = go(config, scene, Asked(gradients, weights, examples))
         if as_json:
             print_json(found.facts(config, scene))

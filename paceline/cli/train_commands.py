@@ -1,9 +1,9 @@
 """The commands that train: a task, a script, a grid of settings; on this machine, or with others."""
 
 import sys
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
@@ -16,58 +16,26 @@ from paceline.cli.arguments import (
     Device,
     Engine,
     Epochs,
-    Fault,
     Folds,
     Fresh,
     Grid,
     Halving,
     Json,
-    Log,
-    Name,
     Points,
-    Policy,
     Preset,
+    RunFlags,
     Sample,
     SampleSeed,
     SearchFolder,
-    Servers,
     Sets,
-    Slow,
+    TaskFlags,
     What,
-    Workers,
     Yes,
 )
 from paceline.cli.exits import console, exits, print_json
 from paceline.cli.machines import Machines, refuse_machines, served
 from paceline.cli.option_groups import with_groups
 from paceline.processes.tls_option import Tls
-
-
-@dataclass(frozen=True, slots=True)
-class Training:
-    """How a run trains, whatever it trains."""
-
-    workers: Workers = None
-    servers: Servers = None
-    policy: Policy = None
-    sets: Sets = None
-    slow: Slow = None
-    faults: Fault = None
-    name: Name = None
-    log: Log = None
-
-    def words(self) -> dict[str, Any]:
-        """As `read_config` and `read_launch` take them."""
-        return {
-            "workers": self.workers,
-            "servers": self.servers,
-            "policy": self.policy,
-            "sets": self.sets or [],
-            "slow": self.slow or [],
-            "faults": self.faults or [],
-            "run": self.name,
-            "log": self.log or [],
-        }
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,7 +60,7 @@ class Going:
 def run(
     what: Annotated[str | None, WHAT] = None,
     *,
-    training: Training,
+    training: RunFlags,
     preset: Preset = None,
     epochs: Epochs = None,
     data: Data = None,
@@ -106,7 +74,9 @@ def run(
     going: Going,
     machines: Machines,
 ) -> None:
-    """Train a model on this machine: starts servers and workers, shows progress, and says where the model is."""
+    """Train a task on this machine, and say where its model is.
+
+    Starts servers and workers, and shows progress."""
     with exits():
         from paceline.launch.forks.begin_early import beginning
 
@@ -120,12 +90,15 @@ def run(
 
             going.use_keys()
             if what is None and preset is None:
-                what = kept_config(training.name)
+                what = kept_config(training.run)
             what, runs = resumed(what, lambda line: say(line, sys.stderr))
-            given = {**training.words(), "what": what, "preset": preset, "epochs": epochs, "data": data}
+            flags = training.flags(preset=preset, epochs=epochs, data=data)
             if machines.are_wanted:
-                given["sets"] = [*served(what, given["sets"]), *given["sets"]]
-            config = read_forked(begun.workers, given) if begun and begun.reads else read_config(**given)
+                flags = replace(flags, sets=[*served(what, training.sets or []), *(training.sets or [])])
+            if begun is not None and begun.reads and what is not None:
+                config = read_forked(begun.workers, what, flags)
+            else:
+                config = read_config(what, flags)
             others = machines.checked(config)
             refuse_too_many(machines.part_here(config), going.yes)
             fresh, as_json, device = going.fresh, going.as_json, going.device
@@ -134,7 +107,7 @@ def run(
                 from paceline.cli.repeats import repeat
 
                 sys.exit(repeat(config, repeats, fresh, as_json, device, begun))
-            runs = runs if training.name is None else RUNS
+            runs = runs if training.run is None else RUNS
             sys.exit(go(config, fresh, as_json, device, runs, begun, machines=others))
 
 
@@ -147,12 +120,13 @@ def launch(
         list[str] | None, typer.Argument(metavar="[ARGS]...", help="The script's own arguments (its sys.argv).")
     ] = None,
     *,
-    training: Training,
+    training: RunFlags,
     going: Going,
     machines: Machines,
 ) -> None:
-    """Run your training script as several workers: starts servers and a copy of the script for each worker, and shows progress.
+    """Run your training script as several workers, with servers.
 
+    Starts servers and a copy of the script for each worker, and shows progress.
     Paceline's options come before SCRIPT.py, the script's own after it. Without `paceline launch` the same script runs alone,
     as plain torch."""
     with exits():
@@ -166,7 +140,7 @@ def launch(
             from paceline.launch.this_machine.capacity import refuse_too_many
 
             going.use_keys()
-            config, given = read_launch(script, arguments or [], **training.words(), fresh=going.fresh)
+            config, given = read_launch(script, arguments or [], training.flags(), fresh=going.fresh)
             others = machines.checked(config)
             if others is None and not is_installed("torch"):
                 raise ConfigError(lacks("torch", "A script's worker"))
@@ -175,16 +149,12 @@ def launch(
             sys.exit(go(config, fresh, as_json, device, begun=begun, given=given, machines=others))
 
 
+@with_groups
 def search(
     what: Annotated[str | None, WHAT] = None,
     grid: Grid = None,
-    workers: Workers = None,
-    servers: Servers = None,
-    policy: Policy = None,
-    sets: Sets = None,
-    preset: Preset = None,
-    epochs: Epochs = None,
-    data: Data = None,
+    *,
+    task: TaskFlags,
     folds: Folds = None,
     halving: Halving = None,
     sample: Sample = None,
@@ -201,19 +171,21 @@ def search(
     yes: Yes = False,
     as_json: Json = False,
 ) -> None:
-    """Train with every combination of some settings, several runs at a time, and compare: a table and a picture."""
+    """Train with several settings, side by side, and compare them.
+
+    Every combination, or a sample; several runs at a time; a table and a picture."""
     with exits():
-        from paceline.launch.settings.read_config import reader_of
+        from paceline.launch.settings.read_config import read_config
         from paceline.studies.search.grid import read_grid
         from paceline.studies.search.sampling import sampled
         from paceline.studies.search.search import search as go
 
         found = sampled(read_grid(grid or []), sample, points, seed)
-        read = reader_of(what, workers, servers, policy, sets or [], epochs, data, preset or found.preset)
+        flags = replace(task.flags(), preset=task.preset or found.preset)
         sys.exit(
             go(
                 found,
-                read,
+                lambda more: read_config(what, flags.with_sets(more)),
                 folds,
                 cores,
                 out,
@@ -245,19 +217,24 @@ def local(
     out: Annotated[Path, typer.Option(help="Folder for the model; created if missing.")] = Path("model"),
     as_json: Json = False,
 ) -> None:
-    """Train a linear model (task svm, rcv1 or your own sparse task) on this machine, without servers."""
+    """Train a linear model in this process, without servers.
+
+    Of the task svm, rcv1 or your own sparse task."""
     with exits():
         from paceline.launch.linear_without_servers import train_here
         from paceline.launch.settings.read_config import read_config
+        from paceline.settings.flags import Flags
 
-        report = train_here(read_config(what, epochs=epochs, sets=sets or [], data=data), threads, average, out)
+        report = train_here(read_config(what, Flags(epochs=epochs, sets=sets, data=data)), threads, average, out)
         print_json(report.plain()) if as_json else say("\n".join(report.lines()))
 
 
 def demo(
     data: Data = None, epochs: Annotated[int | None, typer.Option(help="Epochs of each run.", min=1)] = None
 ) -> None:
-    """Train the same model under several policies with slow workers, and compare; --data CIFAR-10 trains a ResNet-20 on it."""
+    """Train under several policies with slow workers, and compare.
+
+    --data CIFAR-10 trains a ResNet-20 on it."""
     with exits():
         from paceline.cli.demo import cifar_demo, digits_demo
 

@@ -107,7 +107,7 @@ class ToldProcess(Told):
         if self.token_file is None and not is_loopback(self.bind):
             raise UsageError(
                 f"--bind {self.bind} without --token-file: anyone who reaches this process could change or stop the run. Give "
-                "it the token that `paceline token` makes, or a server the file with the run's secret."
+                "it the token that `paceline keys token` makes, or a server the file with the run's secret."
             )
         found = read_credentials(self.token_file, self.tls, self.name or self.role).named(self.role, self.name)
         if found.tls is not None:

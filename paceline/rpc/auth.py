@@ -189,7 +189,7 @@ class SignedTokens(Authentication):
         if not shown:
             raise Unauthenticated(
                 "The call carries no token. Give the process's token file with --token-file; the holder of the run's "
-                "secret makes one: paceline token."
+                "secret makes one: paceline keys token."
             )
         token = shown.removeprefix(_BEARER)
         if not looks_signed(token):
@@ -201,7 +201,7 @@ class SignedTokens(Authentication):
         check_time(claims, now)
         if self._run and claims.run and claims.run != self._run:
             raise PermissionDenied(
-                f"The token is for run {claims.run!r}, this is run {self._run!r}. Make one for this run: paceline token "
+                f"The token is for run {claims.run!r}, this is run {self._run!r}. Make one for this run: paceline keys token "
                 f"{self._run}."
             )
         role = next((role for role in ROLES if role == claims.role), None)

@@ -1,4 +1,4 @@
-"""Makes certificates: those of one run, forgotten with it, and those that `paceline certs` writes into folders."""
+"""Makes certificates: those of one run, forgotten with it, and those that `paceline keys certs` writes into folders."""
 
 import ipaddress
 from collections.abc import Iterable

@@ -1,4 +1,4 @@
-"""An authority in a folder, and a folder of keys for each process that it signs for: what `paceline certs` writes."""
+"""An authority in a folder, and a folder of keys for each process that it signs for: what `paceline keys certs` writes."""
 
 import ipaddress
 import re

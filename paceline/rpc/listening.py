@@ -12,7 +12,7 @@ EVERYWHERE = "::"
 
 PLAIN_TEXT = (
     "calls from other machines are plain text: who is on their way can read the model and the tokens. Give all processes --tls "
-    "DIR (`paceline certs` makes it; on Kubernetes the component tls)"
+    "DIR (`paceline keys certs` makes it; on Kubernetes the component tls)"
 )
 
 

@@ -62,7 +62,7 @@ def admit(caller: Caller, method: str) -> None:
     if caller.role != "admin" and caller.role not in may:
         raise PermissionDenied(
             f"{method} is not for the token of {_who(caller)}: it takes one with the role "
-            f"{' or '.join([*sorted(may), 'admin'])}. The holder of the run's secret makes one: paceline token --role."
+            f"{' or '.join([*sorted(may), 'admin'])}. The holder of the run's secret makes one: paceline keys token --role."
         )
 
 
@@ -79,7 +79,7 @@ def fault_of_certificate(name: str, role: Role, of: str) -> str:
     if name in (role, ANY_PROCESS) or (name and fnmatchcase(name, of)):
         return ""
     who = _who(Caller(role, of))
-    make = f"paceline certs DIR {of if of and '*' not in of else role}"
+    make = f"paceline keys certs DIR {of if of and '*' not in of else role}"
     if not name:
         return f"The certificate of {who} names nobody: its subject has no CN. Make one that does: {make}."
     return (
@@ -93,7 +93,7 @@ def speak_for(name: str) -> None:
     one = caller()
     if one.role in ("worker", "server") and not fnmatchcase(name, one.name):
         raise PermissionDenied(
-            f"The token of {_who(one)} can't speak for {name}. Start each process with its own token: paceline token "
+            f"The token of {_who(one)} can't speak for {name}. Start each process with its own token: paceline keys token "
             f"--role {one.role} --name {name}."
         )
 

@@ -65,8 +65,8 @@ class KeyFolder:
         keys = self.newest()
         return grpc.ssl_channel_credentials(keys.authority, keys.key, keys.certificate)
 
-    def for_server(self, is_mutual: bool = True) -> grpc.ServerCredentials:
-        """For a grpcio server, which asks for the newest with each connection. `is_mutual`: callers show a certificate."""
+    def for_server(self) -> grpc.ServerCredentials:
+        """For a grpcio server, which asks for the newest with each connection; callers show a certificate, too."""
         used = self.newest()
 
         def fetch() -> Any:  # a ServerCertificateConfiguration, or None where it is the same
@@ -77,7 +77,7 @@ class KeyFolder:
             used = newest
             return _configuration(newest)
 
-        return grpc.dynamic_ssl_server_credentials(_configuration(used), fetch, require_client_authentication=is_mutual)
+        return grpc.dynamic_ssl_server_credentials(_configuration(used), fetch, require_client_authentication=True)
 
     def _stamps(self) -> tuple[tuple[int, int], ...]:
         try:
@@ -136,8 +136,8 @@ def own_folder(folder: Path, name: str, role: str = "") -> Path:
             return folder / each
     if not (folder / CERTIFICATE).exists() and any(folder.glob(f"*/{CERTIFICATE}")):
         raise ConfigError(
-            f"{folder} has keys of other processes, but no folder {name}, and none for all. Make it: paceline certs {folder} "
-            f"{name}."
+            f"{folder} has keys of other processes, but no folder {name}, and none for all. Make it: paceline keys certs "
+            f"{folder} {name}."
         )
     return folder
 

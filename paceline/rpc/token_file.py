@@ -110,7 +110,7 @@ def content_of(text: str, where: str = "The token file") -> Content:
     if looks_signed(lines[0]):
         raise ConfigError(
             f"{where} holds a token, but no line `key ...` before it, with which others' are checked. Give the whole "
-            "file that `paceline token` has made."
+            "file that `paceline keys token` has made."
         )
     return _secret(lines, where)
 
@@ -146,8 +146,8 @@ def _secret(lines: list[str], where: str) -> Secret:
         case [[word], ["was", old, "from", since, "until", until]] if since.isdecimal() and until.isdecimal():
             return Secret(word, old, float(since), float(until))
     raise ConfigError(
-        f"{where} is neither a run's secret nor a process's token: expected one long random word, or what `paceline token` "
-        f"makes; got {len(lines)} lines."
+        f"{where} is neither a run's secret nor a process's token: expected one long random word, or what `paceline keys "
+        f"token` makes; got {len(lines)} lines."
     )
 
 
@@ -161,8 +161,10 @@ def _token(lines: list[str], where: str) -> Token:
                 keys.append(Key(key, float(until)))
             case _:
                 raise ConfigError(
-                    f"{where} has a line that is no public key: {line[:60]!r}. Make the file again: paceline token."
+                    f"{where} has a line that is no public key: {line[:60]!r}. Make the file again: paceline keys token."
                 )
     if not keys or not looks_signed(lines[-1]):
-        raise ConfigError(f"{where} has public keys, but no token after them. Make the file again: paceline token.")
+        raise ConfigError(
+            f"{where} has public keys, but no token after them. Make the file again: paceline keys token."
+        )
     return Token(tuple(keys), lines[-1])

@@ -16,7 +16,7 @@ from paceline.core.errors import ConfigError, Unauthenticated
 _ALGORITHM = "EdDSA"
 _SALT = b"paceline: the key of a run, from its secret\n"
 _CLAIMS = ["run", "role", "sub", "iat", "exp"]
-_ANOTHER = "The holder of the run's secret makes another one: paceline token."
+_ANOTHER = "The holder of the run's secret makes another one: paceline keys token."
 
 
 class Claims(NamedTuple):
@@ -57,7 +57,7 @@ def read(token: str, keys: tuple[str, ...]) -> tuple[Claims, str]:
             continue
         except jwt.InvalidTokenError as error:
             raise Unauthenticated(
-                f"The call's token can't be read: {error}. Give the whole file that `paceline token` has made "
+                f"The call's token can't be read: {error}. Give the whole file that `paceline keys token` has made "
                 "with --token-file."
             ) from error
     try:

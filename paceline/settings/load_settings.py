@@ -43,7 +43,7 @@ def load(
     defaults, which lie below all, then comes the preset of that name. ConfigError lists every mistake with its key, and
     the nearest known key for a typo."""
     try:
-        config = Config.model_validate(_merged(path, overrides, task, preset))
+        config = Config.model_validate(_on_top(path, overrides, task, preset))
     except ValidationError as error:
         where = f" (from {path})" if path else ""
         raise ConfigError("\n".join(registry.explain(error, Config)) + where) from error
@@ -64,30 +64,30 @@ def task_of(
     path: Path | None = None, overrides: Mapping[str, Any] | None = None, preset: str | None = None
 ) -> tuple[str, str | None]:
     """The task and the model that `load` would find, for their own defaults, before anything is checked."""
-    merged = _merged(path, overrides, None, preset)
-    return str(merged.get("task", Config().task)), merged.get("model")
+    found = _on_top(path, overrides, None, preset)
+    return str(found.get("task", Config().task)), found.get("model")
 
 
 def is_script(path: Path | None = None, overrides: Mapping[str, Any] | None = None, preset: str | None = None) -> bool:
     """Whether what `load` would find is a script of the user's own, which is no task file."""
-    data = _merged(path, overrides, None, preset).get("data")
+    data = _on_top(path, overrides, None, preset).get("data")
     return isinstance(data, Mapping) and data.get("source") == "script"
 
 
-def _merged(
+def _on_top(
     path: Path | None, overrides: Mapping[str, Any] | None, task: Mapping[str, Any] | None, preset: str | None
 ) -> dict[str, Any]:
     """All sources on top of one another."""
     OWN.open(path.parent if path else None)
-    merged: dict[str, Any] = {
+    found: dict[str, Any] = {
         "policy": {"name": "ssp"},
         "optimizer": Config().optimizer.model_dump(),
         "data": {"strategy": {"name": "random"}, "engine": {"name": "local"}},
         "schedule": {},
     }
     for source in (task or {}, *_sources(path, overrides, preset)):
-        merged = _merge(merged, source)
-    return merged
+        found = merged(found, source)
+    return found
 
 
 def given(
@@ -97,10 +97,10 @@ def given(
     below: Mapping[str, Any] | None = None,
 ) -> dict[str, Any]:
     """What preset, file, environment and flags say, on top of one another and of `below`, and nothing of the defaults."""
-    merged: dict[str, Any] = {}
+    found: dict[str, Any] = {}
     for source in (below or {}, *_sources(path, overrides, preset)):
-        merged = _merge(merged, source)
-    return merged
+        found = merged(found, source)
+    return found
 
 
 def _sources(
@@ -194,7 +194,7 @@ def parse_sets(pairs: list[str]) -> dict[str, Any]:
             raise UsageError(f"--set {pair}: can't read the value: {error}") from error
         for part in reversed(key.split(".")):
             leaf = {part: leaf}
-        found = _merge(found, leaf)
+        found = merged(found, leaf)
     return found
 
 
@@ -224,18 +224,18 @@ def _environment() -> dict[str, Any]:
     return environment_settings(lambda field, text: _section(field, text) if field in _BY_NAME else None)
 
 
-def _merge(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any]:
+def merged(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any]:
     """Nested mappings joined, `above` winning; a section that gets another `name` starts from scratch."""
-    merged = dict(below)
+    joined = dict(below)
     for key, value in above.items():
-        old = merged.get(key)
+        old = joined.get(key)
         if key in _BY_NAME and isinstance(old, Mapping) != isinstance(value, Mapping):
             old, value = _section(key, old), _section(key, value)
         if isinstance(old, Mapping) and isinstance(value, Mapping) and _same_name(old, value):
-            merged[key] = _merge(old, value)
+            joined[key] = merged(old, value)
         else:
-            merged[key] = value
-    return merged
+            joined[key] = value
+    return joined
 
 
 def _section(key: str, value: Any) -> Any:

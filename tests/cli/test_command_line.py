@@ -27,6 +27,7 @@ from paceline.launch.status.chief_status import Speed, plain
 from paceline.launch.status.live_table import EVERY, PlainLines, headline, newest_score, picture
 from paceline.launch.supervise.outcome import Outcome
 from paceline.rpc.auth import Credentials
+from paceline.settings.flags import Flags
 from paceline.settings.load_settings import differences, read_yaml
 from paceline.v1.run_service_pb2 import Score, StatusReply, WorkerStatus
 from tests.support.commands import paceline
@@ -64,7 +65,7 @@ raise SystemExit(7)
 
 
 def test_flags_become_settings() -> None:
-    config = read_config("digits", workers=3, policy="ssp:5", slow=["2=10x"], epochs=2, data="a: b", run="mine")
+    config = read_config("digits", Flags(workers=3, policy="ssp:5", slow=["2=10x"], epochs=2, data="a: b", run="mine"))
 
     assert (config.workers, config.epochs, config.run, config.data.path) == (3, 2, "mine", "a: b")
     assert (config.policy.name, config.policy.options) == ("ssp", {"bound": 5})
@@ -72,7 +73,9 @@ def test_flags_become_settings() -> None:
 
 
 def test_a_set_wins_over_a_flag_and_both_over_the_task() -> None:
-    config = read_config("digits", epochs=2, policy="ssp", sets=["epochs=3", "policy.bound=7", "optimizer.lr=0.01"])
+    config = read_config(
+        "digits", Flags(epochs=2, policy="ssp", sets=["epochs=3", "policy.bound=7", "optimizer.lr=0.01"])
+    )
 
     assert config.epochs == 3
     assert config.policy.options == {"bound": 7}
@@ -83,26 +86,26 @@ def test_a_set_wins_over_a_flag_and_both_over_the_task() -> None:
 def test_a_preset_alone_says_what_is_trained_and_flags_win_over_it() -> None:
     pytest.importorskip("torch")
 
-    config = read_config(None, workers=8, sets=["batch_size=64"], preset="shat")
+    config = read_config(None, Flags(workers=8, sets=["batch_size=64"], preset="shat"))
 
     assert (config.task, config.model, config.workers, config.batch_size) == ("cifar10", "resnet50", 8, 64)
     assert config.policy.options == {"reading": "complement", "alpha_min": 0.0, "local_step": "optimizer"}
 
 
 def test_a_cluster_with_a_slow_worker_can_be_named() -> None:
-    assert read_config("digits", workers=3, slow=["HE1"]).slow == {"2": "10x"}
+    assert read_config("digits", Flags(workers=3, slow=["HE1"])).slow == {"2": "10x"}
 
 
 def test_a_clusters_name_stands_alone() -> None:
     with pytest.raises(UsageError, match=r"--slow he1: expected .*or only one of these names: ho, he0"):
-        read_config("digits", slow=["he1", "0=2x"])
+        read_config("digits", Flags(slow=["he1", "0=2x"]))
 
 
 def test_a_yaml_file_lies_between_the_task_and_the_flags(tmp_path: Path) -> None:
     file = tmp_path / "run.yaml"
     file.write_text("task: digits\nepochs: 4\nworkers: 3\n")
 
-    config = read_config(str(file), workers=2)
+    config = read_config(str(file), Flags(workers=2))
 
     assert (config.task, config.epochs, config.workers, config.batch_size) == ("digits", 4, 2, 64)
 
@@ -110,7 +113,7 @@ def test_a_yaml_file_lies_between_the_task_and_the_flags(tmp_path: Path) -> None
 @pytest.mark.parametrize("slow", ["2", "2.5=10x"])
 def test_a_slow_option_that_can_not_be_read_shows_how_to_write_it(slow: str) -> None:
     with pytest.raises(UsageError, match="2=10x"):
-        read_config("digits", slow=[slow])
+        read_config("digits", Flags(slow=[slow]))
 
 
 @pytest.mark.parametrize(

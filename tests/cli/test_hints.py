@@ -12,6 +12,7 @@ from paceline.core.run.warnings import RunWarning
 from paceline.core.settings.config import Config
 from paceline.launch.folder.run_folder import RunFolder
 from paceline.launch.settings.read_config import read_config
+from paceline.settings.flags import Flags
 from paceline.settings.load_settings import load, write_yaml
 
 FLAGS = {"-w": "workers", "-s": "servers", "--epochs": "epochs", "--data": "data", "--policy": "policy", "--run": "run"}
@@ -33,7 +34,7 @@ def starts(line: str) -> Config:
             flags[key.strip("-").replace("set", "sets")].append(value)
         else:
             flags[FLAGS[key]] = value
-    return read_config(what, **flags)
+    return read_config(what, Flags(**flags))
 
 
 def bad(*settings: str) -> RunWarning:
@@ -41,24 +42,24 @@ def bad(*settings: str) -> RunWarning:
 
 
 def test_after_a_good_built_in_run_it_shows_what_a_slow_worker_does(tmp_path: Path) -> None:
-    line = hint(read_config("digits", workers=3), tmp_path / "one")
+    line = hint(read_config("digits", Flags(workers=3)), tmp_path / "one")
     assert line.endswith("paceline run digits -w 3 --policy shat --slow 2=10x")
     assert starts(line).slow == {"2": "10x"}
 
 
 def test_with_one_worker_it_proposes_more_of_them(tmp_path: Path) -> None:
-    assert hint(read_config("digits", workers=1), tmp_path / "one").endswith("paceline run digits -w 4")
+    assert hint(read_config("digits", Flags(workers=1)), tmp_path / "one").endswith("paceline run digits -w 4")
 
 
 def test_a_run_that_had_a_slow_worker_or_knows_no_other_policy_gets_none_that_is_refused(tmp_path: Path) -> None:
-    assert hint(read_config("digits", slow=["1=2x"]), tmp_path / "one") == ""
-    line = hint(read_config("digits", servers=0, policy="dpsgd"), tmp_path / "two")
+    assert hint(read_config("digits", Flags(slow=["1=2x"])), tmp_path / "one") == ""
+    line = hint(read_config("digits", Flags(servers=0, policy="dpsgd")), tmp_path / "two")
     assert line.endswith("paceline run digits -s 0 --policy dpsgd --slow 3=10x")
     assert starts(line).servers == 0
 
 
 def test_settings_that_flags_do_not_tell_come_from_the_runs_own_file(tmp_path: Path) -> None:
-    config = read_config("digits", sets=["optimizer.name=adam", "optimizer.lr=0.003"], run="one")
+    config = read_config("digits", Flags(sets=["optimizer.name=adam", "optimizer.lr=0.003"], run="one"))
     found = starts(hint(config, tmp_path / "one"))
     assert (found.run, found.optimizer) == ("one-2", config.optimizer)
 
@@ -68,14 +69,14 @@ def test_a_run_that_lies_elsewhere_gets_a_name_that_is_free_where_the_new_one_go
 ) -> None:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "runs/one-2").mkdir(parents=True)
-    config = read_config("digits", sets=["optimizer.name=adam", "optimizer.lr=0.003"], run="one")
+    config = read_config("digits", Flags(sets=["optimizer.name=adam", "optimizer.lr=0.003"], run="one"))
     (tmp_path / "archive/one-3").mkdir(parents=True)
 
     assert starts(hint(config, tmp_path / "archive/one")).run == "one-3"
 
 
 def test_other_settings_that_the_proposed_policy_refuses_are_not_proposed(tmp_path: Path) -> None:
-    config = read_config("digits", policy="asp", sets=["overlap=true"])  # shat does not overlap
+    config = read_config("digits", Flags(policy="asp", sets=["overlap=true"]))  # shat does not overlap
     assert hint(config, tmp_path / "one") == ""
 
 
@@ -120,7 +121,7 @@ def test_after_a_bad_run_of_a_script_its_own_command_is_proposed_and_the_script_
 def test_after_a_good_run_of_ones_own_it_proposes_other_rates(tmp_path: Path) -> None:
     file = tmp_path / "mine.py"
     file.write_text(OWN)
-    line = hint(read_config(str(file), workers=2), tmp_path / "one")
+    line = hint(read_config(str(file), Flags(workers=2)), tmp_path / "one")
     assert line.endswith(f"paceline search {file} -w 2 --grid optimizer.lr=0.0333,0.1,0.3")
 
 
@@ -135,7 +136,7 @@ def test_after_a_good_run_of_ones_own_it_proposes_other_rates(tmp_path: Path) ->
 def test_after_a_good_run_of_a_linear_model_it_proposes_other_costs_of_errors(
     tmp_path: Path, flags: dict[str, Any], proposed: str
 ) -> None:
-    line = hint(read_config("svm", data="a9a", **flags), tmp_path / "one")
+    line = hint(read_config("svm", Flags(data="a9a", **flags)), tmp_path / "one")
     assert line == f"Next, see whether another C is better: paceline search svm {proposed}"
 
 
@@ -166,23 +167,23 @@ def test_a_linear_model_without_a_pull_is_answered_with_pulls_around_the_usual_o
 def test_a_linear_model_that_hardly_finds_a_rare_class_is_answered_with_class_weights(
     tmp_path: Path, metrics: dict[str, float], proposes: bool
 ) -> None:
-    config, folder = read_config("svm", data="a9a", workers=2), RunFolder(tmp_path)
+    config, folder = read_config("svm", Flags(data="a9a", workers=2)), RunFolder(tmp_path)
     (line,) = next_lines(config, folder, (), metrics)
     command = "paceline run svm --data a9a -w 2 --set svm.class_weights=balanced"
     assert (line == f"Next, see whether class weights find more of the rare class: {command}") is proposes
-    weighed = read_config("svm", data="a9a", workers=2, sets=["svm.class_weights=balanced"])
+    weighed = read_config("svm", Flags(data="a9a", workers=2, sets=["svm.class_weights=balanced"]))
     assert not any("see whether class" in each for each in next_lines(weighed, folder, (), metrics))
 
 
 def test_after_a_bad_run_of_a_linear_model_it_proposes_what_costs_errors_more(tmp_path: Path) -> None:
-    line = hint(read_config("svm", data="a9a"), tmp_path / "one", bad("svm.class_weights=balanced"))
+    line = hint(read_config("svm", Flags(data="a9a")), tmp_path / "one", bad("svm.class_weights=balanced"))
     assert line.endswith("paceline run svm --data a9a --set svm.class_weights=balanced")
     assert starts(line).svm.class_weights == "balanced"
 
 
 @pytest.mark.parametrize("sets", [[], ["optimizer.lr=1e9"]], ids=["flags", "its own file"])
 def test_after_a_bad_run_it_proposes_what_to_try_for_it(tmp_path: Path, sets: list[str]) -> None:
-    line = hint(read_config("digits", sets=sets), tmp_path / "one", bad(), bad("optimizer.lr=0.01"))
+    line = hint(read_config("digits", Flags(sets=sets)), tmp_path / "one", bad(), bad("optimizer.lr=0.01"))
     assert line.startswith("Next, try optimizer.lr=0.01: paceline run ")
     assert starts(line).optimizer.options["lr"] == 0.01
 

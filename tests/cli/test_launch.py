@@ -15,6 +15,7 @@ from paceline.launch.supervise.script_output import Printed
 from paceline.launch.supervise.script_processes import script_environment
 from paceline.launch.this_machine.child_environment import child_environment
 from paceline.launch.this_machine.cpu_cores import processes_here
+from paceline.settings.flags import Flags
 from paceline.worker.command_line import ToldLaunched
 from tests.support.commands import paceline, python
 from tests.support.private_files import open_to_others
@@ -92,12 +93,12 @@ def test_a_name_alone_goes_on_with_what_the_script_was_launched_with(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(folder)
-    config, given = read_launch("train.py", ["--fast"], workers=3, servers=2, policy="ssp:3", run="one")
+    config, given = read_launch("train.py", ["--fast"], Flags(workers=3, servers=2, policy="ssp:3", run="one"))
     open_run(config, given=given)
 
-    again = read_launch("train.py", [], run="one")
-    other = read_launch("train.py", ["--slow"], policy="asp", run="one")
-    fresh, _ = read_launch("train.py", [], run="one", fresh=True)
+    again = read_launch("train.py", [], Flags(run="one"))
+    other = read_launch("train.py", ["--slow"], Flags(policy="asp", run="one"))
+    fresh, _ = read_launch("train.py", [], Flags(run="one"), fresh=True)
 
     assert again == (config, given)
     assert open_run(*again[:1], given=again[1])[1] == config
@@ -114,10 +115,10 @@ def test_the_environment_says_how_many_workers_where_no_flag_does(
     script = str(folder / "train.py")
     assert read_launch(script, [])[0].workers == processes_here()
     monkeypatch.setenv("PACELINE_WORKERS", "7")
-    assert (read_launch(script, [])[0].workers, read_launch(script, [], workers=2)[0].workers) == (7, 2)
+    assert (read_launch(script, [])[0].workers, read_launch(script, [], Flags(workers=2))[0].workers) == (7, 2)
 
     with pytest.raises(ConfigError, match="workers: got 0"):
-        read_launch(script, [], workers=0)
+        read_launch(script, [], Flags(workers=0))
 
 
 def test_the_same_script_runs_alone_without_the_launcher(folder: Path) -> None:

@@ -15,6 +15,7 @@ from paceline.data.linear_model import read_linear_model
 from paceline.data.rcv1_like import rcv1_like, write_lyrl2004, write_svmlight
 from paceline.launch.linear_without_servers import settings_of, train_here
 from paceline.launch.settings.read_config import read_config
+from paceline.settings.flags import Flags
 from paceline.studies.planning.sizes import task_shapes
 from paceline.tasks.task import load_task
 
@@ -48,7 +49,7 @@ def test_a_model_is_trained_and_applied(made: Path, tmp_path: Path):
 
 
 def test_one_thread_gives_the_same_bits_each_time(made: Path, tmp_path: Path):
-    config = read_config("svm", data=str(made / "small"), epochs=2)
+    config = read_config("svm", Flags(data=str(made / "small"), epochs=2))
 
     first = train_here(config, 1, False, tmp_path / "first")
     second = train_here(config, 1, False, tmp_path / "second")
@@ -75,7 +76,7 @@ def test_a_task_of_torch_is_refused():
 def test_a_warm_up_is_refused(made: Path):
     warm = ["schedule.warmup_epochs=1", "schedule.warmup_start=0.5"]
     with pytest.raises(ConfigError, match=r"schedule\.warmup_epochs is set, but `paceline local` has no warm-up"):
-        settings_of(read_config("svm", data=str(made / "small"), sets=warm), 1, False)
+        settings_of(read_config("svm", Flags(data=str(made / "small"), sets=warm)), 1, False)
 
 
 def test_too_few_examples_to_validate_name_the_setting_that_asks_for_it(tmp_path: Path):
@@ -83,12 +84,15 @@ def test_too_few_examples_to_validate_name_the_setting_that_asks_for_it(tmp_path
 
     with pytest.raises(DataError, match=r"^svm\.validation asks for 1 of 10 .* Change svm\.validation, or give more"):
         train_here(
-            read_config("svm", data=str(tmp_path / "few"), sets=["svm.validation=0.1"]), 1, False, tmp_path / "out"
+            read_config("svm", Flags(data=str(tmp_path / "few"), sets=["svm.validation=0.1"])),
+            1,
+            False,
+            tmp_path / "out",
         )
 
 
 def test_a_mini_batch_of_more_than_all_examples_is_refused(made: Path, tmp_path: Path):
-    config = read_config("svm", data=str(made / "small"), sets=["batch_size=601"])
+    config = read_config("svm", Flags(data=str(made / "small"), sets=["batch_size=601"]))
 
     with pytest.raises(
         ConfigError, match=r"batch_size is 601, but there are only 600 training examples\. Set it lower"
@@ -100,11 +104,11 @@ def test_a_folder_that_can_not_be_made_is_told_before_training(made: Path, monke
     monkeypatch.setattr("paceline.launch.linear_without_servers.train", lambda *_: pytest.fail("it trained"))
 
     with pytest.raises(DiskError, match=r"Can't make .*small: File exists\. Give another folder with --out"):
-        train_here(read_config("svm", data=str(made / "small")), 1, False, made / "small")
+        train_here(read_config("svm", Flags(data=str(made / "small"))), 1, False, made / "small")
 
 
 def test_the_rate_and_the_mean_are_those_of_a_run(made: Path):
-    config = read_config("svm", data=str(made / "small"))
+    config = read_config("svm", Flags(data=str(made / "small")))
 
     assert settings_of(config, 2, False).schedule == config.schedule
     assert settings_of(config, 2, False).mean_from == config.mean_from == 22.5
@@ -112,9 +116,9 @@ def test_the_rate_and_the_mean_are_those_of_a_run(made: Path):
 
 
 def test_no_example_is_kept_back_but_for_a_rule_that_looks_at_it(made: Path, tmp_path: Path):
-    ruled = read_config("svm", data=str(made / "small"), epochs=2, sets=["svm.stopping.rule=window"])
+    ruled = read_config("svm", Flags(data=str(made / "small"), epochs=2, sets=["svm.stopping.rule=window"]))
 
-    assert train_here(read_config("svm", data=str(made / "small"), epochs=2), 1, False, tmp_path).examples == 600
+    assert train_here(read_config("svm", Flags(data=str(made / "small"), epochs=2)), 1, False, tmp_path).examples == 600
     assert train_here(ruled, 1, False, tmp_path).examples == 540
 
 
@@ -153,7 +157,7 @@ def test_one_class_of_many_is_told_from_all_others(tmp_path: Path, positive: str
 
 
 def test_a_class_may_be_given_as_a_number(tmp_path: Path):
-    assert read_config("svm", sets=["svm.positive=3"]).svm.positive == "3"
+    assert read_config("svm", Flags(sets=["svm.positive=3"])).svm.positive == "3"
 
 
 def test_one_class_alone_is_refused(tmp_path: Path):

@@ -69,7 +69,7 @@ def test_a_slow_worker_is_named_while_the_run_trains_and_at_its_end(place: Path)
     assert max(elapsed) < 10
     assert any(line.startswith("Next, try policy=asp: paceline run") for line in lines)
 
-    found = json.loads(paceline("explain", "slow", "--json", cwd=place).stdout)
+    found = json.loads(paceline("doctor", "slow", "--json", cwd=place).stdout)
     assert [each["cause"] for each in found["causes"]] == ["slow_worker"]
     assert {each["policy"] for each in found["predicted"]} == {"asp", "ssp:3", "backup:1"}
 

@@ -1,4 +1,4 @@
-"""Whose a certificate is: what comes with a token must be made out to the same process; what `paceline certs` writes."""
+"""Whose a certificate is: what comes with a token must be made out to the same process; what `paceline keys certs` writes."""
 
 import shutil
 from collections.abc import Callable, Iterator
@@ -52,10 +52,13 @@ def test_a_worker_with_a_certificate_of_its_own_or_of_all_may_call(
     [
         (
             "worker-1",
-            r"certificate is that of 'worker-1', the process is worker-0 .worker.* \(paceline certs DIR worker-0\)",
+            r"certificate is that of 'worker-1', the process is worker-0 .worker.* \(paceline keys certs DIR worker-0\)",
         ),
         ("evaluator", "certificate is that of 'evaluator', the process is worker-0"),
-        (None, "certificate of worker-0 .worker. names nobody: its subject has no CN.* paceline certs DIR worker-0"),
+        (
+            None,
+            "certificate of worker-0 .worker. names nobody: its subject has no CN.* paceline keys certs DIR worker-0",
+        ),
     ],
 )
 def test_a_worker_with_the_certificate_of_another_process_is_refused(
@@ -103,7 +106,7 @@ def test_a_process_takes_the_folder_of_its_name(authority: Authority, tmp_path: 
     told = ToldWorker(rank=1, shards="s", servers="h:1", tls=tmp_path)
     assert told.credentials().tls == tmp_path / "worker-1"
     with pytest.raises(
-        ConfigError, match=r"no folder worker-7, and none for all\. Make it: paceline certs .* worker-7"
+        ConfigError, match=r"no folder worker-7, and none for all\. Make it: paceline keys certs .* worker-7"
     ):
         own_folder(tmp_path, "worker-7")
     authority.write(tmp_path)
@@ -126,13 +129,16 @@ def test_who_looks_at_a_run_takes_the_folder_that_fits_the_token(authority: Auth
     assert read_credentials(tmp_path / "secret", tmp_path).tls == tmp_path / "admin"
     anybody = secret.issued("digits", "worker", "worker-*")
     cut = anybody.rstrip().rpartition("\n")[0] + "\ney.x.y"
-    for content, said in ((anybody, "no folder worker, and none for all"), (cut, r"can't be read: .*paceline token")):
+    for content, said in (
+        (anybody, "no folder worker, and none for all"),
+        (cut, r"can't be read: .*paceline keys token"),
+    ):
         (tmp_path / "other").write_text(content)
         with pytest.raises(ConfigError, match=said):
             read_credentials(tmp_path / "other", tmp_path)
 
 
-# paceline certs
+# paceline keys certs
 def made(place: Path, *words: str, hosts: tuple[str, ...] = (), days: float = 365.0) -> list[str]:
     return [each.folder.name for each in make_folders(place, parse_names(words), hosts, days)]
 

@@ -20,6 +20,7 @@ from paceline.launch.folder.run_folder import RunFolder
 from paceline.launch.settings.read_config import read_config
 from paceline.processes.exits import exits
 from paceline.rpc.agreed_settings import agreed_settings, joining_settings
+from paceline.settings.flags import Flags
 from paceline.settings.load_settings import load, write_yaml
 from paceline.settings.own_extensions import OWN, OwnExtensions, own_names
 from paceline.sharder.engine import build_engine
@@ -113,7 +114,7 @@ def site(tmp_path, monkeypatch):
 def test_a_file_is_a_policy_with_its_short_form_and_its_options():
     write("lab/leash.py", POLICY)
 
-    config = read_config("digits", policy="lab/leash.py:3", sets=["workers=2"])
+    config = read_config("digits", Flags(policy="lab/leash.py:3", sets=["workers=2"]))
 
     assert config.policy == Options(name="lab/leash.py", length=3)
     assert build_policy(config.policy).length == 3.0
@@ -257,7 +258,7 @@ def test_two_files_of_one_name_are_refused_before_a_run_has_a_folder():
     write("b/mine.py", CODEC)
 
     with pytest.raises(ConfigError, match=r"a/mine.py and b/mine.py are different files with the same name"):
-        read_config("digits", policy="a/mine.py", sets=["codec.push=b/mine.py"])
+        read_config("digits", Flags(policy="a/mine.py", sets=["codec.push=b/mine.py"]))
 
 
 def test_a_file_that_is_gone_is_said_to_be_in_the_named_run():
@@ -266,9 +267,9 @@ def test_a_file_that_is_gone_is_said_to_be_in_the_named_run():
     with pytest.raises(
         ConfigError, match=r"Run 'one' has a copy; it goes on with that by: paceline run runs/one/config"
     ):
-        read_config("digits", policy="lab/leash.py", run="one")
+        read_config("digits", Flags(policy="lab/leash.py", run="one"))
     with pytest.raises(ConfigError, match=r"Give the path of a .py file\.$"):
-        read_config("digits", policy="lab/leash.py", run="two")
+        read_config("digits", Flags(policy="lab/leash.py", run="two"))
 
 
 @pytest.mark.parametrize("text", [None, "import no_such_thing\n", "import sys\n\nsys.exit(3)\n"])
@@ -432,9 +433,9 @@ def test_a_bad_file_is_told_with_its_line_before_anything_is_started(case, capsy
     write("mine.py", text)
 
     with pytest.raises(ConfigError, match=told):
-        read_config("digits", policy="mine.py")
+        read_config("digits", Flags(policy="mine.py"))
     with pytest.raises(SystemExit) as end, exits("paceline"):
-        read_config("digits", policy="mine.py")
+        read_config("digits", Flags(policy="mine.py"))
     assert end.value.code == ConfigError.exit_code
     assert len(capsys.readouterr().err.splitlines()) <= 3
 
@@ -501,7 +502,7 @@ def test_a_bad_package_is_named_with_file_and_line(site, points, text, told):
     installed(site, f"[paceline.policies]\n{points}\n", leash=text)
 
     with pytest.raises(ConfigError, match=told):
-        read_config("digits", policy=points.partition(" ")[0])
+        read_config("digits", Flags(policy=points.partition(" ")[0]))
 
 
 def test_a_file_without_a_strategy_names_the_page_that_writes_one():

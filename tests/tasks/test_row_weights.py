@@ -23,6 +23,7 @@ from paceline.data.shards import Shards, open_shards
 from paceline.data.svmlight import read_svmlight
 from paceline.launch.linear_without_servers import train_here
 from paceline.launch.settings.read_config import read_config
+from paceline.settings.flags import Flags
 from paceline.sharder.reshard import reshard, settings_of
 from paceline.sharder.sharding import make_shards
 from paceline.worker.scoring import scorer
@@ -79,9 +80,9 @@ def test_weights_that_are_none_are_refused_before_anything_starts(tmp_path: Path
     path = labelled(tmp_path, text)
 
     with pytest.raises(DataError, match=said):
-        make_shards(read_config("svm", data=str(path), workers=1), tmp_path / "shards")
+        make_shards(read_config("svm", Flags(data=str(path), workers=1)), tmp_path / "shards")
     with pytest.raises(DataError, match=said):
-        train_here(read_config("svm", data=str(path)), 1, False, tmp_path / "out")
+        train_here(read_config("svm", Flags(data=str(path))), 1, False, tmp_path / "out")
     assert not (tmp_path / "shards").exists()
     assert not (tmp_path / "out").exists()
 
@@ -124,7 +125,7 @@ def sharded(folder: Path, sets: tuple[str, ...] = (), workers: int = 3) -> tuple
     """30 rows, three of a rare kind; the weight of row i is i."""
     rows = "".join(f"{(-1, 1)[i % 2]} 1:{1 + i} {3 + (i > 26)}:1\n" for i in range(30))
     path = labelled(folder, "\n".join(map(str, range(30))), rows)
-    config = read_config("svm", data=str(path), workers=workers, sets=["data.test=0.2", *sets])
+    config = read_config("svm", Flags(data=str(path), workers=workers, sets=["data.test=0.2", *sets]))
     make_shards(config, folder / "shards")
     return open_shards(folder / "shards"), np.arange(30, dtype=np.float32)
 
@@ -145,7 +146,7 @@ def test_every_shard_and_part_holds_the_weights_of_its_rows(tmp_path: Path, sets
 
 
 def test_shards_without_weights_count_rows(tmp_path: Path) -> None:
-    make_shards(read_config("svm", data=str(labelled(tmp_path, None, TEXT * 9)), workers=1), tmp_path / "shards")
+    make_shards(read_config("svm", Flags(data=str(labelled(tmp_path, None, TEXT * 9)), workers=1)), tmp_path / "shards")
     shards = open_shards(tmp_path / "shards")
     assert (shards.shard(0).weights, shards.weights(np.arange(3))) == (None, None)
     assert shards.manifest.train_weight == shards.manifest.train_examples
@@ -155,7 +156,7 @@ def test_shards_without_weights_count_rows(tmp_path: Path) -> None:
 def test_shards_dealt_anew_keep_the_weights(tmp_path: Path) -> None:
     shards, weights = sharded(tmp_path, ("data.strategy=distribution_aware", "data.strategy.clusters=2"))
     old = settings_of(shards.folder)
-    config = read_config("svm", workers=2, sets=["data.test=0.2", "data.strategy=random"])
+    config = read_config("svm", Flags(workers=2, sets=["data.test=0.2", "data.strategy=random"]))
     assert old["data"]["test"] == config.data.test
 
     manifest = reshard(shards.folder, config, tmp_path / "two")
@@ -179,7 +180,7 @@ def test_the_rows_that_are_scored_come_with_their_weights(tmp_path: Path) -> Non
 def test_of_many_rows_those_that_count_are_scored(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     rows = "".join(f"{(-1, 1)[i % 2]} 1:{1 + i} 2:1\n" for i in range(60))
     path = labelled(tmp_path, "\n".join("1" if i in (20, 21, 40, 41) else "0" for i in range(60)), rows)
-    make_shards(read_config("svm", data=f"{path},{path}", workers=1), tmp_path / "shards")
+    make_shards(read_config("svm", Flags(data=f"{path},{path}", workers=1)), tmp_path / "shards")
     shards = open_shards(tmp_path / "shards")
     monkeypatch.setattr(scorer, "_CALIBRATION", 3)
 
@@ -279,7 +280,7 @@ def test_one_machine_reaches_linear_svc_with_sample_weight(
 ) -> None:
     path, _, expected = weighted
 
-    told = train_here(read_config("svm", data=str(path)), 1, False, tmp_path)
+    told = train_here(read_config("svm", Flags(data=str(path))), 1, False, tmp_path)
 
     assert told.metrics["test_f1"] == pytest.approx(expected, abs=CLOSE)
     assert told.metrics["test_recall"] > 0.8
@@ -291,10 +292,12 @@ def test_one_machine_reaches_linear_svc_with_sample_weight(
 
 def test_all_weights_alike_are_another_c(tmp_path: Path) -> None:
     path = written(scales(), tmp_path, "scales")
-    plain = train_here(read_config("svm", data=str(path), epochs=5, sets=["svm.objective.c=0.01"]), 1, False, tmp_path)
+    plain = train_here(
+        read_config("svm", Flags(data=str(path), epochs=5, sets=["svm.objective.c=0.01"])), 1, False, tmp_path
+    )
     np.savetxt(f"{path}.weight", np.full(6000, 0.01))
 
-    weighted = train_here(read_config("svm", data=str(path), epochs=5), 1, False, tmp_path)
+    weighted = train_here(read_config("svm", Flags(data=str(path), epochs=5)), 1, False, tmp_path)
 
     assert weighted.metrics == pytest.approx(plain.metrics, abs=1e-4)
 

@@ -11,6 +11,7 @@ from safetensors.numpy import load_file
 from paceline.core import registry
 from paceline.core.errors import ConfigError, DataError, OutOfMemory
 from paceline.launch.settings.read_config import read_config
+from paceline.settings.flags import Flags
 from paceline.sharder.sharding import make_shards
 from paceline.tasks import defaults
 from paceline.tasks.task import BUILTIN, Task, load_task
@@ -241,8 +242,8 @@ def test_settings_of_a_model_stand_in_the_place_of_the_tasks(tmp_path: Path):
 
     assert load_task(file).settings == {"epochs": 5, "workers": 2}
     assert load_task(file, "large").settings == {"epochs": 9, "workers": 2}
-    assert read_config(file, sets=["model=large"]).epochs == 9
-    assert read_config(file, sets=["model=large"], epochs=1).epochs == 1
+    assert read_config(file, Flags(sets=["model=large"])).epochs == 9
+    assert read_config(file, Flags(sets=["model=large"], epochs=1)).epochs == 1
 
 
 @pytest.mark.parametrize(
@@ -260,7 +261,7 @@ def test_settings_of_models_that_can_not_be_meant_are_refused(tmp_path: Path, te
 
 def test_a_mistyped_model_is_refused_before_anything_starts(tmp_path: Path):
     with pytest.raises(ConfigError, match=r"no model 'cn'\. Did you mean 'cnn'"):
-        read_config("cifar10", sets=["model=cn"])
+        read_config("cifar10", Flags(sets=["model=cn"]))
     with pytest.raises(ConfigError, match="no model 'lage'"):
         make_shards(
             read_config("synthetic").model_copy(update={"task": written(tmp_path, DATA + MODELS), "model": "lage"}),

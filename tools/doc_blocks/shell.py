@@ -5,6 +5,7 @@ import re
 import shlex
 import subprocess
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -17,6 +18,7 @@ from paceline.cli.__main__ import app
 from paceline.cli.plan import reader_and_words
 from paceline.core.errors import PacelineError
 from paceline.launch.settings.read_config import read_config, read_launch
+from paceline.settings.flags import Flags
 from paceline.studies.planning.choices import Asked, choices
 from paceline.studies.search.grid import Range, read_grid
 from tools.prose.pages import ROOT
@@ -26,7 +28,7 @@ _NOT_COMMANDS = {"do", "then", "else", "!", "time", "srun", "sudo"}
 _TRAINS = {"run", "shard", "local", "search"}
 _NOT_INSTALLED = "which is not installed here"
 """An extra's library is missing: nothing that a page has said wrong."""
-_OPTIONS = ("workers", "servers", "policy", "slow", "epochs", "data", "preset", "loop", "log")
+_OPTIONS = ("workers", "servers", "policy", "slow", "epochs", "data", "preset", "log")
 
 
 def commands(text: str) -> Iterator[list[str]]:
@@ -104,12 +106,12 @@ def _parser() -> Any:
 def _read_settings(name: str, params: dict[str, Any]) -> None:
     given = {key: params[key] for key in _OPTIONS if params.get(key) is not None}
     sets = params.get("sets") or []
+    flags = Flags(sets=sets, **given)
     if name == "launch":
-        kept = {key: given[key] for key in given.keys() & {"workers", "servers", "policy", "slow", "log"}}
-        read_launch(params["script"], params["arguments"] or [], sets=sets, **kept)
+        read_launch(params["script"], params["arguments"] or [], flags)
     elif name == "plan":
-        words = {key: params[key] for key in ("preset", "epochs", "data")}
-        read, _ = reader_and_words(params["what"], params["arguments"] or [], sets, words)
+        flags = Flags(preset=params["preset"], epochs=params["epochs"], data=params["data"], sets=sets)
+        read, _ = reader_and_words(params["what"], params["arguments"] or [], flags)
         asked = Asked.of(params["workers"], params["servers"], params["policy"])
         choices(asked, asked.own(read), read)
     elif name == "search":
@@ -117,11 +119,11 @@ def _read_settings(name: str, params: dict[str, Any]) -> None:
         point = [
             f"{key}={value}" for key, value in next(grid.points()).items() if not isinstance(value, (dict, list, Range))
         ]
-        read_config(params["what"], sets=[*sets, *point], **({"preset": grid.preset} if grid.preset else {}) | given)
+        read_config(params["what"], replace(flags.with_sets(point), preset=flags.preset or grid.preset))
     elif name in _TRAINS and not params.get("old"):
-        read_config(params["what"], sets=sets, **given)
+        read_config(params["what"], flags)
     elif name == "set":
-        read_config("digits", sets=params["settings"] or [])
+        read_config("digits", Flags(sets=params["settings"] or []))
 
 
 def _make(arguments: Sequence[str]) -> str | None:

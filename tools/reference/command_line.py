@@ -15,6 +15,9 @@ HEAD = """# Command line
 Made by `make pages` from what the commands say at `--help`. Every setting of [the
 list](docs/reference/settings.md) can be given as `--set key=value`. Exit codes are on the page of
 [errors](docs/reference/errors.md).
+
+`paceline --version` shows the release. `paceline --install-completion` teaches your shell to
+complete what you type, and `--show-completion` prints what that would write.
 """
 
 
@@ -27,8 +30,7 @@ def page() -> str:
 def _section(command: Any, name: str, parent: typer.Context | None = None) -> list[str]:
     context = typer.Context(command, info_name=name.rpartition(" ")[2], parent=parent)
     if isinstance(command, TyperGroup):
-        options = _options(command, context) if parent is None else []
-        own = [f"\n## `{name}`\n\n{_sentence(command)}\n", *options] if parent else options
+        own = [f"\n## `{name}`\n\n{_sentence(command)}\n"] if parent else []
         return own + [
             line
             for key, inner in command.commands.items()  # not those that other packages bring

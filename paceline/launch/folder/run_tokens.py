@@ -41,7 +41,7 @@ def made(name: str | None, secret_file: Path | None, role: str, who: str, life: 
         folder = find_run(name)
         name, text, where = folder.name, folder.read_secret(), str(folder.token)
     elif name is None:
-        raise UsageError("Which run is it? Name it: paceline token RUN --secret-file FILE ...")
+        raise UsageError("Which run is it? Name it: paceline keys token RUN --secret-file FILE ...")
     else:
         text, where = read_token_file(secret_file), str(secret_file)
     return run_secret(text, where).issued(name, role, who or role, life)

@@ -32,7 +32,7 @@ def make_secrets(kubectl: Kubectl, overlay: Overlay, say: Callable[[str], None])
     if any(map(is_open, overlay.documents)):
         raise ConfigError(
             f"The Secret {name} is missing, and with the component outside its certificate must name the address that other "
-            "machines call: make it by `paceline certs` (docs/run/outside-workers.md), then deploy again."
+            "machines call: make it by `paceline keys certs` (docs/run/outside-workers.md), then deploy again."
         )
     from paceline.rpc.certificates import HERE, Authority
     from paceline.rpc.tls import AUTHORITY, CERTIFICATE, KEY

@@ -1,8 +1,8 @@
 """The config of a run, read by a process that is forked from one with torch: a user's file says its own settings only when it
 is loaded, and the process that shows the run has no other use for what it imports.
 
-This file is both sides: `read_forked`, and the program (`python -m paceline.launch.supervise.read_config_forked FILE
-ARGUMENTS`)."""
+This file is both sides: `read_forked`, and the program (`python -m paceline.launch.supervise.read_config_forked FILE TASK
+FLAGS`)."""
 
 import json
 import os
@@ -11,6 +11,7 @@ import sys
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -20,16 +21,17 @@ from paceline.launch.forks.forker import Forker
 from paceline.launch.settings.read_config import read_config
 from paceline.launch.supervise.children import Child
 from paceline.processes.exits import exits
+from paceline.settings.flags import Flags
 from paceline.settings.load_settings import whole
 from paceline.tasks import task
 
 
-def read_forked(begun: Forker, arguments: Mapping[str, Any]) -> Config:
-    """`read_config` with these arguments; what the task's file says itself is known to `load_config` then. What the file prints
+def read_forked(begun: Forker, what: str, flags: Flags) -> Config:
+    """`read_config` there; what the task's file says itself is known to `load_config` then. What the file prints
     comes to stderr; a mistake ends this process in the way that it has ended the other one."""
     memory = os.memfd_create("config")  # no file: nothing is left of it when this process ends
     answer = f"/proc/{os.getpid()}/fd/{memory}"
-    command = ["-m", __name__, answer, json.dumps(arguments)]
+    command = ["-m", __name__, answer, what, json.dumps(asdict(flags))]
     child = Child("reader", "reader", command, None, os.environ, forker=begun)
     try:
         child.start()
@@ -40,11 +42,10 @@ def read_forked(begun: Forker, arguments: Mapping[str, Any]) -> Config:
         child.signal(signal.SIGKILL)  # after a Ctrl-C, which it does not see
         os.close(memory)
     if child.code:
-        _refuse(child, arguments["what"])
+        _refuse(child, what)
     if not told:
         raise PacelineError(
-            f"{arguments['what']} ended the process that loads it. Remove the code that ends the process, like "
-            "os._exit()."
+            f"{what} ended the process that loads it. Remove the code that ends the process, like os._exit()."
         )
     found = json.loads(told)
     task.TOLD.update({(name, model): settings for name, model, settings in found["task"]})
@@ -63,10 +64,10 @@ def _refuse(child: Child, what: str) -> None:
     raise PacelineError(f"{told} To see which line does it: python -X faulthandler {what}")
 
 
-def main(answer: str, arguments: str) -> None:
+def main(answer: str, what: str, flags: str) -> None:
     """Writes the config to the file `answer`, and the settings that the task's file says itself."""
     with exits("paceline"):
-        config = read_config(**json.loads(arguments))
+        config = read_config(what, Flags(**json.loads(flags)))
         Path(answer).write_text(json.dumps({"config": config.model_dump(mode="json"), "task": list(_own_settings())}))
 
 

@@ -39,7 +39,7 @@ class Kept:
     manifest: Manifest | None
     """Of the shards, where they are kept."""
     findings: list[Finding] = field(default_factory=list)
-    """What made it slow or worse, what costs most first (`paceline explain`)."""
+    """What made it slow or worse, what costs most first (`paceline doctor`)."""
     troubles: list[str] = field(default_factory=list)
     """What can't be read, each with what to do."""
 

@@ -131,7 +131,7 @@ def time_spent(kept: Kept) -> list[Html]:
         + [_milliseconds(course, worker)]
         for worker in course.workers
     ]
-    more = text(f"paceline explain {kept.folder.name} says what another policy would give.", "faint")
+    more = text(f"paceline doctor {kept.folder.name} says what another policy would give.", "faint")
     return [*parts, drawn, more, table(Table(heads, rows, "In numbers"))]
 
 
@@ -289,7 +289,7 @@ def _spread(kept: Kept) -> list[Html]:
     if not any(shard.classes for shard in kept.manifest.shards):
         return []
     shards = ShardSet(kept.manifest.recipe.strategy.name, kept.folder.shards, kept.manifest)
-    said = text(f"{result([shards])[:-1]}; paceline shard-report {kept.folder.shards} says more.")
+    said = text(f"{result([shards])[:-1]}; paceline report {kept.folder.shards} says more.")
     if shards.counts.size > MOST_CELLS:
         return [said]
     caption = "Orange: a shard has more of the class than its share, purple: less. Numbers count examples."

@@ -1,12 +1,13 @@
 """From what the user names to the settings of a run with other numbers of workers and servers, or another policy."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple, Protocol
 
 from paceline.core.settings.config import Config
 from paceline.core.sync.policy import is_served
 from paceline.launch.settings.read_config import read_config, read_launch
+from paceline.settings.flags import Flags
 from paceline.settings.load_settings import load
 
 
@@ -33,13 +34,13 @@ class Reader(Protocol):
 
 @dataclass(frozen=True)
 class TaskReader:
-    """Of a task or a YAML file. `words`: as `read_config` takes them."""
+    """Of a task or a YAML file."""
 
     what: str | None
-    words: Mapping[str, Any]
+    flags: Flags
 
     def __call__(self, workers: int | None, servers: int | None, policy: str | None) -> Config:
-        return read_config(self.what, workers=workers, servers=servers, policy=policy, **self.words)
+        return read_config(self.what, replace(self.flags, workers=workers, servers=servers, policy=policy))
 
     def start(self, workers: int) -> Start:
         policy = self(workers, None, None).policy
@@ -51,11 +52,11 @@ class TaskReader:
 
 @dataclass
 class ScriptReader:
-    """Of a training script. `words`: as `read_launch` takes them."""
+    """Of a training script."""
 
     script: str
     arguments: Sequence[str]
-    words: Mapping[str, Any]
+    flags: Flags
     _own: Mapping[str, Any] | None = field(default=None, init=False)
     """What it has told."""
 
@@ -71,4 +72,5 @@ class ScriptReader:
         self._own = settings
 
     def _read(self, workers: int | None, servers: int | None, policy: str | None) -> tuple[Config, dict[str, Any]]:
-        return read_launch(self.script, self.arguments, workers=workers, servers=servers, policy=policy, **self.words)
+        flags = replace(self.flags, workers=workers, servers=servers, policy=policy)
+        return read_launch(self.script, self.arguments, flags)

@@ -72,7 +72,9 @@ def baseline(
     ] = Path("baselines"),
     as_json: Json = False,
 ) -> None:
-    """Train decision trees, logistic regression and naive Bayes with Spark's MLlib, and with others on the same split."""
+    """Train other methods on the same table, on Spark and here.
+
+    Decision trees, logistic regression and naive Bayes with Spark's MLlib, and others on the same split."""
     with exits():
         from paceline.base.extras import needing
 

@@ -47,7 +47,9 @@ def reproduce(
     ] = Path("reproduction"),
     yes: Yes = False,
 ) -> None:
-    """Make a paper's tables and figures again, with its numbers next to ours. Can be broken off and goes on where it was."""
+    """Make a paper's tables and figures again, next to its numbers.
+
+    Can be broken off and goes on where it was."""
     with exits():
         from paceline.base.extras import needing
 

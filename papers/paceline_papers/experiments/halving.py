@@ -15,6 +15,7 @@ import typer
 
 from paceline.launch.settings.read_config import read_config
 from paceline.processes.exits import run_command
+from paceline.settings.flags import Flags
 from paceline.studies.search.grid import pairs, read_grid
 from paceline.studies.search.halving import budgets, kept
 from paceline.studies.simulator.problem import problem_of
@@ -76,7 +77,7 @@ def _curves(seed: int, folder: Path) -> list[list[Score]]:
     """Each point's scores after each epoch."""
     found = []
     for point in read_grid(GRID).points():
-        config = read_config("digits", workers=2, servers=1, epochs=EPOCHS, sets=[*pairs(point), f"seed={seed}"])
+        config = read_config("digits", Flags(workers=2, servers=1, epochs=EPOCHS, sets=[*pairs(point), f"seed={seed}"]))
         training, curve = training_of(config, problem_of(config, folder)), list[Score]()
         training.run(partial(_watch, curve))
         found.append([*curve[: EPOCHS - 1], _score(training)])

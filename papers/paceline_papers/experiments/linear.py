@@ -19,6 +19,7 @@ from paceline.extend import Dataset, Labelled
 from paceline.launch.linear_without_servers import train_here
 from paceline.launch.settings.read_config import read_config
 from paceline.processes.exits import exits
+from paceline.settings.flags import Flags
 from paceline_papers.experiments.options import among
 
 REAL = {
@@ -113,7 +114,7 @@ def _line(name: str, data: Dataset, out: Path, ways: list[tuple[int, str]]) -> s
 
 def _trained(path: Path, out: Path, name: str, ways: list[tuple[int, str]]) -> Iterator[float]:
     """F1 of each way to train it."""
-    yield train_here(read_config("svm", data=str(path)), 1, False, out / "local" / name).metrics["test_f1"]
+    yield train_here(read_config("svm", Flags(data=str(path))), 1, False, out / "local" / name).metrics["test_f1"]
     for count, policy in ways:
         folder = out / f"{name}-{policy.replace(':', '-')}-{count}"
         result = paceline.train("svm", workers=count, servers=2, policy=policy, data=path, folder=folder, show=None)

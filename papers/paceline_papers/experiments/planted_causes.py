@@ -1,4 +1,4 @@
-"""Runs in which something is wrong on purpose, one for each cause that `paceline explain` knows, and some in which nothing is:
+"""Runs in which something is wrong on purpose, one for each cause that `paceline doctor` knows, and some in which nothing is:
 real processes on this machine. Prints what each run's end says, and whether that is the cause.
 
 python -m paceline_papers.experiments.planted_causes [--only NAME ...] [--folder FOLDER]
@@ -70,7 +70,7 @@ class Seen:
     lines: list[str]
     """While it trained and at its end."""
     causes: list[str]
-    """By `paceline explain`, what costs most first."""
+    """By `paceline doctor`, what costs most first."""
     said: str
     """The first one's sentence."""
 
@@ -113,7 +113,7 @@ def seen(name: str, planted: Planted, folder: Path) -> Seen:
     ):
         output = run.communicate(timeout=600)[0]
     lines = [line for line in output.splitlines() if line.startswith(("cause:", "Next,"))]
-    explain = [PACELINE, "explain", name, "--json"]
+    explain = [PACELINE, "doctor", name, "--json"]
     told = json.loads(subprocess.run(explain, cwd=folder, capture_output=True, text=True, check=True).stdout)
     said = told["causes"][0]["said"] if told["causes"] else ""
     return Seen(lines, [each["cause"] for each in told["causes"]], said)

@@ -802,7 +802,7 @@ def encrypted() -> Overlay:
 def test_a_certificate_for_other_machines_is_left_to_who_knows_their_way():
     cluster = Secrets()
     with pytest.raises(
-        ConfigError, match=r"demo-paceline-tls is missing, and with the component outside .* `paceline certs`"
+        ConfigError, match=r"demo-paceline-tls is missing, and with the component outside .* `paceline keys certs`"
     ):
         make_secrets(cluster, opened(), lambda text: None)
 

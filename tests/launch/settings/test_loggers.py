@@ -13,6 +13,7 @@ from paceline.launch.folder.run_folder import open_run
 from paceline.launch.settings import loggers
 from paceline.launch.settings.loggers import check_loggers, loggers_of
 from paceline.launch.settings.read_config import complete, read_config
+from paceline.settings.flags import Flags
 from paceline.settings.load_settings import load
 from tests.support.tree import ROOT
 
@@ -68,7 +69,7 @@ def test_what_can_not_be_had_is_refused(config: Config, text: str) -> None:
 def test_the_command_line_refuses_it_before_there_is_a_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     with pytest.raises(ConfigError, match="mlflow needs the library"):
-        read_config("xor", log=["mlflow"])
+        read_config("xor", Flags(log=["mlflow"]))
     assert not list(tmp_path.iterdir())
 
 

@@ -1,4 +1,4 @@
-"""`paceline explain` of runs in all states: trained, training, damaged, empty, of an older release, and not there."""
+"""`paceline doctor` of runs in all states: trained, training, damaged, empty, of an older release, and not there."""
 
 import json
 from pathlib import Path

@@ -13,6 +13,7 @@ from paceline.core.errors import ConfigError, UsageError
 from paceline.core.settings.config import Config
 from paceline.launch.folder.run_folder import RunFolder
 from paceline.launch.settings.read_config import read_config
+from paceline.settings.flags import Flags
 from paceline.studies.comparison.compare_policies import Manner, compare_policies
 from paceline.studies.comparison.policies import points_of, read_policies
 from paceline.studies.comparison.simulated import REAL, Simulator
@@ -86,7 +87,7 @@ def test_less_than_one_seed_and_unknown_policies_are_refused() -> None:
 )
 def test_what_would_not_be_simulated_as_it_is_is_refused(task: str, settings: list[str], said: str) -> None:
     with pytest.raises(ConfigError, match=f"{said}.* Train it for real: --real"):
-        refuse_unlike(read_config(task, sets=settings), True, REAL)
+        refuse_unlike(read_config(task, Flags(sets=settings)), True, REAL)
 
 
 def test_policies_are_simulated_compared_and_kept(capsys: pytest.CaptureFixture[str]) -> None:

@@ -11,6 +11,7 @@ from paceline.core.errors import UsageError
 from paceline.launch.k8s.kubectl import Kubectl
 from paceline.launch.k8s.overlay import read_overlay
 from paceline.launch.settings.read_config import read_config
+from paceline.settings.flags import Flags
 from paceline.studies.planning.patch import check_new, write_patch
 from paceline.studies.planning.sizes import plan_report
 from tests.support.tree import ROOT
@@ -19,7 +20,7 @@ SHAPES = [("weights", (10_000_000,))]
 
 
 def written(path: Path, what: str = "digits", **words: Any) -> list[dict[str, Any]]:
-    config = read_config(what, **words)
+    config = read_config(what, Flags(**words))
     write_patch(path, config, plan_report(config, SHAPES), "a plan")
     return list(yaml.safe_load_all(path.read_text()))
 
@@ -29,7 +30,7 @@ def test_a_patch_has_replicas_memory_and_the_whole_settings(tmp_path: Path) -> N
 
     assert servers["spec"]["replicas"] == 3
     (server,) = servers["spec"]["template"]["spec"]["containers"]
-    limit = plan_report(read_config("digits", workers=6, servers=3, policy="bsp"), SHAPES)["servers"][0]["limit"]
+    limit = plan_report(read_config("digits", Flags(workers=6, servers=3, policy="bsp")), SHAPES)["servers"][0]["limit"]
     assert server["resources"] == {key: {"memory": f"{limit >> 20}Mi"} for key in ("requests", "limits")}
     assert workers["spec"]["completions"] == workers["spec"]["parallelism"] == 6
     (worker,) = workers["spec"]["template"]["spec"]["containers"]

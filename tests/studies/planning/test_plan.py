@@ -11,6 +11,7 @@ from rich.console import Console
 from paceline.core.errors import ConfigError, UsageError
 from paceline.core.settings.config import Config
 from paceline.launch.settings.read_config import read_config
+from paceline.settings.flags import Flags
 from paceline.studies.planning import probe
 from paceline.studies.planning.choices import Asked
 from paceline.studies.planning.figures import Figures, Step
@@ -75,7 +76,9 @@ def test_the_command_to_paste_starts_what_is_advised(shapes: Path) -> None:
     for row in (plan := planned(shapes, Asked.of("1,4", None, None))).rows:
         choice = row.choice
         policy = None if choice.is_own else choice.policy
-        assert read_config("digits", workers=choice.workers, servers=choice.servers, policy=policy) == choice.config
+        assert (
+            read_config("digits", Flags(workers=choice.workers, servers=choice.servers, policy=policy)) == choice.config
+        )
     assert plan.advice is not None
     assert plan.config is plan.advice.row.choice.config
     assert plan.sizes["elements"] == 1_000_000

@@ -7,6 +7,7 @@ import pytest
 from paceline.core.errors import ConfigError, UsageError
 from paceline.core.settings.config import Config
 from paceline.launch.settings.read_config import read_config
+from paceline.settings.flags import Flags
 from paceline.settings.load_settings import load
 from paceline.settings.presets import paper_grids
 from paceline.studies.search.grid import read_grid, read_paper_grid
@@ -14,7 +15,7 @@ from paceline.studies.search.points import points_of
 
 
 def read(sets):
-    return read_config("digits", sets=sets)
+    return read_config("digits", Flags(sets=sets))
 
 
 def test_numbers_in_a_list_may_have_exponents():
@@ -114,7 +115,7 @@ def test_a_fold_that_is_no_part_is_refused(fold):
 
 def test_table_1_has_the_papers_numbers_beside_its_points():
     grid = read_grid(["hogwild-table-1"])
-    points = points_of(grid, lambda sets: read_config(None, sets=sets, preset=grid.preset), None)
+    points = points_of(grid, lambda sets: read_config(None, Flags(sets=sets, preset=grid.preset)), None)
 
     found = [next(row for row in grid.paper if row.is_about(point.configs[0])) for point in points]
 
@@ -130,7 +131,7 @@ def test_table_1_has_the_papers_numbers_beside_its_points():
 
 def test_table_2_has_the_papers_numbers_beside_its_points():
     grid = read_grid(["hogwild-table-2"])
-    points = points_of(grid, lambda sets: read_config(None, sets=sets, preset=grid.preset), None)
+    points = points_of(grid, lambda sets: read_config(None, Flags(sets=sets, preset=grid.preset)), None)
 
     found = [next(row for row in grid.paper if row.is_about(point.configs[0])) for point in points]
 
@@ -153,7 +154,7 @@ def test_a_papers_grid_starts_from_a_preset_that_exists(name):
 def numbers_beside(name):
     """The paper's accuracies next to the points of its grid, in their order."""
     grid = read_grid([name])
-    points = points_of(grid, lambda sets: read_config(None, sets=sets, preset=grid.preset), None)
+    points = points_of(grid, lambda sets: read_config(None, Flags(sets=sets, preset=grid.preset)), None)
     return [[row.accuracy for row in grid.paper if row.is_about(point.configs[0])] for point in points]
 
 
@@ -179,7 +180,7 @@ def test_shardings_tables_have_their_recipes_numbers_beside_their_points(number)
 
 def test_shats_points_are_the_presets_but_for_method_and_workers():
     grid = read_grid(["shat-table-2-resnet50"])
-    points = points_of(grid, lambda sets: read_config(None, sets=sets, preset=grid.preset), None)
+    points = points_of(grid, lambda sets: read_config(None, Flags(sets=sets, preset=grid.preset)), None)
 
     found = points[-1].configs[0].model_dump(exclude={"run", "workers"})
 

@@ -12,6 +12,7 @@ from paceline.core.settings.config import Config
 from paceline.data.rcv1_like import rcv1_like, write_svmlight
 from paceline.launch.settings.read_config import read_config
 from paceline.results.result import Result
+from paceline.settings.flags import Flags
 from paceline.studies.search.grid import read_grid
 from paceline.studies.search.search import search
 from paceline.studies.search.search_folder import SearchFolder
@@ -30,7 +31,7 @@ def go(data: Path, *grid: str, task: str = "svm", **how: Any) -> tuple[int, dict
     out = data.parent / "out"
 
     def read(point: Sequence[str]) -> Config:
-        return read_config(task, data=str(data), epochs=3, sets=list(point))
+        return read_config(task, Flags(data=str(data), epochs=3, sets=list(point)))
 
     code = search(read_grid(grid), read, how.pop("folds", None), 1, out, False, False, **{"engine": "local"} | how)
     return code, json.loads((out / "results.json").read_text())
@@ -197,7 +198,7 @@ def test_what_can_not_be_trained_here_is_refused(data: Path) -> None:
 
 def test_a_search_that_this_machine_is_too_small_for_asks_as_a_run_does(data: Path) -> None:
     def read(point: Sequence[str]) -> Config:
-        return read_config("digits", workers=1000, sets=list(point))
+        return read_config("digits", Flags(workers=1000, sets=list(point)))
 
     with pytest.raises(UsageError, match=r"1,000 workers make 1,003 processes.*start anyway with --yes"):
         search(read_grid(["workers=1,1000"]), read, None, 2, data.parent / "out", False, False)

@@ -14,6 +14,7 @@ from paceline.core.errors import ConfigError, UsageError
 from paceline.core.settings.config import Config
 from paceline.data.rcv1_like import rcv1_like, write_svmlight
 from paceline.launch.settings.read_config import read_config
+from paceline.settings.flags import Flags
 from paceline.studies.search.grid import Grid, read_grid
 from paceline.studies.search.sampling import sampled
 from paceline.studies.search.search import search
@@ -100,7 +101,7 @@ def data(tmp_path: Path) -> Path:
 
 def go(data: Path, *grid: str, points: int = 12, out: str = "out", **how: Any) -> tuple[int, list[dict[str, Any]]]:
     def read(point: Sequence[str]) -> Config:
-        return read_config("svm", data=str(data), epochs=2, sets=list(point))
+        return read_config("svm", Flags(data=str(data), epochs=2, sets=list(point)))
 
     found = sampled(read_grid(grid), "tpe", points, 0)
     code = search(found, read, how.pop("folds", None), 1, data.parent / out, False, False, engine="local", **how)
@@ -147,7 +148,7 @@ def test_a_combination_that_settings_refuse_is_not_chosen(
     def read(point: Sequence[str]) -> Config:
         if "batch_size=16" in point and any(f"workers={workers}" in point for workers in refused):
             raise ConfigError("not together")
-        return read_config("svm", data=str(data), epochs=1, sets=list(point))
+        return read_config("svm", Flags(data=str(data), epochs=1, sets=list(point)))
 
     grid = sampled(read_grid(["batch_size=8,16", "workers=1,2,3"]), "tpe", 5, 0)
 

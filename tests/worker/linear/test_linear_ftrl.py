@@ -15,6 +15,7 @@ from paceline.data.sampler import Sampler, steps_per_epoch
 from paceline.data.shards import Shards
 from paceline.launch.linear_without_servers import settings_of
 from paceline.launch.settings.read_config import read_config
+from paceline.settings.flags import Flags
 from paceline.worker.checking.check_linear import check_linear
 from paceline.worker.linear.linear_rows import LinearData
 from tests.support.nights import some
@@ -126,8 +127,8 @@ def test_a_run_is_checked_before_it_starts_with_or_without_a_rate(tmp_path: Path
 
 def test_the_tasks_own_settings_are_refused_with_what_to_set() -> None:
     with pytest.raises(ConfigError, match=r"(?s)Set svm\.steps=plain\..*Set schedule\.name=constant"):
-        read_config("svm", sets=["optimizer.name=ftrl"])
-    found = read_config("svm", sets=["optimizer={name: ftrl, l1: 10}", *LINE])
+        read_config("svm", Flags(sets=["optimizer.name=ftrl"]))
+    found = read_config("svm", Flags(sets=["optimizer={name: ftrl, l1: 10}", *LINE]))
     assert build_optimizer(found.optimizer).sparse
     with pytest.raises(ConfigError, match="optimizer ftrl steps on servers, and `paceline local` has none"):
         settings_of(found, 1, False)

@@ -16,6 +16,7 @@ from paceline.core.values import Vector
 from paceline.data.dataset import Dataset
 from paceline.launch.linear_without_servers import settings_of, train_here
 from paceline.launch.settings.read_config import read_config
+from paceline.settings.flags import Flags
 from paceline.worker.linear.hogwild import train
 from paceline_papers.experiments.linear import GENERATED, linear_svc, written
 from tests.support.nights import some
@@ -33,7 +34,7 @@ def made(name: str) -> tuple[Dataset, float]:
 
 def config(workers: int, policy: str) -> Config:
     """What a run without settings has."""
-    return read_config("svm", workers=workers, policy=policy)
+    return read_config("svm", Flags(workers=workers, policy=policy))
 
 
 def examples(data: Dataset) -> tuple[Examples, Examples]:
@@ -95,17 +96,17 @@ def test_workers_reach_linear_svc(name: str, workers: int, policy: str) -> None:
 def test_many_workers_take_more_epochs_unless_the_user_says_how_many() -> None:
     found = {workers: config(workers, "asp").epochs for workers in (1, 4, 5, 8, 16, 64)}
     assert found == {1: 30, 4: 30, 5: 38, 8: 60, 16: 120, 64: 120}
-    assert read_config("svm", workers=8, epochs=30).epochs == 30
-    assert read_config("svm", workers=8, sets=["svm.steps=plain"]).epochs == 30
-    assert read_config("digits", workers=8).epochs == read_config("digits").epochs
+    assert read_config("svm", Flags(workers=8, epochs=30)).epochs == 30
+    assert read_config("svm", Flags(workers=8, sets=["svm.steps=plain"])).epochs == 30
+    assert read_config("digits", Flags(workers=8)).epochs == read_config("digits").epochs
 
     for epochs in (7, 60):
-        asked = read_config("svm", workers=8, epochs=epochs)
+        asked = read_config("svm", Flags(workers=8, epochs=epochs))
         assert told(asked, build_policy(asked.policy))[-1] == (
             "8 workers with fitted steps need about 2 times the epochs of up to 4 (docs/choose/linear-models.md); "
             f"this run has {epochs}."
         )
-    few = read_config("svm", workers=4)
+    few = read_config("svm", Flags(workers=4))
     assert not any("epochs" in line for line in told(few, build_policy(few.policy)))
 
 
@@ -136,7 +137,7 @@ def test_class_weights_are_those_of_linear_svc(tmp_path: Path) -> None:
         said = svc.predict(data.test.features)
 
         told = train_here(
-            read_config("svm", data=str(path), sets=[f"svm.class_weights={given}"]), 1, False, tmp_path / "out"
+            read_config("svm", Flags(data=str(path), sets=[f"svm.class_weights={given}"])), 1, False, tmp_path / "out"
         )
 
         assert told.metrics["test_f1"] == pytest.approx(f1_score(data.test.labels, said), abs=CLOSE)

@@ -1,7 +1,7 @@
 """The examples of hidden_strata.py with their strata as labels, 0 to 6, of which 6 is the rare kind: to see in a report how
 evenly shards spread them, or to deal by them (data.strategy.by).
 
-paceline shard-report shards/random shards/stratified --by hidden_strata_groups.py
+paceline report shards/random shards/stratified --by hidden_strata_groups.py
 """
 
 import runpy

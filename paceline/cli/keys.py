@@ -1,4 +1,5 @@
-"""`paceline token`: signed tokens for those who may do something in a run, and another secret for it."""
+"""`paceline keys`: signed tokens for those who may do something in a run, and the certificates that its processes show each
+other."""
 
 from pathlib import Path
 from typing import Annotated
@@ -11,7 +12,10 @@ from paceline.cli.exits import exits
 from paceline.core.errors import UsageError
 from paceline.rpc.roles import Role
 
+app = typer.Typer(help="Make tokens and certificates for a run.", no_args_is_help=True)
 
+
+@app.command()
 def token(
     name: Run = None,
     role: Annotated[
@@ -45,7 +49,9 @@ def token(
         bool, typer.Option("--at-once", help="With --replace-secret: tokens of the old secret are worthless.")
     ] = False,
 ) -> None:
-    """Make a token for a run: who shows it may do what its role says, until it expires. Give it as --token-file."""
+    """Make a token for a run, or give it another secret.
+
+    Who shows the token (--token-file) may do what its role says, until it expires."""
     with exits():
         if replace == (role is not None):
             raise UsageError(
@@ -69,6 +75,34 @@ def token(
         except OSError as error:
             raise UsageError(f"Can't write {out}: {error.strerror}. Name another file with -o.") from error
         say(f"wrote {out}; give it with --token-file")
+
+
+@app.command()
+def certs(
+    folder: Annotated[Path, typer.Argument(metavar="DIR", help="Folder for the keys; it also keeps their authority.")],
+    names: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="[NAME[=HOST,...]]...",
+            help="A process (server-0, worker-3, evaluator, admin) and what others call it by; without names, one certificate "
+            "for all.",
+        ),
+    ] = None,
+    hosts: Annotated[
+        list[str] | None, typer.Option("--host", help="IP or host name of all of them, besides this machine's own.")
+    ] = None,
+    days: Annotated[float, typer.Option(min=0.01, max=3650, help="Days until they expire.")] = 365.0,
+) -> None:
+    """Make certificates for --tls DIR, or renew them.
+
+    Each process that you name gets a folder; without names there is one for all."""
+    with exits():
+        from paceline.rpc.kept_authority import FOLDER, KEY, check_hosts, make_folders, parse_names
+
+        for made in make_folders(folder, parse_names(names or []), check_hosts(hosts or []), days):
+            say(f"{made.folder}: {made.name}, called {', '.join(made.hosts)}, valid until {made.until:%Y-%m-%d}")
+        what = "the other folders" if names else "ca.crt, tls.crt and tls.key"
+        say(f"{folder / FOLDER / KEY} can make more of them: copy {what} to other machines, not this folder.")
 
 
 def _replace(name: str | None, secret_file: Path | None, at_once: bool) -> None:

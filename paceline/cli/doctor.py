@@ -1,4 +1,4 @@
-"""`paceline explain` and `paceline doctor`: what made a run slow or worse."""
+"""`paceline doctor`: what is wrong with a run, or made it slow."""
 
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -19,29 +19,30 @@ Namespace = Annotated[
 ]
 
 
-def explain(name: Run = None, as_json: Json = False) -> None:
-    """Say what made a run slow or worse, what it cost, which setting to change, and what another policy would give."""
-    with exits():
-        from paceline.launch.folder.run_folder import find_run
-        from paceline.launch.status.explained import explain_run
-
-        folder = find_run(name)
-        with console().status("Looking at the run's figures, and simulating other policies"):
-            found = explain_run(folder)
-        print_json(_plain(folder, found)) if as_json else say("\n".join(_lines(folder, found)))
-
-
 def doctor(name: Run = None, namespace: Namespace = None, as_json: Json = False) -> None:
-    """Find what is wrong with a run, and say what to do: on this machine as `explain`, with -n on Kubernetes."""
-    if namespace is None:
-        explain(name, as_json)
-        return
-    from paceline.cli.k8s import examine
+    """Say what is wrong with a run or slows it down, and what to do.
 
+    On this machine: what it cost, which setting to change, and what another policy would give. On Kubernetes (-n): what
+    keeps the run from going on."""
     with exits():
+        if namespace is None:
+            _explain(name, as_json)
+            return
         if as_json:
             raise UsageError("--json is for runs on this machine: paceline doctor [RUN] -n NAMESPACE, without it.")
+        from paceline.cli.k8s import examine
+
         raise SystemExit(examine(namespace, name or ""))
+
+
+def _explain(name: str | None, as_json: bool) -> None:
+    from paceline.launch.folder.run_folder import find_run
+    from paceline.launch.status.explained import explain_run
+
+    folder = find_run(name)
+    with console().status("Looking at the run's figures, and simulating other policies"):
+        found = explain_run(folder)
+    print_json(_plain(folder, found)) if as_json else say("\n".join(_lines(folder, found)))
 
 
 def _lines(folder: "RunFolder", found: "Explained") -> list[str]:
