@@ -35,7 +35,7 @@ BYTES = 8192
 TOKEN = "a-secret-as-every-run-has-one"
 PATIENCE = 20.0
 LANE, GRPC, STOCK = "lane", "grpcio data plane", "stock grpcio, open stream"
-Exchange = Callable[[pb.PushPullSparseRequest], pb.PushPullSparseReply | pb.ExchangeSparseReply]
+Exchange = Callable[[pb.PushPullSparseRequest], pb.PushPullSparseReply]
 
 
 class Echo:
@@ -49,10 +49,10 @@ class StockEcho(ParameterServiceServicer):
     """The same by generated code: no token, no count, no checks."""
 
     def ExchangeSparse(
-        self, request_iterator: Iterator[pb.ExchangeSparseRequest], context: Any
-    ) -> Iterator[pb.ExchangeSparseReply]:
+        self, request_iterator: Iterator[pb.PushPullSparseRequest], context: Any
+    ) -> Iterator[pb.PushPullSparseReply]:
         for request in request_iterator:
-            yield pb.ExchangeSparseReply(values=request.values)
+            yield pb.PushPullSparseReply(values=request.values)
 
 
 def serve(pipe: "Connection[Any, Any]") -> None:
@@ -75,14 +75,14 @@ def serve(pipe: "Connection[Any, Any]") -> None:
 
 def stock(address: str, length: int) -> Generator[Exchange, None, None]:
     """One stream of stock grpcio, open until the generator is closed."""
-    requests: queue.SimpleQueue[pb.ExchangeSparseRequest | None] = queue.SimpleQueue()
-    message = pb.ExchangeSparseRequest(values=bytes(length))
+    requests: queue.SimpleQueue[pb.PushPullSparseRequest | None] = queue.SimpleQueue()
+    message = pb.PushPullSparseRequest(values=bytes(length))
     with grpc.insecure_channel(address) as channel:
         answers = ParameterServiceStub(channel).ExchangeSparse(iter(requests.get, None))
 
-        def exchange(request: pb.PushPullSparseRequest) -> pb.ExchangeSparseReply:
+        def exchange(request: pb.PushPullSparseRequest) -> pb.PushPullSparseReply:
             requests.put(message)
-            answer: pb.ExchangeSparseReply = next(answers)
+            answer: pb.PushPullSparseReply = next(answers)
             return answer
 
         yield exchange

@@ -61,8 +61,8 @@ class ParameterServiceStub:
                 _registered_method=True)
         self.ExchangeSparse = channel.stream_stream(
                 '/paceline.v1.ParameterService/ExchangeSparse',
-                request_serializer=paceline_dot_v1_dot_parameter__service__pb2.ExchangeSparseRequest.SerializeToString,
-                response_deserializer=paceline_dot_v1_dot_parameter__service__pb2.ExchangeSparseReply.FromString,
+                request_serializer=paceline_dot_v1_dot_parameter__service__pb2.PushPullSparseRequest.SerializeToString,
+                response_deserializer=paceline_dot_v1_dot_parameter__service__pb2.PushPullSparseReply.FromString,
                 _registered_method=True)
         self.Pull = channel.unary_stream(
                 '/paceline.v1.ParameterService/Pull',
@@ -160,8 +160,8 @@ def add_ParameterServiceServicer_to_server(servicer, server):
             ),
             'ExchangeSparse': grpc.stream_stream_rpc_method_handler(
                     servicer.ExchangeSparse,
-                    request_deserializer=paceline_dot_v1_dot_parameter__service__pb2.ExchangeSparseRequest.FromString,
-                    response_serializer=paceline_dot_v1_dot_parameter__service__pb2.ExchangeSparseReply.SerializeToString,
+                    request_deserializer=paceline_dot_v1_dot_parameter__service__pb2.PushPullSparseRequest.FromString,
+                    response_serializer=paceline_dot_v1_dot_parameter__service__pb2.PushPullSparseReply.SerializeToString,
             ),
             'Pull': grpc.unary_stream_rpc_method_handler(
                     servicer.Pull,
@@ -329,8 +329,8 @@ class ParameterService:
             request_iterator,
             target,
             '/paceline.v1.ParameterService/ExchangeSparse',
-            paceline_dot_v1_dot_parameter__service__pb2.ExchangeSparseRequest.SerializeToString,
-            paceline_dot_v1_dot_parameter__service__pb2.ExchangeSparseReply.FromString,
+            paceline_dot_v1_dot_parameter__service__pb2.PushPullSparseRequest.SerializeToString,
+            paceline_dot_v1_dot_parameter__service__pb2.PushPullSparseReply.FromString,
             options,
             channel_credentials,
             insecure,

@@ -113,13 +113,13 @@ def test_stock_grpcio_exchanges_on_a_stream_that_stays_open(serve: Serve) -> Non
     served = serve(service, token=SECRET)
     right = (("authorization", f"Bearer {SHOWN}"),)
     with grpc.insecure_channel(served.address) as channel:
-        pushes: queue.SimpleQueue[pb.ExchangeSparseRequest] = queue.SimpleQueue()
+        pushes: queue.SimpleQueue[pb.PushPullSparseRequest] = queue.SimpleQueue()
         answers = ParameterServiceStub(channel).ExchangeSparse(iter(pushes.get, None), timeout=SOON, metadata=right)
         for length in (0, 4, 70_000, 3 << 20, 3 << 20, 4):
-            pushes.put(pb.ExchangeSparseRequest(values=bytes(length)))
+            pushes.put(pb.PushPullSparseRequest(values=bytes(length)))
             assert next(answers).values == bytes(length)
         service.at["sparse"] = refusing(BadPush("größer als 3"))
-        pushes.put(pb.ExchangeSparseRequest())
+        pushes.put(pb.PushPullSparseRequest())
         assert refusal(lambda: next(answers)) == (grpc.StatusCode.INVALID_ARGUMENT, "größer als 3")
         reached = threading.Event()
 
@@ -130,7 +130,7 @@ def test_stock_grpcio_exchanges_on_a_stream_that_stays_open(serve: Serve) -> Non
         service.at = {"sparse": wait}
         pushes = queue.SimpleQueue()  # the thread of the stream that has ended still waits at the other one
         answers = ParameterServiceStub(channel).ExchangeSparse(iter(pushes.get, None), timeout=SOON, metadata=right)
-        pushes.put(pb.ExchangeSparseRequest())
+        pushes.put(pb.PushPullSparseRequest())
         assert reached.wait(SOON)
         answers.cancel()
         assert service.gone.wait(SOON)
