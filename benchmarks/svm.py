@@ -28,9 +28,9 @@ from benchmarks.svm_push import print_push_costs, push_costs
 from paceline.core.linear.model import Examples, margins
 from paceline.core.values import Vector
 from paceline.data.dataset import Dataset, Labelled
-from paceline.data.rcv1_like import TRAIN_ROWS, rcv1_like
 from paceline.data.svmlight import read_svmlight
 from paceline.worker.linear.hogwild import LocalSettings, train
+from paceline_papers.rcv1_like import TRAIN_ROWS, rcv1_like
 
 ACCURACY = 0.923
 """What [Hogwild] reports for RCV1."""

@@ -30,8 +30,8 @@ from e2e.cluster import (
     until,
 )
 from paceline.data.dataset import Dataset
-from paceline.data.rcv1_like import write_lyrl2004
 from paceline.launch.k8s.kubectl import COMPONENT, RUN, Kubectl
+from paceline_papers.rcv1_like import write_lyrl2004
 
 pytestmark = pytest.mark.timeout(600)
 PORT, KEYS = 5000, {"AWS_ACCESS_KEY_ID": "key", "AWS_SECRET_ACCESS_KEY": "secret"}

@@ -17,7 +17,7 @@ from benchmarks.peers.svm_team import Job, Team, Training, deal
 from benchmarks.svm import Contender, Fit, Measured, contenders, measure, rows, shapes, teams
 from benchmarks.svm_push import PushCost, push_costs
 from paceline.data.dataset import Dataset
-from paceline.data.rcv1_like import rcv1_like, write_svmlight
+from paceline_papers.rcv1_like import rcv1_like, write_svmlight
 
 
 @pytest.fixture(scope="module")

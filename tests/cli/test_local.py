@@ -12,12 +12,12 @@ from paceline.cli.__main__ import app
 from paceline.core.errors import ConfigError, DataError, DiskError
 from paceline.data.dataset import is_sparse
 from paceline.data.linear_model import read_linear_model
-from paceline.data.rcv1_like import rcv1_like, write_lyrl2004, write_svmlight
 from paceline.launch.linear_without_servers import settings_of, train_here
 from paceline.launch.settings.read_config import read_config
 from paceline.settings.flags import Flags
 from paceline.studies.planning.sizes import task_shapes
 from paceline.tasks.task import load_task
+from paceline_papers.rcv1_like import rcv1_like, write_lyrl2004, write_svmlight
 
 
 @pytest.fixture(scope="module")

@@ -2,8 +2,6 @@
 
 import signal
 import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
 from types import FrameType
 from typing import Any
 
@@ -42,17 +40,3 @@ class Signals:
 
     def _note(self, number: int, frame: FrameType | None) -> None:
         self.seen.append(number)
-
-
-@contextmanager
-def raising() -> Iterator[None]:
-    """While entered, SIGTERM raises Stopped, as Ctrl-C raises KeyboardInterrupt: so each block ends what it has started."""
-
-    def stop(number: int, frame: FrameType | None) -> None:
-        raise Stopped("SIGTERM")
-
-    before = signal.signal(signal.SIGTERM, stop)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGTERM, before)

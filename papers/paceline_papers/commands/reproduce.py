@@ -2,9 +2,12 @@
 
 import os
 import shlex
+import signal
 import sys
 import time
+from contextlib import contextmanager
 from pathlib import Path
+from types import FrameType
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -54,7 +57,6 @@ def reproduce(
         from paceline.base.extras import needing
 
         with needing("paceline reproduce"):
-            from paceline.launch.this_machine.signals import raising
             from paceline.settings.load_settings import variables
             from paceline_papers.reproduce.artefacts import wanted
             from paceline_papers.reproduce.making import Making, check_full, checksum, makings, page_of, write_page
@@ -87,7 +89,7 @@ def reproduce(
                 raise UsageError(f"{what} can't be made here. {lacking[what]}")
             failed: dict[str, PacelineError] = {}
             try:
-                with raising():
+                with _raising():
                     for making in every:
                         name = making.artefact.name
                         if name in lacking:
@@ -198,3 +200,17 @@ def _show(screen: "Console", every: "Sequence[Making]") -> None:
 def _say_refusals(every: "Sequence[Making]") -> None:
     for refusal in dict.fromkeys(making.kept.refusal for making in every if making.kept.refusal):
         say(refusal)
+
+
+@contextmanager
+def _raising() -> Iterator[None]:
+    """While entered, SIGTERM raises Stopped, as Ctrl-C raises KeyboardInterrupt: so each block ends what it has started."""
+
+    def stop(number: int, frame: FrameType | None) -> None:
+        raise Stopped("SIGTERM")
+
+    before = signal.signal(signal.SIGTERM, stop)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)

@@ -13,7 +13,6 @@ import typer
 import paceline
 from paceline.core.errors import PacelineError
 from paceline.core.sync.policy import from_shorthand
-from paceline.data.rcv1_like import write_svmlight
 from paceline.data.svmlight import read_svmlight
 from paceline.extend import Dataset, Labelled
 from paceline.launch.linear_without_servers import train_here
@@ -21,6 +20,7 @@ from paceline.launch.settings.read_config import read_config
 from paceline.processes.exits import exits
 from paceline.settings.flags import Flags
 from paceline_papers.experiments.options import among
+from paceline_papers.rcv1_like import write_svmlight
 
 REAL = {
     "a9a": ("a9a/a9a", "a9a/a9a.t"),

@@ -12,6 +12,7 @@ from paceline.base import intervals
 from paceline.base.intervals import Interval
 from paceline_papers.reproduce import rule
 from paceline_papers.reproduce.rule import Verdict
+from paceline_papers.reproduce.spread import of_deviations, of_spread
 
 Numbers = Mapping[str, Mapping[str, float]]
 """Of a paper's table: by row and column."""
@@ -119,7 +120,7 @@ class MoreSpread(Claim):
         return self.theirs
 
     def ours(self, found: Found) -> Interval:
-        return intervals.of_deviations(found.of(self.row, self.column), found.of(self.other, self.column))
+        return of_deviations(found.of(self.row, self.column), found.of(self.other, self.column))
 
     def judged(self, ours: Interval) -> Verdict:
         return rule.direction(ours, 1, zero=1.0)
@@ -134,7 +135,7 @@ class Varies(Claim):
     least: float
 
     def ours(self, found: Found) -> Interval:
-        return intervals.of_spread(found.of(self.row, self.column))
+        return of_spread(found.of(self.row, self.column))
 
     def judged(self, ours: Interval) -> Verdict:
         return rule.direction(ours, 1, zero=self.least)

@@ -7,9 +7,9 @@ from pathlib import Path
 
 from paceline.base.private import make_private
 from paceline.data.rcv1 import TOPICS
-from paceline.data.rcv1_like import TRAIN_ROWS, rcv1_like, write_lyrl2004
 from paceline.launch.linear_without_servers import train_here
 from paceline.tasks.builtin import rcv1
+from paceline_papers.rcv1_like import TRAIN_ROWS, rcv1_like, write_lyrl2004
 from paceline_papers.reproduce.real_runs import config_of
 from paceline_papers.reproduce.recipe import Around, Figures, Full
 

@@ -5,9 +5,10 @@ from math import inf, nan
 import numpy as np
 import pytest
 
-from paceline.base.intervals import Interval, of_deviations, of_mean, of_spread
+from paceline.base.intervals import Interval, of_mean
 from paceline_papers.reproduce.claims import Above, Apart, Between, Fits, Found, MoreSpread, Trend, Varies
 from paceline_papers.reproduce.rule import Verdict, direction, value
+from paceline_papers.reproduce.spread import of_deviations, of_spread
 
 
 class Given(Found):

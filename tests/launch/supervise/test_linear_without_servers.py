@@ -14,8 +14,8 @@ from paceline.core.linear.model import Examples, score
 from paceline.core.linear.objective import Objective
 from paceline.core.linear.stopping import Stopping
 from paceline.core.settings.config import ScheduleConfig
-from paceline.data.rcv1_like import rcv1_like
 from paceline.worker.linear.hogwild import LocalSettings, train
+from paceline_papers.rcv1_like import rcv1_like
 
 
 @pytest.fixture(scope="module")

@@ -9,13 +9,13 @@ import pytest
 
 from paceline.core.errors import ConfigError, DataError, UsageError
 from paceline.core.settings.config import Config
-from paceline.data.rcv1_like import rcv1_like, write_svmlight
 from paceline.launch.settings.read_config import read_config
 from paceline.results.result import Result
 from paceline.settings.flags import Flags
 from paceline.studies.search.grid import read_grid
 from paceline.studies.search.search import search
 from paceline.studies.search.search_folder import SearchFolder
+from paceline_papers.rcv1_like import rcv1_like, write_svmlight
 
 
 @pytest.fixture

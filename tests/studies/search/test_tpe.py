@@ -12,7 +12,6 @@ import pytest
 
 from paceline.core.errors import ConfigError, UsageError
 from paceline.core.settings.config import Config
-from paceline.data.rcv1_like import rcv1_like, write_svmlight
 from paceline.launch.settings.read_config import read_config
 from paceline.settings.flags import Flags
 from paceline.studies.search.grid import Grid, read_grid
@@ -20,6 +19,7 @@ from paceline.studies.search.sampling import sampled
 from paceline.studies.search.search import search
 from paceline.studies.search.search_folder import SearchFolder
 from paceline.studies.search.tpe import Known, chosen
+from paceline_papers.rcv1_like import rcv1_like, write_svmlight
 from tests.support.nights import some
 
 pytest.importorskip("optuna")

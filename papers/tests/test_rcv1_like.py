@@ -9,8 +9,8 @@ import pytest
 from paceline.core.errors import ConfigError, DiskError
 from paceline.data.dataset import Dataset
 from paceline.data.rcv1 import read_rcv1
-from paceline.data.rcv1_like import BLOCK, rcv1_like, write_lyrl2004, write_svmlight
 from paceline.data.svmlight import read_svmlight
+from paceline_papers.rcv1_like import BLOCK, rcv1_like, write_lyrl2004, write_svmlight
 
 
 @pytest.fixture(scope="module")
