@@ -71,15 +71,6 @@ def plain_step(local: Vector, gradient: Vector, lr: float) -> None:
     _plain_step(local, gradient, f32(lr))
 
 
-def compensate(
-    gradient: Vector, weights: Vector, backup: Vector, square: Vector, strength: float, decay: float
-) -> None:
-    """DC-ASGD's correction in place: gradient += c * gradient^2 * (weights - backup), where c = strength / sqrt(square +
-    1e-7) and square, a mean square of gradients, is renewed first; decay 0: c = strength."""
-    check_lengths(gradient, weights, backup, square)
-    _compensate(gradient, weights, backup, square, f32(strength), f32(decay))
-
-
 def look_ahead(gradient: Vector, velocity: Vector, weights: Vector, momentum: float, decay: float) -> None:
     """A worker's own momentum, in place: velocity <- momentum * velocity + g, gradient <- g + momentum * velocity, where g is
     gradient + decay * weights."""
@@ -123,17 +114,6 @@ def _mix(local: Vector, pulled: Vector, alpha: f32) -> None:
 def _plain_step(local: Vector, gradient: Vector, lr: f32) -> None:
     for i in range(len(local)):
         local[i] -= lr * gradient[i]
-
-
-@kernel(nothing(floats_out, floats, floats, floats_out, scalar, scalar))
-def _compensate(gradient: Vector, weights: Vector, backup: Vector, square: Vector, strength: f32, decay: f32) -> None:
-    for i in range(len(gradient)):
-        g = gradient[i]
-        c = strength
-        if decay > 0:
-            square[i] = decay * square[i] + (f32(1) - decay) * g * g
-            c = strength / np.sqrt(square[i] + f32(1e-7))
-        gradient[i] = g + c * g * g * (weights[i] - backup[i])
 
 
 @kernel(types.boolean(words))

@@ -94,24 +94,6 @@ def test_alpha_one_copies_and_alpha_zero_touches_nothing() -> None:
     assert bits(local) == bits(pulled)
 
 
-def test_the_dc_asgd_example_corrects_by_how_far_the_weights_have_moved() -> None:
-    gradient, square = np.array([0.2], f32), np.zeros(1, f32)
-
-    kernels.compensate(gradient, np.array([1.5], f32), np.array([1.0], f32), square, 2, 0)
-
-    np.testing.assert_allclose(gradient, [0.24], rtol=1e-6)
-
-
-def test_the_adaptive_correction_is_divided_by_the_root_of_the_mean_square() -> None:
-    # mean square 0.75 * 0 + 0.25 * 0.04 = 0.01, its root 0.1: 2 / 0.1 * 0.04 * 0.5
-    gradient, square = np.array([0.2], f32), np.zeros(1, f32)
-
-    kernels.compensate(gradient, np.array([1.5], f32), np.array([1.0], f32), square, 2, 0.75)
-
-    np.testing.assert_allclose(square, [0.01], rtol=1e-6)
-    np.testing.assert_allclose(gradient, [0.2 + 0.4], rtol=1e-4)
-
-
 # screening
 @pytest.mark.parametrize("bad", [np.inf, -np.inf, np.nan, -np.nan])
 @given(length=st.sampled_from([1, 2, 31, 16383, 16384, 16385, 40001]), place=st.floats(0, 1, exclude_max=True))
@@ -219,7 +201,6 @@ def test_arrays_of_different_lengths_are_refused() -> None:
         lambda: kernels.add_scaled(long, short, 1),
         lambda: kernels.mix(long, short, 1),
         lambda: kernels.plain_step(long, short, 1),
-        lambda: kernels.compensate(long, long, long, short, 2, 0.95),
         lambda: kernels.look_ahead(long, long, short, 0.9, 0.0),
         lambda: kernels.encode_fp16(long, np.zeros(3, np.uint16)),
         lambda: kernels.encode_bf16(long, np.zeros(3, np.uint16)),

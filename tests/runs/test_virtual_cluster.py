@@ -21,7 +21,6 @@ VARIANTS = (
     "backup",
     "backup:2",
     "dana",
-    "dc_asgd",
     "delay_threshold:3",
     "diloco:2",
     "downpour,push_every=2,pull_every=2",

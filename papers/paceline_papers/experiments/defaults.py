@@ -32,7 +32,6 @@ POLICIES = (
     "rennala",
     "delay_threshold",
     "staleness_aware",
-    "dc_asgd",
     "dana",
     "easgd",
     "local_sgd",

@@ -129,7 +129,6 @@ PAIRS: tuple[tuple[str, tuple[str, ...], str | None, str], ...] = (
     ("codec.push", ("codec.push=topk", "epochs=4"), "codec.warmup_epochs=4", "codec.warmup_epochs=3"),
     ("codec.push", (AVERAGED,), "codec.push=topk", "codec.push=int8"),
     ("policy without servers", ("servers=0", AVERAGED), "policy=broadcast", "policy=dpsgd"),
-    ("policy dc_asgd", (AVERAGED,), "policy=dc_asgd", "policy=ssp"),
     ("codec.pull", (), "codec.pull=topk", "codec.pull=int8"),
     (LOCAL, ("policy=asp", PLAIN), "updates=dense", "updates=sparse"),
     (LOCAL, SPARSE, "stopping={rule: window}", "stopping=null"),

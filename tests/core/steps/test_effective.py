@@ -54,9 +54,7 @@ def test_where_one_step_follows_the_other_rate_and_momentum_of_one_process_stay(
 
 
 @pytest.mark.parametrize(("workers", "expected"), [(2, (16, 0.05)), (4, (8, 0.025)), (16, (2, 0.00625))])
-@pytest.mark.parametrize(
-    "policy", ["ssp", "dssp", "asp", "delay_threshold", "dc_asgd", "shat", "downpour", "broadcast"]
-)
+@pytest.mark.parametrize("policy", ["ssp", "dssp", "asp", "delay_threshold", "shat", "downpour", "broadcast"])
 def test_a_push_that_folds_by_itself_takes_its_share_of_the_rate_and_its_workers_momentum(policy, workers, expected):
     examples, rate, servers, worker = carried_out(settings(policy, workers))
 

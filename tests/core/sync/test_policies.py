@@ -726,55 +726,6 @@ def test_the_staleness_aware_rate_is_that_of_the_fold_and_of_the_reply():
     assert one.weights == pytest.approx([before - 0.025])
 
 
-# DC-ASGD, 6.5
-WHOLE = Sgd(lr=1.0, momentum=0.0, weight_decay=0.0)
-
-
-def test_dc_asgd_adds_what_the_curvature_is_expected_to_have_changed():
-    """g = .2, w = 1.5, w_bak = 1, lambda 2: .2 + 2 * .04 * .5 = .24."""
-    one = OneSlice("dc_asgd", weights=(1.0,), optimizer=WHOLE, m=0.0)
-    one.push("a", 0.0)
-    one.push("b", -0.5)
-
-    one.push("a", 0.2)
-
-    assert one.weights == pytest.approx([1.5 - 0.24])
-
-
-def test_dc_asgds_adaptive_lambda_by_hand():
-    """Squares 0, .25, .04 at m .95: 0, .0125, .013875; lambda = 2 / sqrt(.013875 + 1e-7)."""
-    one = OneSlice("dc_asgd", weights=(1.0,), optimizer=WHOLE)
-    one.push("a", 0.0)
-    one.push("b", -0.5)
-
-    one.push("a", 0.2)
-
-    assert one.weights == pytest.approx([1.5 - 0.2 - 2 / math.sqrt(0.0138751) * 0.04 * 0.5])
-
-
-def test_dc_asgd_leaves_the_first_push_of_an_incarnation_as_it_is():
-    """It pulled its weights when it joined; those of the last reply to the process before it say nothing."""
-    one = OneSlice("dc_asgd", weights=(1.0,), optimizer=WHOLE, m=0.0)
-    one.push("a", 0.0)
-    one.push("b", -0.5)
-    one.seats("b", a=Seat(2, 0))
-
-    one.push("a", 0.2)
-
-    assert one.weights == pytest.approx([1.5 - 0.2])
-
-
-def test_dc_asgd_keeps_no_copies_for_those_who_left():
-    one = OneSlice("dc_asgd", workers="abc")
-    for worker in "abc":
-        one.push(worker, 1.0)
-
-    one.seats("a")
-    one.push("a", 1.0)
-
-    assert one.slice.policy._backups.keys() == {"a"}
-
-
 # Rennala, 6.6
 def test_rennala_steps_on_b_fresh_gradients_and_takes_several_of_one_worker():
     one = OneSlice("rennala", workers="abcd", b=2)
@@ -990,8 +941,6 @@ def test_a_wrong_option_is_a_sentence_with_its_key(options, said):
         ({"name": "backup", "backups": -1}, r"policy\.backups: got -1"),
         ({"name": "backup", "backups": 4}, r"policy\.backups: got 4 of 4 workers"),
         ({"name": "delay_threshold", "threshold": 0}, r"policy\.threshold: got 0"),
-        ({"name": "dc_asgd", "m": 1}, r"policy\.m: got 1"),
-        ({"name": "dc_asgd", "compensation": -0.1}, r"policy\.compensation: got -0\.1"),
         ({"name": "downpour", "push_every": 0}, r"policy\.push_every: got 0"),
         ({"name": "downpour", "pull_every": 0}, r"policy\.pull_every: got 0"),
         ({"name": "easgd", "tau": 0}, r"policy\.tau: got 0"),

@@ -32,7 +32,6 @@ FREE = (
     "rennala",
     "delay_threshold",
     "staleness_aware",
-    "dc_asgd",
     "dana",
     "easgd:4",
     "adpsgd",
