@@ -50,7 +50,7 @@ BATCHES = 4
 WARM_UP = 5
 """Steps at each start that do not count."""
 ORACLE: Shapes = [("a", (10,)), ("b", (90,)), ("c", (3,)), ("d", (4,))]
-"""The example of docs/choose/model-parallelism.md."""
+"""The example of docs/choose/without-servers.md."""
 Matrix = npt.NDArray[np.float32]
 Pipe = Connection  # both ends of a pair of sockets
 

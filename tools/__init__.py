@@ -1,0 +1,1 @@
+"""What writes pages, stubs and dashboards from the code, checks the docs, and makes a release."""

@@ -24,6 +24,7 @@ from paceline.core.steps.optimizer import PACKAGE as OPTIMIZERS
 from paceline.core.steps.optimizer import Group, Optimizer
 from paceline.core.sync.policy import PACKAGE as POLICIES
 from paceline.core.sync.policy import Policy
+from tools.reference import environment
 
 PAGE = Path(__file__).resolve().parent.parent / "docs/reference/settings.md"
 HEAD = """# Settings
@@ -34,7 +35,7 @@ You can set a key in three ways. A later one in this list wins:
 
 1. in a YAML file: `paceline run my-run.yaml`
 2. as an environment variable: `PACELINE_EPOCHS=3`, inner keys after two underscores
-   (`PACELINE_POLICY__BOUND=3`)
+   (`PACELINE_POLICY__BOUND=3`); [others](#variables-of-the-environment) are not settings
 3. as a flag: `--set policy.bound=3`
 
 All three win over the settings of a task or a script, and those over the defaults. Write a duration
@@ -44,7 +45,7 @@ as 500ms, 5s, 10m or 1h, and a size as 1MiB. A section with a `name` may be that
 `paceline run` writes the whole config into the run folder, and gives that file to all its
 processes. A process that you start yourself (`python -m paceline.server`, ...) takes that file, or
 reads a task's settings [as they are
-written](docs/reference/task-file.md#settings-and-who-reads-them).
+written](docs/reference/tasks.md#settings-and-who-reads-them).
 
 | key | default | meaning |
 |---|---|---|
@@ -87,7 +88,7 @@ def page() -> str:
         rules |= {f"{title} {name}": vars(kind).get("rules", ()) for name, kind in kinds.items()}
     told = ["\n".join([f"**{subject}**\n", *_outlines(found)]) for subject, found in rules.items() if found]
     lines.insert(1, TOGETHER + "\n\n".join(told))
-    return "\n".join([*lines, ""]).replace("](docs/", "](../")
+    return ("\n".join([*lines, ""]) + environment.section()).replace("](docs/", "](../")
 
 
 def _outlines(rules: Sequence[SettingsRule]) -> list[str]:

@@ -1,0 +1,1 @@
+"""The commands of `paceline`: what each takes and prints. Nothing else imports them."""

@@ -1,0 +1,1 @@
+"""What is decided: policies, codecs, optimizers, members, a run's rules. It has no torch, socket, file, thread or clock."""

@@ -1,5 +1,8 @@
-"""What travels between processes. gRPC's own remarks, like a connection that a server has closed as it should, stay off the
-terminal; a user's GRPC_VERBOSITY wins."""
+"""What travels between processes: transports, who may make which call, tokens, TLS, how long to wait.
+
+gRPC's own remarks, like a connection that a server has closed as it should, stay off the terminal; a user's
+GRPC_VERBOSITY wins.
+"""
 
 import os
 

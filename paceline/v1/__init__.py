@@ -1,0 +1,1 @@
+"""The messages and stubs that `make protos` writes from protos/."""

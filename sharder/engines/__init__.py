@@ -1,0 +1,1 @@
+"""Where data is dealt: in this process, or on Spark."""

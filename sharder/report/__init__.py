@@ -1,0 +1,1 @@
+"""The report on shards: how alike they are, as one page."""

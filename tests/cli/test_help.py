@@ -36,4 +36,4 @@ def test_an_earlier_name_goes_on_and_says_the_new_one(earlier: str) -> None:
 
 
 def test_an_earlier_name_is_not_proposed_for_a_typo() -> None:
-    assert "explain" not in paceline("explian").output
+    assert "explain" not in paceline("explan").output

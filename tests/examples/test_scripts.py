@@ -14,7 +14,7 @@ from tests.support.tree import ROOT
 
 pytest.importorskip("torch")
 SCRIPTS = ROOT / "examples/scripts"
-PAGES = (ROOT / "docs/start/script-examples.md", ROOT / "docs/coming-from/lightning.md")
+PAGES = (ROOT / "docs/start/own-script.md", ROOT / "docs/coming-from/lightning.md")
 PAIRS = sorted(path.name.removesuffix("_plain.py") for path in SCRIPTS.glob("*_plain.py"))
 MOST = 6
 """Lines that may change."""

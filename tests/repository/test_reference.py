@@ -2,13 +2,14 @@
 
 import ast
 import re
+from pathlib import Path
 
 import pytest
 
 import paceline
 from paceline.core.errors import PacelineError, error_classes
 from tests.support.tree import ROOT
-from tools.reference import errors, sources
+from tools.reference import code_map, sources
 from tools.reference.__main__ import PAGES, written
 
 COMMAND_LINE, ERRORS, METRICS = (f"docs/reference/{name}.md" for name in ("command-line", "errors", "metrics"))
@@ -54,19 +55,6 @@ def test_an_error_of_one_program_that_is_loaded_does_not_change_the_page(pages: 
     assert written(ERRORS) == pages[ERRORS]
 
 
-def test_an_error_is_found_by_its_words_with_gaps_for_what_differs():
-    told = errors.texts(frozenset(kind.__name__ for kind in classes_of_paceline()))
-
-    assert any(
-        text.startswith("The key is missing. Give the key that the run printed")
-        for text in told["ConfigError"] | told["UsageError"]
-    )
-    assert all(
-        "{" not in text or "\N{HORIZONTAL ELLIPSIS}" in text or '"' in text or "[{" in text
-        for text in told["ConfigError"]
-    )
-
-
 def test_the_dashboard_asks_only_for_metrics_of_the_page(pages: dict[str, str]):
     names = set(re.findall(r"`(paceline_\w+)`", pages[METRICS]))
     series = {name.removesuffix("_total") for name in names}
@@ -74,6 +62,20 @@ def test_the_dashboard_asks_only_for_metrics_of_the_page(pages: dict[str, str]):
     asked = set(re.findall(r"paceline_[a-z_]+", (ROOT / "tools/panels.py").read_text()))
     parts = re.compile(r"_(total|bucket|sum|count)$")
     assert {name for name in asked if parts.sub("", name) not in series and not name.endswith("_")} == set()
+
+
+def test_a_folder_is_on_the_map_with_one_sentence_and_its_modules(pages: dict[str, str]):
+    assert (
+        "\n- **`faults/`** One fault that `--fault` inflicts is one file; its stem is its name. `freeze`,\n  `kill`, `link`.\n"
+        in pages["docs/understand/map.md"]
+    )
+
+
+def test_a_folder_that_says_nothing_of_itself_is_refused(tmp_path: Path):
+    (tmp_path / "__init__.py").write_text("import os\n")
+
+    with pytest.raises(ValueError, match=r"__init__\.py has no docstring\. Say there in one sentence"):
+        code_map.first_sentence(tmp_path / "__init__.py")
 
 
 def test_a_text_that_is_put_together_has_gaps():

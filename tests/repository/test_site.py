@@ -35,6 +35,12 @@ def test_every_page_is_in_the_navigation_once():
     assert sorted(named) == sorted(pages)
 
 
+def test_the_index_of_the_guide_fits_on_a_screen():
+    questions = (ROOT / "docs/index.md").read_text().partition("| you want to | read |")[2].partition("\n\n")[0]
+
+    assert len(re.findall(r"^\| ", questions, re.MULTILINE)) <= 25
+
+
 def test_all_that_pages_link_to_is_there(tmp_path):
     assert write_pages(tmp_path / "pages") > 40
 
@@ -48,6 +54,18 @@ def test_a_link_to_code_leads_to_a_page_with_the_code(repository, tmp_path):
     assert "````python\nprint(1)\n````" in (tmp_path / "pages/source/examples/wine.py.md").read_text()
     assert "- [`one.py`](one.py.md)" in (tmp_path / "pages/source/examples/more/index.md").read_text()
     assert "x = [y](z)" in (tmp_path / "pages/source/examples/more/one.py.md").read_text()
+
+
+def test_a_picture_outside_of_the_guide_is_shown_where_a_page_shows_it(repository, tmp_path):
+    (repository / "papers").mkdir()
+    (repository / "papers/picture.png").write_bytes(b"picture")
+    (repository / "papers/table.md").write_text("![it](picture.png)\n")
+    (repository / "docs/start/own.md").write_text("[table](../../papers/table.md)\n")
+
+    write_pages(tmp_path / "pages", repository)
+
+    assert (tmp_path / "pages/source/papers/table.md").read_text().endswith("![it](picture.png)\n")
+    assert (tmp_path / "pages/source/papers/picture.png").read_bytes() == b"picture"
 
 
 def test_a_pipe_in_the_code_of_a_table_is_shown_without_its_backslash(repository, tmp_path):

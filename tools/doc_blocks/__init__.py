@@ -1,1 +1,1 @@
-"""The commands and code in README and docs: each is checked, and run where nothing is marked to be in the way."""
+"""The commands and code in README and docs, checked and run; `before/` has what a page's code takes for granted."""

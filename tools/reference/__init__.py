@@ -1,1 +1,1 @@
-"""Pages of docs/reference that are made from the code."""
+"""Pages of docs/ that are made from the code."""

@@ -1,21 +1,22 @@
-"""`python -m tools.reference [--check]`: writes the pages of docs/reference that the code makes, or says which are stale."""
+"""`python -m tools.reference [--check]`: writes the pages of docs/ that the code makes, or says which are stale."""
 
 import sys
 
-from tools.reference import command_line, environment, errors, metrics
+from tools.reference import code_map, command_line, errors, metrics
 from tools.reference.sources import ROOT
 
 PAGES = {
     "docs/reference/command-line.md": command_line.page,
     "docs/reference/errors.md": errors.page,
     "docs/reference/metrics.md": metrics.page,
-    "docs/reference/environment.md": environment.page,
+    "docs/understand/map.md": code_map.page,
 }
 
 
 def written(name: str) -> str:
     """The page as it must be, its links from where it lies."""
-    return PAGES[name]().replace("](docs/", "](../")
+    text = PAGES[name]()
+    return text.replace("](docs/", "](../").replace("](papers/", "](../../papers/")
 
 
 def main() -> None:

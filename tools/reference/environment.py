@@ -1,18 +1,16 @@
-"""The page of variables of the environment."""
+"""The variables of the environment, a section of the page of settings."""
 
 import ast
 
 from paceline.base import variables
 from tools.reference.sources import ROOT
 
-HEAD = """# Variables of the environment
+HEAD = """
+## Variables of the environment
 
-Made by `make pages` from the code. Every key of [the settings](docs/reference/settings.md) is a
-variable too: `PACELINE_` and the key in capitals, with two underscores where the key has a dot. So
-`PACELINE_EPOCHS=3` is `epochs: 3`, and `PACELINE_POLICY__BOUND=5` is `policy.bound: 5`. A flag wins
-over a variable, and a variable over the YAML file.
-
-These variables are not settings:
+Every key above is a variable too: `PACELINE_` and the key in capitals, with two underscores where
+the key has a dot. So `PACELINE_EPOCHS=3` is `epochs: 3`, and `PACELINE_POLICY__BOUND=5` is
+`policy.bound: 5`. These variables are not settings:
 
 | variable | meaning |
 |---|---|
@@ -32,8 +30,8 @@ Paceline also reads variables of other programs:
 """
 
 
-def page() -> str:
-    """The whole page; its links are from the repository's root."""
+def section() -> str:
+    """Returns the section, as Markdown."""
     tree = ast.parse((ROOT / "paceline" / "base" / "variables.py").read_text(encoding="utf-8"))
     rows = [
         f"| `{getattr(variables, name)}` | {' '.join(text.split())} |"

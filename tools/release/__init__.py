@@ -1,0 +1,1 @@
+"""What `make release` makes: images by digest, manifests, a Helm chart, bills of materials, licences."""

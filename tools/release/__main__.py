@@ -1,4 +1,4 @@
-"""`make release`: everything that a release publishes, in one folder (docs/run/publish.md)."""
+"""`make release`: everything that a release publishes, in one folder (docs/run/images.md#publish-a-release)."""
 
 import argparse
 import json
@@ -43,7 +43,7 @@ def main() -> None:
     sums = "".join(f"{sha256(path)}  {path.relative_to(draft)}\n" for path in files)
     (draft / "SHA256SUMS").write_text(sums)
     draft.rename(told.out)
-    print(f"The release is in {told.out}. How to publish it: docs/run/publish.md")
+    print(f"The release is in {told.out}. How to publish it: docs/run/images.md#publish-a-release")
 
 
 def make(folder: Path, settings: dict[str, str], revision: str) -> dict[str, str]:

@@ -10,6 +10,7 @@ ROOT = Path(__file__).resolve().parents[2]
 LINK = re.compile(r"(?<=\]\()([^()\s]+)(?=\))")
 OUTSIDE = re.compile(r"\w+:|#")
 LANGUAGES = {".py": "python", ".proto": "protobuf", ".yaml": "yaml", ".sh": "bash"}
+PICTURE = ".png"
 UNSEARCHED = "---\nsearch:\n  exclude: true\n---\n\n"
 """The head of a page that the search leaves out."""
 
@@ -31,10 +32,13 @@ def write_pages(place: Path, root: Path = ROOT) -> int:
         source = waiting.pop()
         page = place / page_of(source, root)
         page.parent.mkdir(parents=True, exist_ok=True)
+        if source.suffix == PICTURE:
+            shutil.copy(root / source, page)
+            continue
         text = _text(source, root)
         page.write_text(_linked(text, source, root), encoding="utf-8")
         for found in _targets(text, source, root):
-            if found not in seen and (root / found).suffix != ".png" and not found.is_relative_to("docs"):
+            if found not in seen and not found.is_relative_to("docs"):
                 seen.add(found)
                 waiting.append(found)
     return len(seen)
@@ -46,7 +50,7 @@ def page_of(source: Path, root: Path = ROOT) -> Path:
         return source.relative_to("docs")
     if (root / source).is_dir():
         return "source" / source / "index.md"
-    return "source" / (source if source.suffix == ".md" else source.with_name(source.name + ".md"))
+    return "source" / (source if source.suffix in {".md", PICTURE} else source.with_name(source.name + ".md"))
 
 
 def _text(source: Path, root: Path) -> str:

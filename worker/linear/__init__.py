@@ -1,0 +1,1 @@
+"""Workers of linear models: sparse rows, sparse pushes, threads without a lock."""

@@ -1,0 +1,1 @@
+"""A worker's seat: its calls to the chief, its heartbeat."""

@@ -1,0 +1,1 @@
+"""Workers that train without servers: their loop, and what they send each other."""

@@ -1,0 +1,1 @@
+"""How a worker begins and ends, and where its shards are."""

@@ -57,7 +57,7 @@ def _why_no_cuda() -> str:
     """In words, with what to do about it."""
     wanted = torch.version.cuda
     if wanted is None:
-        return f"torch {torch.__version__} has no CUDA. Install one that has it (docs/run/gpu.md)."
+        return f"torch {torch.__version__} has no CUDA. Install one that has it (docs/run/laptop.md#gpus)."
     said = ""
     try:
         torch.cuda.init()  # type: ignore[no-untyped-call]
@@ -67,7 +67,7 @@ def _why_no_cuda() -> str:
         highest = f"{int(found[1]) // 1000}.{int(found[1]) % 1000 // 10}"
         return (
             f"the NVIDIA driver here can do CUDA {highest} at most, and torch {torch.__version__} needs {wanted}. Update the "
-            "driver, or install a torch for an older CUDA (docs/run/gpu.md#an-older-driver)."
+            "driver, or install a torch for an older CUDA (docs/run/laptop.md#an-older-driver)."
         )
     if "no NVIDIA driver" in said:
         return (

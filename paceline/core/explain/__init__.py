@@ -1,0 +1,1 @@
+"""What makes a run slow or worse: the evidence, and who lags."""

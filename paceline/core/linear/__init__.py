@@ -1,0 +1,1 @@
+"""Linear models over sparse rows: steps, rows, scores, when to stop."""

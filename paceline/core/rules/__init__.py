@@ -1,0 +1,1 @@
+"""Which settings go together, as one table of those that don't."""

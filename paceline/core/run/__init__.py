@@ -1,0 +1,1 @@
+"""The chief's run: its members, phases, budget, scores, warnings and end."""

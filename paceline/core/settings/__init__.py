@@ -1,0 +1,1 @@
+"""What can be set, each with its unit and default."""

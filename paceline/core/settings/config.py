@@ -296,7 +296,7 @@ class Config(Section):
     faults: tuple[str, ...] = Field(
         (),
         description="What is to go wrong on purpose: 'kill server-0@30s', 'freeze worker-2@10s:20s', 'link "
-        "worker-1=10Mbit,50ms,1%' (see docs/failures/faults.md).",
+        "worker-1=10Mbit,50ms,1%' (see docs/failures/resume.md#inflict-faults).",
     )
     restarts: int = Field(
         3,

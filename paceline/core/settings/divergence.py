@@ -6,7 +6,7 @@ from paceline.core.extension import Section
 
 
 class DivergenceConfig(Section):
-    """Goes back to older weights when training diverges, and goes on at a lower rate (see docs/failures/divergence.md)."""
+    """Goes back to older weights when training diverges, and goes on at a lower rate (see docs/failures/warnings.md)."""
 
     rollbacks: int = Field(
         3,

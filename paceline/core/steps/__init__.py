@@ -1,0 +1,1 @@
+"""What a step is: optimizers, schedules, clipping, rate and momentum for n workers."""

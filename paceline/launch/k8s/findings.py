@@ -143,7 +143,8 @@ def _refused(seen: Seen) -> Iterable[Finding]:
             yield Finding(part, f"the namespace's quota is spent: {message}.", "Ask for less, or for a larger quota.")
         elif found := re.search(r"no PriorityClass with name (\S+)", message):
             todo = (
-                "The cluster's administrator makes it (docs/run/queues.md); otherwise take the component priority out."
+                "The cluster's administrator makes it (docs/run/kubernetes-overlays.md#workers-go-first); otherwise take the "
+                "component priority out."
             )
             yield Finding(part, f"the cluster has no PriorityClass {found[1]}.", todo)
         else:

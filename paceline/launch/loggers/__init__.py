@@ -1,0 +1,1 @@
+"""One logger is one file; its stem is its name for `--log`."""

@@ -1,0 +1,1 @@
+"""A run's model: applied, exported, pulled while it trains."""

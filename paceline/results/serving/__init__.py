@@ -1,0 +1,1 @@
+"""Answers by a run's model, over HTTP and gRPC, also while it trains."""

@@ -1,0 +1,1 @@
+"""The lane: gRPC on plain sockets, for the data between workers and servers."""

@@ -28,7 +28,7 @@ PROCESS = 256 * MiB
 WORKER = 448 * MiB
 """A worker with torch on a CPU, without a model (bytes)."""
 WORKER_COPIES = 7
-"""Sizes of the model that a worker takes at most, measured with one large layer and momentum (docs/choose/sizes.md): weights,
+"""Sizes of the model that a worker takes at most, measured with one large layer and momentum (docs/choose/plan.md): weights,
 those that came last, gradients, the optimizer's arrays, messages."""
 HEADROOM = 1.1
 STEP = 64 * MiB

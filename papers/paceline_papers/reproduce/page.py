@@ -15,7 +15,7 @@ from paceline_papers.reproduce.claims import Claim, Numbers
 from paceline_papers.reproduce.recipe import Runs
 from paceline_papers.reproduce.rule import RULE, Verdict
 
-SOURCES, GPUS = "sources", "../../docs/run/gpu"
+SOURCES, GPUS = "sources", "../../docs/run/laptop"
 TITLE = "# Reproduction: the papers' tables and figures"
 HEAD = f"""{TITLE}
 
@@ -41,8 +41,8 @@ paceline reproduce sharding/table-2 --full --data cifar-10-binary.tar.gz --seeds
 ```
 
 This trains each run as `paceline run` does, on the GPUs that are visible
-([GPUs]({GPUS}.md)). The runs are in `full/PAPER/runs` of the results' folder. Ctrl-C
-ends the present one in order, and the same command goes on with it. Finished runs are not
+([GPUs]({GPUS}.md#gpus)). The runs are in `full/PAPER/runs` of the results' folder.
+Ctrl-C ends the present one in order, and the same command goes on with it. Finished runs are not
 repeated; the tables and figures of a paper share them. Of a finished run of [SHAT] or [Hogwild]
 only logs and scores stay, since [SHAT]'s models have 100 to 500 MB each. `--seeds 1` makes fewer
 runs. A run that diverges does not go back to a lower rate.

@@ -1,4 +1,4 @@
-"""Cutting the model: the worked example of docs/choose/model-parallelism.md, and invariants of every strategy."""
+"""Cutting the model: the worked example of docs/choose/without-servers.md, and invariants of every strategy."""
 
 import numpy as np
 import pytest

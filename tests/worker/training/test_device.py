@@ -40,7 +40,7 @@ def test_cuda_is_the_first_gpu_and_a_script_sees_its_own_as_that(monkeypatch: py
         (
             "cuda:3",
             "Device 'cuda:3' was asked for, but torch finds no CUDA device here: torch 2.15 has no CUDA. Install one that "
-            "has it (docs/run/gpu.md). Or use cpu or auto.",
+            "has it (docs/run/laptop.md#gpus). Or use cpu or auto.",
         ),
         ("cuda:x", "There is no device 'cuda:x'; use cpu, cuda, cuda:1 or auto."),
         ("gpu", "There is no device 'gpu'; use cpu, cuda, cuda:1 or auto."),

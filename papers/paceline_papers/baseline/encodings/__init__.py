@@ -1,0 +1,1 @@
+"""How a baseline's columns become features, one way a file."""

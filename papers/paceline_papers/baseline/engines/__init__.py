@@ -1,0 +1,1 @@
+"""What trains a baseline, one engine a file."""

@@ -1,0 +1,1 @@
+"""The stages of a baseline, one a file."""

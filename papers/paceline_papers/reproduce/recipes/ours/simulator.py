@@ -1,4 +1,4 @@
-"""How close the simulator comes to real processes: what docs/choose/simulate.md says of it. The clusters are [SHAT]'s (section
+"""How close the simulator comes to real processes: what docs/choose/compare.md says of it. The clusters are [SHAT]'s (section
 4.3), and random stragglers. The real workers' steps are pauses, so that two cores carry eight of them."""
 
 from itertools import product

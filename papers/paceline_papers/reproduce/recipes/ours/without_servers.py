@@ -1,5 +1,5 @@
 """SGP, GoSGD, broadcast and dense `everyone` against BSP and ASP: what docs/choose/without-servers.md and
-docs/choose/accuracy.md say of them. HE1 is [SHAT]'s cluster with one worker ten times slower."""
+docs/choose/rates.md#accuracy-of-every-policy say of them. HE1 is [SHAT]'s cluster with one worker ten times slower."""
 
 from itertools import product
 from math import inf

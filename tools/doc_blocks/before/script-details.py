@@ -1,4 +1,4 @@
-"""The reader's data set, model and scores."""
+"""The reader's data set, model, stream and scores."""
 
 import torch
 
@@ -6,6 +6,7 @@ import paceline
 
 features = torch.randn(512, 8, generator=torch.Generator().manual_seed(0))
 dataset = torch.utils.data.TensorDataset(features, (features.sum(dim=1) > 0).long())
+model = torch.nn.Linear(8, 2)
 collate = torch.utils.data.default_collate
 loss, right, count = 0.5, 1, 2
 
