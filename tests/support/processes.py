@@ -17,7 +17,7 @@ from paceline.core.settings.config import Config
 from paceline.core.slice.plan import SlicePlan
 from paceline.core.slice.state import SliceState
 from paceline.launch.forks import forker as forkers
-from paceline.launch.forks.forker import AT_FIRST_USE, OPTIMIZER, SCRIPTS, Forked, Forker, Loads
+from paceline.launch.forks.forker import OPTIMIZER, SCRIPTS, Forked, Forker, Loads
 from paceline.rpc.auth import Credentials
 from paceline.rpc.channel import open_channel
 from paceline.rpc.protocol_version import PROTOCOL
@@ -35,7 +35,6 @@ NUMPY_WORKER = Path(__file__).with_name("numpy_worker.py")
 QUIET = {"OMP_NUM_THREADS": "1", "NUMBA_NUM_THREADS": "1"}
 """Read while modules load: no pool of threads that a fork would lose."""
 LIGHT = (
-    *AT_FIRST_USE,
     "grpc_health.v1.health",
     "paceline.core.steps.optimizer_loops",
     "paceline.server.server",

@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Literal
 
 from paceline.launch.forks.forker import (
-    AT_FIRST_USE,
     LINEAR,
     OPTIMIZER,
     ROWS,
@@ -71,7 +70,7 @@ def three_forkers(
 ) -> Iterator[tuple[Forker, Forker, Forker]]:
     """What the sharder, servers and workers are forked from. Each needs most of what the one before does, which is loaded
     once. `libraries`: those that the sharder needs; `inherited`: descriptors that workers get."""
-    later = (Loads(SERVERS, AT_FIRST_USE), workers)
+    later = (Loads(SERVERS), workers)
     with closing(Forker(SHARDER, environment, libraries, inherited, later)) as sharder, ExitStack() as stack:
         assert sharder.next is not None
         servers = stack.enter_context(closing(sharder.next))

@@ -225,20 +225,23 @@ def divide(channel: int, requests: int, told: int, handed: list[int], stage: dic
 
 
 def warm() -> None:
-    """The first compiled loop of a process takes 0.3 s of CPU, each other one 10 ms; linear models want five more. The sharder
-    needs none."""
-    if (kernels := sys.modules.get("paceline.core.kernels")) is None:
-        return
-    import numpy as np
+    """Does once what would take each process its time at first use: a compiled loop (the first one .3 s of CPU, each other one
+    10 ms; linear models want five more, the sharder none), and the first optimizer of torch (1.5 s)."""
+    if (kernels := sys.modules.get("paceline.core.kernels")) is not None:
+        import numpy as np
 
-    values = np.zeros(1, np.float32)
-    kernels.scale_into(values, values, 1.0)
-    kernels.add_scaled(values, values, 1.0)
-    kernels.mix(values, values, 0.5)
-    kernels.all_finite(values)
-    if (linear := sys.modules.get("paceline.core.linear.linear_loops")) is not None:
-        for name in ("add_support", "copy_at", "rebase", "find_margins", "step_fitted"):
-            getattr(linear, name).load()
+        values = np.zeros(1, np.float32)
+        kernels.scale_into(values, values, 1.0)
+        kernels.add_scaled(values, values, 1.0)
+        kernels.mix(values, values, 0.5)
+        kernels.all_finite(values)
+        if (linear := sys.modules.get("paceline.core.linear.linear_loops")) is not None:
+            for name in ("add_support", "copy_at", "rebase", "find_margins", "step_fitted"):
+                getattr(linear, name).load()
+    if "paceline.worker.script.wrapped_optimizer" in sys.modules:
+        import torch
+
+        torch.optim.SGD([torch.zeros(1, requires_grad=True)], lr=1.0)
 
 
 if __name__ == "__main__":

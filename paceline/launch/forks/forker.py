@@ -41,20 +41,8 @@ ROWS = ("scipy.sparse",)
 """What the sharder, workers and the evaluator of a linear model import besides, where it is installed."""
 SCRIPTS = ("paceline.api.train",)
 """What scripts with their own training loop import besides."""
-OPTIMIZER = ("torch._dynamo",)
-"""What the first optimizer of torch that a process makes loads, which takes 2 s of CPU."""
-AT_FIRST_USE = (
-    "encodings.idna",
-    "grpc.experimental",
-    "grpc._channel",
-    "grpc._server",
-    "grpc._interceptor",
-    "typer._adapters",
-    "typer._click.decorators",
-    "paceline.core.coding.codecs.none",
-    "paceline.core.sync.policies.ssp",
-)
-"""What libraries, and ours, load in every process when they are first used; some may be missing in another release."""
+OPTIMIZER = ("paceline.worker.script.wrapped_optimizer",)
+"""What a whole script's workers import besides; with it the first optimizer of torch is made before the fork."""
 _PATIENCE = 10.0
 """Longest that a fork may take (seconds)."""
 _AN_END = 1.0

@@ -8,7 +8,7 @@ from contextlib import ExitStack, closing, contextmanager
 from paceline.base.own_files import is_own
 from paceline.core.settings.config import Config
 from paceline.launch.forks.begin_early import Begun, libraries_of_loop, modules, three_forkers
-from paceline.launch.forks.forker import AT_FIRST_USE, LINEAR, ROWS, SERVERS, SHARDER, Forker, Loads
+from paceline.launch.forks.forker import LINEAR, ROWS, SERVERS, SHARDER, Forker, Loads
 from paceline.launch.this_machine.child_environment import child_environment
 from paceline.launch.this_machine.cpu_cores import threads_of
 from paceline.sharder.engine import build_engine
@@ -70,7 +70,7 @@ def forking_runs(config: Config) -> Iterator[Forker | None]:
     workers = _workers(config)
     task = () if is_own(config.task) else (f"{BUILTIN}.{config.task}",)
     needed = (*RUNS, *SHARDER, *SERVERS, *workers.modules)
-    with closing(Forker(needed, child_environment(1), (*AT_FIRST_USE, *task, *workers.libraries))) as one:
+    with closing(Forker(needed, child_environment(1), (*task, *workers.libraries))) as one:
         yield one
 
 

@@ -10,6 +10,7 @@ from paceline.launch.forks import begin_early, run_forkers
 from paceline.launch.forks.begin_early import beginning, libraries
 from paceline.launch.forks.forker import Forker, Loads
 from paceline.launch.forks.run_forkers import forking
+from tests.support.processes import QUIET, TORCH, forker_of
 
 SPARSE = Config.model_validate({"updates": "sparse", "optimizer": {"name": "sgd", "momentum": 0, "weight_decay": 0}})
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="fork is for Linux")
@@ -22,8 +23,7 @@ def light(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(module, "LINEAR", ("json",))
     for modules in ("SHARDER", "SERVERS", "WORKERS", "SCRIPTS"):
         monkeypatch.setattr(begin_early, modules, ("json",))
-    for modules in ("AT_FIRST_USE", "OPTIMIZER"):
-        monkeypatch.setattr(begin_early, modules, ())
+    monkeypatch.setattr(begin_early, "OPTIMIZER", ())
     monkeypatch.setattr(begin_early, "QUIET", ("torch", "wave"))  # a module that nobody else loads
 
 
@@ -154,3 +154,18 @@ def test_children_of_a_task_that_imports_torch_find_its_and_its_scripts_librarie
 
     assert asked == [("json",), ("json",), ("json", "json", "torch", "wave")]
     assert (tmp_path / "log").read_text() == "True\n"
+
+
+def test_the_first_optimizer_of_a_scripts_worker_has_nothing_left_to_load(tmp_path: Path) -> None:
+    (tmp_path / "program.py").write_text(
+        "import sys, torch\n"
+        "before = set(sys.modules)\n"
+        "torch.optim.SGD([torch.zeros(1, requires_grad=True)], lr=1.0)\n"
+        "print(*set(sys.modules) - before)\n"
+    )
+
+    child = forker_of(TORCH).start([str(tmp_path / "program.py")], tmp_path / "log", tmp_path, QUIET)
+
+    assert child is not None
+    assert child.wait(60) == 0
+    assert (tmp_path / "log").read_text().splitlines()[0] == ""
