@@ -2,6 +2,7 @@
 start takes 0.1 s of CPU instead of 5. What they fork themselves is forked again."""
 
 import os
+import signal
 import subprocess
 import sys
 import tempfile
@@ -23,7 +24,7 @@ def python(*words: object, cwd: Path, patience: float = 240, **environment: str)
         try:
             code = child.wait(patience)
         except subprocess.TimeoutExpired:
-            child.kill()
+            os.kill(child.pid, signal.SIGKILL)
             raise
         return subprocess.CompletedProcess(line, code, out.read_text(), error.read_text())
 

@@ -1,5 +1,6 @@
 """Real processes for tests: starts servers, workers, evaluator and sharder as the launcher does, and ends them all."""
 
+import atexit
 import json
 import os
 import signal
@@ -75,12 +76,14 @@ _FORKERS: list[Forker] = []
 def forker_of(modules: tuple[str, ...]) -> Forker:
     """The one of this test process that has loaded these, or another one where that is gone: a test that has lost it should be
     the only one that fails. Its children find `tests` also where only the package is installed."""
-    if not _FORKERS or any(forker.is_gone for forker in _FORKERS):
+    if not _FORKERS or any(forker.is_ready and forker.is_gone for forker in _FORKERS):
         plain = {key: value for key, value in os.environ.items() if not key.startswith("PACELINE_")}
         paths = os.pathsep.join([str(ROOT), *filter(None, [plain.get("PYTHONPATH")])])
-        first = Forker(LIGHT, plain | QUIET | {"PYTHONPATH": paths}, later=[Loads(TORCH)])
-        assert first.next is not None
-        _FORKERS[:] = [first, first.next]
+        environment = plain | QUIET | {"PYTHONPATH": paths}
+        first = Forker(Loads(LIGHT), environment)
+        _FORKERS[:] = [first, Forker(Loads(TORCH), environment, first)]
+        for one in _FORKERS:
+            atexit.register(one.close)  # the second one first, so that its CPU time counts
     return _FORKERS[modules is TORCH]
 
 
@@ -130,17 +133,18 @@ class Process:
 
     def send(self, number: int) -> None:
         """Sends a signal."""
-        self._process.send_signal(number)
+        if self.is_running:
+            os.kill(self.pid, number)
 
     def kill(self) -> None:
         """kill -9, and waits until it is gone."""
-        self._process.kill()
+        self.send(signal.SIGKILL)
         self._process.wait(PATIENCE)
 
     def wait(self, patience: float = PATIENCE) -> int:
         """The exit code, once it has ended by itself."""
         eventually(lambda: not self.is_running, lambda: f"the end of {self.name}\n{self.text()}", patience)
-        return self._process.wait()
+        return self._process.wait(0)
 
     def text(self) -> str:
         return self.log.read_text(errors="replace")

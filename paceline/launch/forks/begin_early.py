@@ -66,16 +66,16 @@ def beginning(what: str | None, loop: str | None) -> Iterator[Begun | None]:
 
 @contextmanager
 def three_forkers(
-    environment: Mapping[str, str], libraries: Sequence[str], workers: Loads, inherited: Sequence[int] = ()
+    environment: Mapping[str, str], libraries: Sequence[str], workers: Loads
 ) -> Iterator[tuple[Forker, Forker, Forker]]:
     """What the sharder, servers and workers are forked from. Each needs most of what the one before does, which is loaded
-    once. `libraries`: those that the sharder needs; `inherited`: descriptors that workers get."""
-    later = (Loads(SERVERS), workers)
-    with closing(Forker(SHARDER, environment, libraries, inherited, later)) as sharder, ExitStack() as stack:
-        assert sharder.next is not None
-        servers = stack.enter_context(closing(sharder.next))
-        assert servers.next is not None
-        yield sharder, servers, stack.enter_context(closing(servers.next))
+    once. `libraries`: those that the sharder needs."""
+    with ExitStack() as stack:
+        found: list[Forker] = []
+        for loads in (Loads(SHARDER, libraries), Loads(SERVERS), workers):
+            before = found[-1] if found else None
+            found.append(stack.enter_context(closing(Forker(loads, environment, before))))
+        yield found[0], found[1], found[2]
 
 
 def modules(loop: str | None) -> tuple[str, ...]:

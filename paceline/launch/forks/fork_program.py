@@ -1,5 +1,7 @@
-"""The program that a `Forker` starts, and speaks with: `python -P fork_program.py JSON`, the arguments of `main`. A process
-that it has forked becomes one by a fork (`become`), with all that is loaded."""
+"""The process that a `Forker` speaks with, by a socket that it gets as its stdin. The first message says what it loads. Each
+other one says what a fork of it is to run, or that the fork loads more and forks, too (`NEXT`).
+
+It is `python -P fork_program.py PARENT`, or a fork of a process that was forked from one (`begin`)."""
 
 import atexit
 import gc
@@ -7,11 +9,11 @@ import json
 import os
 import random
 import runpy
-import select
 import signal
+import socket
 import sys
 import traceback
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from contextlib import suppress
 from importlib import import_module
 from typing import Any, NoReturn
@@ -20,178 +22,149 @@ from paceline.base.own_files import show_own
 from paceline.launch.this_machine import end_with_parent
 from paceline.launch.this_machine.leave import leave
 
-
-def own_channel() -> int:
-    """What stdout was, for `tell` alone: what modules print while they load goes to stderr."""
-    channel = os.dup(1)
-    os.dup2(2, 1)
-    return channel
+NEXT = b"next"
+_LARGEST = 1 << 20
+"""More than a message can have (bytes); the kernel refuses it before."""
 
 
-def tell(channel: int, **facts: int) -> None:
-    os.write(channel, json.dumps(facts).encode() + b"\n")
-
-
-def reap(channel: int, running: set[int]) -> None:
-    """Tells who has ended."""
-    for pid in list(running):
-        ended, status, usage = os.wait4(pid, os.WNOHANG)
-        if ended:
-            running.remove(pid)
-            tell(channel, ended=pid, code=os.waitstatus_to_exitcode(status), peak=usage.ru_maxrss * 1024)
-
-
-def next_child(channel: int, running: set[int]) -> dict[str, Any]:
-    """Forks once for each line until nobody writes them any more, then ends the children and what they have started; returns in
-    the child, with what it is to run. `running`: the children that there are."""
+def begin(channel: int, environment: Mapping[str, str]) -> int:
+    """Starts a process that forks, with `channel` as its stdin, and returns its pid. A process that was forked itself forks it,
+    so that nothing is loaded again. OSError: it can't be started."""
     this = os.getpid()
-    woken, wake = os.pipe()
-    os.set_blocking(wake, False)
-    signal.set_wakeup_fd(wake, warn_on_full_buffer=False)
-    signal.signal(signal.SIGCHLD, lambda *_: None)
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    text = b""
-    while True:
-        ready, _, _ = select.select([0, woken], [], [])
-        if woken in ready:
-            os.read(woken, 4096)
-        reap(channel, running)
-        if 0 not in ready:
-            continue
-        more = os.read(0, 1 << 16)
-        if not more:
-            for pid in running:
-                with suppress(ProcessLookupError):  # the next stage, which has no group
-                    os.killpg(pid, signal.SIGKILL)
-                os.kill(pid, signal.SIGKILL)
-            os._exit(0)
-        *lines, text = (text + more).split(b"\n")
-        for line in lines:
-            pid = os.fork()
-            if not pid:
-                os.setpgid(0, 0)
-                end_with_parent.end_with(this)
-                signal.set_wakeup_fd(-1)
-                os.close(channel)
-                os.close(woken)
-                os.close(wake)
-                signal.signal(signal.SIGCHLD, signal.SIG_DFL)
-                signal.signal(signal.SIGINT, signal.default_int_handler)
-                request: dict[str, Any] = json.loads(line)
-                return request
-            with suppress(OSError):  # the child has done it itself
-                os.setpgid(pid, pid)
-            running.add(pid)
-            tell(channel, started=pid)
+    if not _may_fork():
+        command, files = [sys.executable, "-P", __file__, str(this)], [(os.POSIX_SPAWN_DUP2, channel, 0)]
+        return os.posix_spawn(command[0], command, environment, file_actions=files, setsid=True)
+    for printed in (sys.stdout, sys.stderr):
+        printed.flush()  # or the fork would print it again
+    if not (pid := os.fork()):
+        os.dup2(channel, 0)
+        _close_others()
+        _become(this)
+    return pid
 
 
-def run(arguments: list[str], log: str, folder: str, environment: dict[str, str], cores: list[int]) -> None:
-    """In the child: becomes what `python -P ARGUMENTS` is; without a log it writes to stderr. `cores`: the only ones that it
-    uses, if there are any."""
-    if cores:
-        os.sched_setaffinity(0, cores)
-    nothing = os.open(os.devnull, os.O_RDONLY)
-    file = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644) if log else os.dup(2)
-    for target, source in ((0, nothing), (1, file), (2, file)):
-        os.dup2(source, target)
-    os.close(nothing)
-    os.close(file)
-    os.chdir(folder)
-    os.environ.clear()
-    os.environ.update(environment)
-    random.seed()  # otherwise all would pause for the same times, and draw the same numbers
-    if "numpy" in sys.modules:
-        sys.modules["numpy"].random.seed()
-    run_line(arguments)
-
-
-def run_line(arguments: list[str]) -> None:
-    """Is what `python -P ARGUMENTS` is, in this process as it is now."""
-    if arguments[0] == "-m":
-        sys.argv = arguments[1:]
-        run_program(arguments[1])
-    else:
-        sys.argv = arguments
-        run_script(arguments[0])
-
-
-def run_program(module: str) -> None:
-    """Ends with what the module ends with."""
-    code: object = None
-    try:
-        runpy.run_module(module, run_name="__main__", alter_sys=True)
-    except SystemExit as end:
-        code = end.code
-    leave(code)
-
-
-def run_script(file: str) -> None:
-    """The file as Python runs it; what it fails with is shown as its own."""
-    try:
-        runpy.run_path(file, run_name="__main__")
-    except Exception as error:
-        show_own(error, file)
-        sys.exit(1)
-
-
-def main(**stage: Any) -> None:
-    channel, running = pass_on(own_channel(), **stage)
-    tell(channel, forker=os.getpid())
-    run(**next_child(channel, running))
-
-
-def pass_on(
-    channel: int, modules: list[str], libraries: list[str], then: dict[str, Any] | None
-) -> tuple[int, set[int]]:
-    """Loads what belongs to this stage and leaves the next one to another process; where this one tells, and its children."""
-    load(modules, libraries)
-    return (channel, set()) if then is None else divide(channel, **then)
-
-
-def may_become() -> bool:
+def _may_fork() -> bool:
     """Whether this process was forked by this program, and has no thread and no GPU that a fork would lose."""
     torch = sys.modules.get("torch")
-    return sys.orig_argv[2:3] == [__file__] and has_one_thread() and not (torch and torch.cuda.is_initialized())
+    return sys.orig_argv[2:3] == [__file__] and _has_one_thread() and not (torch and torch.cuda.is_initialized())
 
 
-def become(
-    parent: int, ends: tuple[int, int], kept: Iterable[int], environment: Mapping[str, str], stage: dict[str, Any]
-) -> NoReturn:
-    """In a new fork: is from now on what this program is when it was started, and never returns. `ends`: the descriptors where
-    it is asked, and where it tells; `kept`: those that it keeps besides, of all that it has."""
+def _has_one_thread() -> bool:
+    return len(os.listdir("/proc/self/task")) == 1
+
+
+def _become(parent: int) -> NoReturn:
+    """In a fork of a process that has other work, which is the parent's: does what this program does."""
     this, code = os.getpid(), None
-    atexit._clear()  # what belongs to the parent's end
+    atexit._clear()
+    for each in signal.valid_signals():
+        if callable(signal.getsignal(each)):
+            signal.signal(each, signal.SIG_DFL)
     try:
-        os.setsid()
-        end_with_parent.end_with(parent)
-        for each in signal.valid_signals():
-            if callable(signal.getsignal(each)):
-                signal.signal(each, signal.SIG_DFL)
-        for number, descriptor in enumerate(ends):
-            os.dup2(descriptor, number)
-        for descriptor in {*map(int, os.listdir("/proc/self/fd"))}.difference((0, 1, 2), kept):
-            with suppress(OSError):  # that of the list
-                os.close(descriptor)
-        os.environ.clear()
-        os.environ.update(environment)
-        main(**stage)
+        _run(**_serve(parent))
     except SystemExit as end:
         code = end.code
     except BaseException:
         traceback.print_exc()
         code = 1
     finally:
-        if os.getpid() == this:  # it has not forked, and what the parent has not written is the parent's
+        if os.getpid() == this:  # what files still have to be written is the parent's
             os._exit(1)
         leave(code)
 
 
-def has_one_thread() -> bool:
-    return len(os.listdir("/proc/self/task")) == 1
+def _serve(parent: int) -> dict[str, Any]:
+    """Loads and forks until nobody writes messages any more, then ends the children and what they have started. Returns in a
+    child, with what that is to run."""
+    this = os.getpid()
+    channel = _set_apart(parent)
+    _load(**json.loads(channel.recv(_LARGEST)))
+    _tell(channel, forks=this)
+
+    running: set[int] = set()
+    signal.signal(signal.SIGCHLD, lambda *_: _reap(channel, running))
+    while True:
+        message, descriptors, *_ = socket.recv_fds(channel, _LARGEST, 1)
+        if not message:
+            _end(running)
+        signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGCHLD])  # until it is known who has ended
+        if not (pid := os.fork()):
+            break
+        with suppress(OSError):  # the child has done it itself
+            os.setpgid(pid, pid)
+        running.add(pid)
+        if message != NEXT:
+            _tell(channel, started=pid)
+        for descriptor in descriptors:
+            os.close(descriptor)
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGCHLD])
+
+    channel.close()
+    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGCHLD])
+    if message == NEXT:
+        os.dup2(descriptors[0], 0)
+        os.close(descriptors[0])
+        return _serve(this)
+    os.setpgid(0, 0)
+    end_with_parent.end_with(this)
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    return {**json.loads(message), "received": descriptors}
 
 
-def load(modules: list[str], libraries: list[str]) -> None:
-    """Imports them; ends this process where that fails, or where it could not fork afterwards."""
+def _set_apart(parent: int) -> socket.socket:
+    """Ends with the parent from now on, and not by a Ctrl-C; returns the socket, which no module that is loaded reads from or
+    writes to by mistake."""
+    with suppress(OSError):  # it leads its group already, and has no terminal
+        os.setsid()
+    end_with_parent.end_with(parent)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    channel = socket.socket(fileno=os.dup(0))
+    nothing = os.open(os.devnull, os.O_RDONLY)
+    os.dup2(nothing, 0)
+    os.close(nothing)
+    os.dup2(2, 1)
+    return channel
+
+
+def _close_others() -> None:
+    """All files but the first three."""
+    for descriptor in map(int, os.listdir("/proc/self/fd")):
+        if descriptor > 2:
+            with suppress(OSError):  # that of the list
+                os.close(descriptor)
+
+
+def _tell(channel: socket.socket, **facts: int) -> None:
+    with suppress(OSError):  # nobody listens any more
+        channel.send(json.dumps(facts).encode())
+
+
+def _reap(channel: socket.socket, running: set[int]) -> None:
+    """Tells who has ended."""
+    for pid in list(running):
+        ended, status, usage = os.wait4(pid, os.WNOHANG)
+        if ended:
+            running.remove(pid)
+            _tell(channel, ended=pid, code=os.waitstatus_to_exitcode(status), peak=usage.ru_maxrss * 1024)
+
+
+def _end(running: set[int]) -> NoReturn:
+    """Ends the children and this process; all that they took counts as this one's then."""
+    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+    for pid in running:
+        with suppress(ProcessLookupError):  # it has made another group
+            os.killpg(pid, signal.SIGKILL)
+        os.kill(pid, signal.SIGKILL)
+    for pid in running:
+        os.waitpid(pid, 0)
+    os._exit(0)
+
+
+def _load(environment: Mapping[str, str], modules: list[str], libraries: list[str]) -> None:
+    """Imports them; ends this process where a module fails, or where it could not fork afterwards."""
+    os.environ.clear()
+    os.environ.update(environment)
     gc.disable()  # nothing that modules make is garbage, and to look for it takes a sixth of the time
     try:
         for module in modules:
@@ -206,22 +179,8 @@ def load(modules: list[str], libraries: list[str]) -> None:
     gc.enable()
     for printed in (sys.stdout, sys.stderr):
         printed.flush()  # or each child would print it again
-    if not has_one_thread():  # a fork would lose the others
+    if not _has_one_thread():  # a fork would lose the others
         sys.exit(1)
-
-
-def divide(channel: int, requests: int, told: int, handed: list[int], stage: dict[str, Any]) -> tuple[int, set[int]]:
-    """Becomes two processes that fork, the second of which has the next stage. `handed`: the descriptors for that one alone."""
-    this = os.getpid()
-    if second := os.fork():
-        for descriptor in handed:
-            os.close(descriptor)
-        return channel, {second}
-    end_with_parent.end_with(this)
-    os.close(channel)
-    os.dup2(requests, 0)
-    os.close(requests)
-    return pass_on(told, **stage)
 
 
 def warm() -> None:
@@ -244,5 +203,59 @@ def warm() -> None:
         torch.optim.SGD([torch.zeros(1, requires_grad=True)], lr=1.0)
 
 
+def _run(
+    arguments: list[str],
+    log: str,
+    folder: str,
+    environment: dict[str, str],
+    cores: list[int],
+    objects: int | None,
+    received: list[int],
+) -> None:
+    """In the child: becomes what `python -P ARGUMENTS` is; without a log it writes to stderr. `cores`: the only ones that it
+    uses, if there are any; `objects`: the number under which it has the descriptor that it received."""
+    if objects is not None and received != [objects]:
+        os.dup2(received[0], objects)
+        os.close(received[0])
+    if cores:
+        os.sched_setaffinity(0, cores)
+    file = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644) if log else os.dup(2)
+    for target in (1, 2):
+        os.dup2(file, target)
+    os.close(file)
+    os.chdir(folder)
+    os.environ.clear()
+    os.environ.update(environment)
+    random.seed()  # otherwise all would pause for the same times, and draw the same numbers
+    if "numpy" in sys.modules:
+        sys.modules["numpy"].random.seed()
+    run_line(arguments)
+
+
+def run_line(arguments: list[str]) -> None:
+    """Is what `python -P ARGUMENTS` is, in this process as it is now, and ends as that ends."""
+    code: object = None
+    try:
+        if arguments[0] == "-m":
+            sys.argv = arguments[1:]
+            runpy.run_module(arguments[1], run_name="__main__", alter_sys=True)
+        else:
+            sys.argv = arguments
+            _run_script(arguments[0])
+    except SystemExit as end:
+        code = end.code
+    leave(code)
+
+
+def _run_script(file: str) -> None:
+    """The file as Python runs it; what it fails with is shown as its own."""
+    try:
+        runpy.run_path(file, run_name="__main__")
+    except Exception as error:
+        show_own(error, file)
+        sys.exit(1)
+
+
 if __name__ == "__main__":
-    main(**json.loads(sys.argv[1]))
+    _close_others()
+    _run(**_serve(int(sys.argv[1])))

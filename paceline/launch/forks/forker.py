@@ -4,21 +4,20 @@
 threads, log and exit code; only the imports were made before. Fork is safe, because a process that only imports has no threads,
 no gRPC channel and no GPU. A process that was forked makes its own forker by a fork of itself, as long as it has neither."""
 
-import atexit
 import json
 import os
 import signal
+import socket
 import subprocess
-import sys
 import threading
-from collections.abc import Collection, Mapping, Sequence
+import time
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
+from math import inf
 from pathlib import Path
-from typing import IO, Any, Protocol, TextIO
 
 from paceline.launch.forks import fork_program
-from paceline.launch.this_machine.end_with_parent import tethered
 
 SHARDER = ("paceline.sharder.sharding",)
 """What the sharder imports: all others need most of it."""
@@ -46,7 +45,7 @@ OPTIMIZER = ("paceline.worker.script.wrapped_optimizer",)
 _PATIENCE = 10.0
 """Longest that a fork may take (seconds)."""
 _AN_END = 1.0
-"""Longest that the end of a process is waited for that was killed (seconds)."""
+"""Longest that its end is waited for before it is killed (seconds)."""
 _ALONE = {"OPENBLAS_NUM_THREADS": "1"}
 """So that numpy starts no threads when it is loaded."""
 
@@ -59,10 +58,6 @@ class Loads:
     libraries: Sequence[str] = ()
     """More of them, each of which may be missing."""
 
-    def asked(self, then: Mapping[str, Any] | None) -> dict[str, Any]:
-        """As the program is asked for it; `then`: what is forked afterwards."""
-        return {"modules": self.modules, "libraries": self.libraries, "then": then}
-
 
 class Forked:
     """One child, as subprocess.Popen has it."""
@@ -70,99 +65,52 @@ class Forked:
     def __init__(self, forker: "Forker", pid: int) -> None:
         self._forker = forker
         self.pid = pid
-
-    @property
-    def peak(self) -> int:
+        self.code: int | None = None
+        self.peak = 0
         """Its largest memory, once it has ended (bytes)."""
-        return self._forker.peaks.get(self.pid, 0)
 
     def poll(self) -> int | None:
-        return self._forker.codes.get(self.pid)
+        self._forker.hear()
+        return self.code
 
-    def wait(self, timeout: float | None = None) -> int:
-        with self._forker.changed:
-            if not self._forker.changed.wait_for(lambda: self.pid in self._forker.codes, timeout):
-                raise subprocess.TimeoutExpired("forked", timeout or 0)
-        return self._forker.codes[self.pid]
-
-    def send_signal(self, number: int) -> None:
-        with suppress(ProcessLookupError):  # it has just ended, and we hear of it later
-            if self.poll() is None:
-                os.kill(self.pid, number)
-
-    def kill(self) -> None:
-        self.send_signal(signal.SIGKILL)
-
-
-class _Process(Protocol):
-    """The process that forks, as its `Forker` needs it."""
-
-    @property
-    def stdin(self) -> IO[str] | None: ...
-    @property
-    def stdout(self) -> IO[str] | None: ...
-    def kill(self) -> None: ...
-    def wait(self, timeout: float | None = None) -> int: ...
+    def wait(self, timeout: float) -> int:
+        self._forker.hear(lambda: self.code is not None, timeout)
+        if self.code is None:
+            raise subprocess.TimeoutExpired("forked", timeout)
+        return self.code
 
 
 class Forker:
-    """The process that forks; it ends, and its children with it, when this process does. `environment`: what modules see
-    while they load; `libraries`: more of them, each of which may be missing; `inherited`: descriptors that all children get.
-    `later`: what others load besides, each forked from the one before once that has loaded its own, and ending with it; then
-    only the children of the last one get what is `inherited`.
-    For the main thread: the kernel ends it with the thread that started it. OSError: it can't be started."""
+    """The process that forks; it ends, and its children with it, when this process does. For the main thread: the kernel ends
+    it with the thread that started it."""
 
-    def __init__(
-        self,
-        modules: tuple[str, ...],
-        environment: Mapping[str, str],
-        libraries: Sequence[str] = (),
-        inherited: Sequence[int] = (),
-        later: Sequence[Loads] = (),
-    ) -> None:
-        ours: list[tuple[int, int]] = []
-        then, handed = None, [*inherited]
-        for each in reversed(later):
-            (requests, written), (read, told) = os.pipe(), os.pipe()
-            ours.insert(0, (written, read))
-            handed = [requests, told, *handed]
-            then = {"requests": requests, "told": told, "handed": handed, "stage": each.asked(then)}
-        asked = Loads(modules, libraries).asked(then)
-        process: _Process
-        try:
-            if fork_program.may_become():
-                process = _Itself(asked, {**environment, **_ALONE}, handed)
+    def __init__(self, loads: Loads, environment: Mapping[str, str], before: "Forker | None" = None) -> None:
+        """`environment`: what modules see while they load; `before`: what this one is forked from once that has loaded its own,
+        and ends with. OSError: it can't be started."""
+        self._channel, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        self._lock = threading.RLock()
+        self.before = before
+        self._children: dict[int, Forked] = {}
+        self._started: Forked | None = None
+        self._is_ready = False
+        self.is_gone = False
+        """Whether it has ended, and its children with it."""
+        self.pid = 0
+        """0: not known yet."""
+        environment = {**environment, **_ALONE}
+        with theirs:
+            if before is None:
+                self.pid = fork_program.begin(theirs.fileno(), environment)
             else:
-                process = subprocess.Popen(
-                    tethered(sys.executable, "-P", fork_program.__file__, json.dumps(asked)),
-                    stdin=subprocess.PIPE,
-                    stdout=subprocess.PIPE,
-                    env={**environment, **_ALONE},
-                    text=True,
-                    bufsize=1,
-                    start_new_session=True,
-                    pass_fds=handed,
-                )
-        finally:
-            for end in handed[: 2 * len(later)]:
-                os.close(end)
-        self._follow(process)
-        self.next = _Next(self, ours) if ours else None
+                before._send(fork_program.NEXT, theirs.fileno())
+        if not self._send(json.dumps({"environment": environment, **asdict(loads)}).encode()):
+            self._kill()
 
-    def _follow(self, process: _Process) -> None:
-        """Listens to what it tells."""
-        self._process = process
-        self.is_ready = False
+    @property
+    def is_ready(self) -> bool:
         """Whether all is loaded, or will never be: `start` does not have to wait for it any more."""
-        self.codes: dict[int, int] = {}
-        self.peaks: dict[int, int] = {}
-        self.changed = threading.Condition()
-        self._alive: set[int] = set()
-        self._started: list[int] = []
-        self._ended = False
-        self._listener = threading.Thread(target=self._listen, daemon=True)
-        self._listener.start()
-        atexit.register(self.close)
+        self.hear()
+        return self._is_ready
 
     def start(
         self,
@@ -171,146 +119,84 @@ class Forker:
         folder: Path,
         environment: Mapping[str, str],
         cores: Collection[int] = (),
+        objects: int | None = None,
     ) -> Forked | None:
         """`arguments` are those of Python: -m and a module, or a file, and the program's own; `log`: where its words go, None:
-        to this process's stderr; `cores`: the only ones that it uses, if there are any. Gives None where it can't fork."""
-        assert self._process.stdin is not None
+        to this process's stderr; `cores`: the only ones that it uses, if there are any; `objects`: a descriptor that it gets
+        under the same number. Gives None where it can't fork."""
         request = {
             "arguments": arguments,
             "log": str(log or ""),
             "folder": str(folder),
             "environment": dict(environment),
             "cores": [*cores],
+            "objects": objects,
         }
-        with self.changed:
-            try:
-                self._process.stdin.write(json.dumps(request) + "\n")
-            except (OSError, ValueError):  # it has ended, and the pipe may be closed
+        with self._lock:
+            if not self._send(json.dumps(request).encode(), objects):
                 return None
-            self.changed.wait_for(lambda: self.is_ready)
-            if not self.changed.wait_for(lambda: self._started or self._ended, _PATIENCE):
-                self._process.kill()  # or it would start it later, too
-                self.changed.wait_for(lambda: self._ended)
-            return Forked(self, self._started.pop()) if self._started else None
+            self.hear(lambda: self._is_ready)
+            self.hear(lambda: self._started, _PATIENCE)
+            if self._started is None:
+                self._kill()  # or it would start it later, too
+            found, self._started = self._started, None
+            return found
 
-    @property
-    def is_gone(self) -> bool:
-        """Whether it has ended, and its children with it."""
-        return self._ended
+    def hear(self, until: Callable[[], object] = lambda: True, seconds: float = inf) -> None:
+        """Notes what it has told so far, and goes on `until` something is so, or it is gone, or the time is over."""
+        end = time.monotonic() + seconds
+        with self._lock:
+            self._note(0)
+            while not until() and not self.is_gone and (left := end - time.monotonic()) > 0:
+                self._note(min(left, 0.1))  # and no longer, for other threads
 
     def close(self) -> None:
         """Ends it, all children and what these have started, a child too of which it has not told yet."""
-        atexit.unregister(self.close)
-        if self.is_ready:
-            assert self._process.stdin is not None
-            with suppress(OSError):  # it has ended
-                self._process.stdin.close()
-            self._listener.join(_AN_END)
-        self._process.kill()
-        self._process.wait()
-        self._listener.join(_AN_END)
+        with self._lock:
+            if self.is_ready and not self.is_gone:
+                self._channel.shutdown(socket.SHUT_WR)
+                self.hear(lambda: self.is_gone, _AN_END)
+            self._kill()
+            self._channel.close()
 
-    def _listen(self) -> None:
-        requests, told = self._process.stdin, self._process.stdout
-        assert requests is not None
-        assert told is not None
+    def _send(self, message: bytes, descriptor: int | None = None) -> bool:
+        """Whether it can hear that; a message may be too large."""
         try:
-            for line in told:
-                self._note(json.loads(line))
-        finally:
-            self._process.kill()
-            with self.changed:
-                self._started.clear()
-                self.codes |= dict.fromkeys(self._alive, -signal.SIGKILL)  # the kernel has ended them with it
-                self._ended = self.is_ready = True
-                self.changed.notify_all()
-                told.close()
-                with suppress(OSError):  # what nobody reads any more
-                    requests.close()
+            socket.send_fds(self._channel, [message], [] if descriptor is None else [descriptor])
+        except OSError:
+            return False
+        return True
 
-    def _note(self, told: Mapping[str, int]) -> None:
-        """One line of the process that forks."""
-        with self.changed:
-            if "started" in told:
-                self.codes.pop(told["started"], None)
-                self._alive.add(told["started"])
-                self._started.append(told["started"])
-            elif "ended" in told:
-                self._alive.discard(told["ended"])
-                self.peaks[told["ended"]] = told["peak"]
-                self.codes[told["ended"]] = told["code"]
-            self.is_ready = True
-            self.changed.notify_all()
+    def _note(self, patience: float) -> None:
+        """What it has told since; waits that long for the first of it (seconds)."""
+        while not self.is_gone:
+            try:
+                self._channel.settimeout(patience)
+                told = json.loads(self._channel.recv(4096))
+            except (BlockingIOError, TimeoutError):
+                return
+            except (OSError, ValueError):  # its end, or nothing that it says
+                self._kill()
+                return
+            patience = 0
+            self._is_ready = True
+            if "forks" in told:
+                self.pid = told["forks"]
+            elif "started" in told:
+                self._started = self._children[told["started"]] = Forked(self, told["started"])
+            elif child := self._children.pop(told["ended"], None):
+                child.code, child.peak = told["code"], told["peak"]
 
-
-class _Next(Forker):
-    """One that another one has forked."""
-
-    def __init__(self, before: Forker, pipes: Sequence[tuple[int, int]]) -> None:
-        """`pipes`: where this one and those after it are asked, and tell."""
-        (requests, told), *others = pipes
-        self._follow(_Grandchild(before, os.fdopen(requests, "w", buffering=1), os.fdopen(told)))
-        self.next = _Next(self, others) if others else None
-
-    def _note(self, told: Mapping[str, int]) -> None:
-        if "forker" in told:
-            assert isinstance(self._process, _Grandchild)
-            self._process.forked = Forked(self._process.before, told["forker"])
-        super()._note(told)
-
-
-class _Itself:
-    """A fork of this process, which was forked itself and has loaded the most: nothing of that is loaded again."""
-
-    def __init__(self, asked: dict[str, Any], environment: Mapping[str, str], handed: Sequence[int]) -> None:
-        """`handed`: the descriptors that the fork keeps."""
-        (requests, written), (read, told) = os.pipe(), os.pipe()
-        this = os.getpid()
-        for printed in (sys.stdout, sys.stderr):
-            printed.flush()  # or the fork would print it again
-        self.pid = os.fork()
-        if not self.pid:
-            fork_program.become(this, (requests, told), handed, environment, asked)
-        os.close(requests)
-        os.close(told)
-        self.stdin = os.fdopen(written, "w", buffering=1)
-        self.stdout = os.fdopen(read)
-        self._reaping = threading.Lock()
-        self._code: int | None = None
-
-    def kill(self) -> None:
-        with self._reaping:
-            if self._code is None:
+    def _kill(self) -> None:
+        """Ends it at once, and the kernel its children with it; what still loads is left to the end of the one before it."""
+        if self.is_gone:
+            return
+        if self.pid:
+            with suppress(ProcessLookupError):  # the one before it has seen its end
                 os.kill(self.pid, signal.SIGKILL)
-
-    def wait(self, timeout: float | None = None) -> int:
-        """However long it takes: it is waited for once it was killed."""
-        with suppress(ChildProcessError):  # another thread has waited for it
-            os.waitid(os.P_PID, self.pid, os.WEXITED | os.WNOWAIT)
-        with self._reaping:
-            if self._code is None:
-                self._code = os.waitstatus_to_exitcode(os.waitpid(self.pid, 0)[1])
-            return self._code
-
-
-@dataclass(slots=True)
-class _Grandchild:
-    """What `_Next` speaks with."""
-
-    before: Forker
-    """The one that has forked it."""
-    stdin: TextIO
-    stdout: TextIO
-    forked: Forked | None = None
-    """None: it still loads, and is left to that one's end."""
-
-    def kill(self) -> None:
-        if self.forked is not None and not self.before.is_gone:
-            self.forked.kill()
-
-    def wait(self, timeout: float | None = None) -> int:
-        """Until the one that has forked it has seen its end: otherwise its CPU seconds would not count."""
-        with suppress(subprocess.TimeoutExpired):
-            if self.forked is not None and not self.before.is_gone:
-                return self.forked.wait(_AN_END)
-        return -signal.SIGKILL
+        if self.before is None:
+            with suppress(ChildProcessError):  # something else here waits for all children
+                os.waitpid(self.pid, 0)
+        for child in self._children.values():
+            child.code = -signal.SIGKILL
+        self.is_gone = self._is_ready = True

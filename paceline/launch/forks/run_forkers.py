@@ -2,7 +2,7 @@
 forked from."""
 
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, closing, contextmanager
 
 from paceline.base.own_files import is_own
@@ -20,16 +20,14 @@ RUNS = ("paceline.processes.exits", "paceline.settings.load_settings", "paceline
 
 
 @contextmanager
-def forking(
-    config: Config, begun: Begun | None = None, inherited: Sequence[int] = ()
-) -> Iterator[Mapping[str, Forker]]:
+def forking(config: Config, begun: Begun | None = None) -> Iterator[Mapping[str, Forker]]:
     """What starts the processes of each role: what these import is loaded once for all. Nothing where fork is not safe.
-    `begun`: what `beginning` gave; `inherited`: descriptors that workers and the evaluator get, where nothing was begun."""
+    `begun`: what `beginning` gave."""
     if sys.platform != "linux":
         yield {}
         return
     with ExitStack() as stack:
-        sharder, servers, workers = _begun_or_new(config, begun, inherited, stack)
+        sharder, servers, workers = _begun_or_new(config, begun, stack)
         forkers = {"server": servers, "worker": workers, "evaluator": workers, "check": workers}
         reads = begun is not None and begun.workers is workers and begun.reads
         if (reads or not is_own(config.task)) and _shards_alone(config):
@@ -37,9 +35,7 @@ def forking(
         yield forkers
 
 
-def _begun_or_new(
-    config: Config, begun: Begun | None, inherited: Sequence[int], stack: ExitStack
-) -> tuple[Forker, Forker, Forker]:
+def _begun_or_new(config: Config, begun: Begun | None, stack: ExitStack) -> tuple[Forker, Forker, Forker]:
     """What the sharder, servers and workers are forked from. What was begun for other workers than the config asks for is left
     alone."""
     if begun is not None and begun.updates == config.updates:
@@ -47,9 +43,8 @@ def _begun_or_new(
     environment, wanted = child_environment(threads_of(config)), _workers(config)
     if begun is None:
         rows = ROWS if config.updates == "sparse" else ()
-        return stack.enter_context(three_forkers(environment, rows, wanted, inherited))
-    new = Forker(wanted.modules, environment, wanted.libraries, inherited)
-    return begun.sharder, begun.servers, stack.enter_context(closing(new))
+        return stack.enter_context(three_forkers(environment, rows, wanted))
+    return begun.sharder, begun.servers, stack.enter_context(closing(Forker(wanted, environment)))
 
 
 def _workers(config: Config) -> Loads:
@@ -69,8 +64,8 @@ def forking_runs(config: Config) -> Iterator[Forker | None]:
         return
     workers = _workers(config)
     task = () if is_own(config.task) else (f"{BUILTIN}.{config.task}",)
-    needed = (*RUNS, *SHARDER, *SERVERS, *workers.modules)
-    with closing(Forker(needed, child_environment(1), (*task, *workers.libraries))) as one:
+    loads = Loads((*RUNS, *SHARDER, *SERVERS, *workers.modules), (*task, *workers.libraries))
+    with closing(Forker(loads, child_environment(1))) as one:
         yield one
 
 

@@ -45,8 +45,8 @@ class Child:
     """How often it may be started again before it has got on."""
     forker: Forker | None = None
     """Starts it, if it can: quicker."""
-    inherited: Sequence[int] = ()
-    """Descriptors that it gets under the same numbers, as the forker's children do."""
+    objects: int | None = None
+    """A descriptor that it gets under the same number."""
     cores: Collection[int] = ()
     """The only CPU cores that it uses, and what it starts, where the system can do that; no limit if there are none."""
     code: int | None = None
@@ -83,10 +83,11 @@ class Child:
         log = self._open_log()
         self.code, self.ended_since = None, ""
         self._kills_before = kernel_kills()
-        forked = self.forker and self.forker.start(self.arguments, log, Path.cwd(), self.environment, self.cores)
-        if forked:
-            self._process = forked
-            return
+        if self.forker is not None:
+            words = (self.arguments, log, Path.cwd(), self.environment, self.cores, self.objects)
+            if forked := self.forker.start(*words):
+                self._process = forked
+                return
         with nullcontext(2) if log is None else log.open("ab") as file, kept_to(self.cores):
             self._process = subprocess.Popen(
                 tethered(sys.executable, "-P", *self.arguments),
@@ -95,7 +96,7 @@ class Child:
                 stderr=file,
                 env=self.environment,
                 start_new_session=True,
-                pass_fds=self.inherited,
+                pass_fds=() if self.objects is None else (self.objects,),
             )
 
     def _open_log(self) -> Path | None:

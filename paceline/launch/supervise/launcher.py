@@ -136,7 +136,7 @@ def run_local(
         signals = stack.enter_context(Signals())
         own = OwnRecords(place, say)
         records = Records(place, own, config, callbacks)
-        forkers = forkers or stack.enter_context(forking(config, inherited=() if objects is None else (objects,)))
+        forkers = forkers or stack.enter_context(forking(config))
         launch = _Launch(
             config,
             place,

@@ -67,7 +67,7 @@ class Processes:
         self._signals = signals
         self._forkers = forkers
         self._others = others
-        self._inherited = () if objects is None else (objects,)
+        self._objects = objects
         self._is_unheard = is_unheard
         self._has_begun = has_begun
         self._got_to = got_to
@@ -89,8 +89,8 @@ class Processes:
         forker = self._forkers.get(role)
         if forker is not None:
             self.wait_for(lambda: forker.is_ready)
-        inherited = () if role == "server" else self._inherited
-        child = Child(name, role, command, self._folder.log(name), environment, restarts, forker, inherited)
+        objects = None if role == "server" else self._objects
+        child = Child(name, role, command, self._folder.log(name), environment, restarts, forker, objects)
         return self.take(child)
 
     def take(self, child: Child) -> Child:

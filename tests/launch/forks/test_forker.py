@@ -3,7 +3,6 @@
 import os
 import signal
 import sys
-import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import closing
@@ -33,7 +32,7 @@ def forker() -> Iterator[MakeForker]:
     made: list[Forker] = []
 
     def make(*modules: str, **environment: str) -> Forker:
-        made.append(Forker(modules, {**child_environment(1), **environment}))
+        made.append(Forker(Loads(modules), {**child_environment(1), **environment}))
         return made[-1]
 
     yield make
@@ -68,7 +67,7 @@ def test_the_death_of_the_forker_is_that_of_its_children_and_is_told(forker: Mak
     one = forker()
     child = started(one, tmp_path, HANGS)
     eventually(lambda: "hangs" in (tmp_path / "log").read_text(), "the child runs")
-    os.kill(one._process.pid, signal.SIGKILL)
+    os.kill(one.pid, signal.SIGKILL)
     assert child.wait(60) == -signal.SIGKILL
     eventually(lambda: is_gone(child.pid), "the child is gone")
     assert one.start(["-m", "this"], tmp_path / "log", tmp_path, {}) is None
@@ -124,17 +123,27 @@ def test_a_child_without_a_log_writes_to_this_processs_stderr(
     assert capfd.readouterr().err == "one\ntwo\n"
 
 
-@pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
 def test_a_forker_that_says_what_nobody_understands_is_ended(forker: MakeForker, tmp_path: Path) -> None:
     (tmp_path / "confused.py").write_text("import os\nos.write(3, b'no JSON\\n')\n")
-    others = set(threading.enumerate())
     one = forker("confused", PYTHONPATH=str(tmp_path))
 
     assert one.start(["-m", "this"], tmp_path / "log", tmp_path, dict(os.environ)) is None
-    one._process.wait(20)
-    eventually(
-        lambda: not any("_listen" in each.name for each in set(threading.enumerate()) - others), "the listener ends"
-    )
+    assert is_gone(one.pid)
+
+
+@pytest.mark.parametrize("is_early", [True, False])
+def test_a_child_with_an_environment_too_large_for_a_message_starts_by_itself(
+    forker: MakeForker, tmp_path: Path, is_early: bool
+) -> None:
+    large = {f"LARGE_{n}": "x" * 100_000 for n in range(10)}
+    one = forker("json", **(large if is_early else {}))
+    (tmp_path / "script.py").write_text("import os\nprint(len(os.environ['LARGE_9']))\n")
+    environment = child_environment(1) | large
+    child = Child("job", "job", [str(tmp_path / "script.py")], tmp_path / "log", environment, forker=one)
+    child.start()
+    eventually(lambda: child.poll() is not None, "it ends")
+    assert child.code == 0
+    assert (tmp_path / "log").read_text() == "100000\n"
 
 
 def test_numpy_starts_no_threads_however_many_a_worker_may_have(forker: MakeForker, tmp_path: Path) -> None:
@@ -163,11 +172,11 @@ def test_what_cannot_be_forked_in_time_is_not_forked_later(
     one = forker()
     started(one, tmp_path, HANGS)
     monkeypatch.setattr("paceline.launch.forks.forker._PATIENCE", 0.2)
-    os.kill(one._process.pid, signal.SIGSTOP)
+    os.kill(one.pid, signal.SIGSTOP)
     begun = time.monotonic()
     assert one.start(["-m", "this"], tmp_path / "log", tmp_path, dict(os.environ)) is None
     assert time.monotonic() - begun < 60
-    eventually(lambda: is_gone(one._process.pid), "it can't fork any more")
+    eventually(lambda: is_gone(one.pid), "it can't fork any more")
 
 
 def test_what_a_script_fails_with_is_shown_as_its_own(forker: MakeForker, tmp_path: Path) -> None:
@@ -181,7 +190,10 @@ def test_what_a_script_fails_with_is_shown_as_its_own(forker: MakeForker, tmp_pa
 
 
 @pytest.mark.parametrize(("end", "code"), [("", 0), ("sys.exit()", 0), ("sys.exit(78)", 78), ("sys.exit('why')", 1)])
-def test_a_program_that_ends_leaves_nothing_unsaid(forker: MakeForker, tmp_path: Path, end: str, code: int) -> None:
+@pytest.mark.parametrize("arguments", [["-m", "program"], ["program.py"]])
+def test_a_program_that_ends_leaves_nothing_unsaid(
+    forker: MakeForker, tmp_path: Path, arguments: list[str], end: str, code: int
+) -> None:
     (tmp_path / "program.py").write_text(
         "import atexit, sys, threading, time\n"
         "file = open('file', 'w')\n"
@@ -192,7 +204,7 @@ def test_a_program_that_ends_leaves_nothing_unsaid(forker: MakeForker, tmp_path:
     )
     one = forker("json", PYTHONPATH=str(tmp_path))
 
-    child = one.start(["-m", "program"], tmp_path / "log", tmp_path, dict(os.environ))
+    child = one.start(arguments, tmp_path / "log", tmp_path, dict(os.environ))
 
     assert child is not None
     assert child.wait(20) == code
@@ -231,10 +243,9 @@ LOADED = "import sys\nprint('wave' in sys.modules, flush=True)\n"
 def two() -> Iterator[Callable[..., tuple[Forker, Forker]]]:
     made: list[Forker] = []
 
-    def make(*second: str, inherited: tuple[int, ...] = ()) -> tuple[Forker, Forker]:
-        made.append(Forker(("json",), child_environment(1), inherited=inherited, later=[Loads(second)]))
-        assert made[0].next is not None
-        made.append(made[0].next)
+    def make(*second: str) -> tuple[Forker, Forker]:
+        made.append(Forker(Loads(("json",)), child_environment(1)))
+        made.append(Forker(Loads(second), child_environment(1), made[0]))
         return made[0], made[1]
 
     yield make
@@ -258,7 +269,7 @@ def test_the_second_forker_and_its_children_end_with_the_first_one(
 ) -> None:
     first, second = two("wave")
     child = started(second, tmp_path, HANGS)
-    os.kill(first._process.pid, signal.SIGKILL)
+    os.kill(first.pid, signal.SIGKILL)
 
     assert child.wait(60) == -signal.SIGKILL
     eventually(lambda: is_gone(child.pid), "the child is gone")
@@ -285,26 +296,16 @@ def test_a_second_forker_that_is_closed_ends_its_children_alone(
     assert started(first, tmp_path, LOADED).wait(60) == 0
 
 
-def test_only_children_of_the_second_forker_inherit(two: Callable[..., tuple[Forker, Forker]], tmp_path: Path) -> None:
-    memory = os.memfd_create("given")
-    os.write(memory, b"objects")
-    first, second = two("wave", inherited=(memory,))
-    try:
-        assert [started(one, tmp_path, READS, str(memory)).wait(60) for one in (first, second)] == [1, 0]
-    finally:
-        os.close(memory)
-
-
 def test_a_child_of_the_first_forker_does_not_wait_for_what_later_ones_load(tmp_path: Path) -> None:
     (tmp_path / "slow.py").write_text(
         "import pathlib, time\nwhile not pathlib.Path(__file__).with_name('go').exists():\n    time.sleep(0.02)\n"
     )
     environment = {**child_environment(1), "PYTHONPATH": str(tmp_path)}
-    with closing(Forker(("json",), environment, later=[Loads(("slow",)), Loads(("wave",))])) as first:
-        second = first.next
-        assert second is not None
-        third = second.next
-        assert third is not None
+    with (
+        closing(Forker(Loads(("json",)), environment)) as first,
+        closing(Forker(Loads(("slow",)), environment, first)) as second,
+        closing(Forker(Loads(("wave",)), environment, second)) as third,
+    ):
         assert started(first, tmp_path, LOADED).wait(60) == 0
         assert (second.is_ready, third.is_ready) == (False, False)
         (tmp_path / "go").touch()
@@ -313,27 +314,35 @@ def test_a_child_of_the_first_forker_does_not_wait_for_what_later_ones_load(tmp_
     assert (tmp_path / "log").read_text().split() == ["False", "False", "True"]
 
 
-def test_children_inherit_what_they_are_to_and_nothing_else(tmp_path: Path) -> None:
+def test_a_child_gets_the_objects_that_are_for_it_and_nothing_else(forker: MakeForker, tmp_path: Path) -> None:
     memory, other = os.memfd_create("given"), os.memfd_create("kept")
     os.write(memory, b"objects")
-    one = Forker(("numpy",), child_environment(1), inherited=[memory])
+    one, script = forker("numpy"), tmp_path / "script.py"
+    script.write_text(READS)
     try:
-        for _ in range(2):  # each reads from the start
-            assert started(one, tmp_path, READS, str(memory)).wait(60) == 0
-        assert (tmp_path / "log").read_text().split() == ["objects", "objects"]
-        assert started(one, tmp_path, READS, str(other)).wait(60) == 1
+        for descriptor, objects, code in (
+            (memory, memory, 0),
+            (memory, memory, 0),
+            (memory, None, 1),
+            (other, memory, 1),
+        ):
+            words = [str(script), str(descriptor)]
+            child = one.start(words, tmp_path / "log", tmp_path, os.environ, objects=objects)
+            assert child is not None
+            assert child.wait(60) == code
     finally:
-        one.close()
         os.close(memory)
         os.close(other)
 
+    assert [line for line in (tmp_path / "log").read_text().split() if line == "objects"] == ["objects"] * 2
 
-def test_a_process_that_is_not_forked_inherits_them_too_when_it_is_started_again(tmp_path: Path) -> None:
+
+def test_a_process_that_is_not_forked_gets_them_too_when_it_is_started_again(tmp_path: Path) -> None:
     memory = os.memfd_create("given")
     os.write(memory, b"objects")
     script, log = tmp_path / "script.py", tmp_path / "log"
     script.write_text(READS)
-    child = Child("worker-0", "worker", [str(script), str(memory)], log, os.environ, inherited=[memory])
+    child = Child("worker-0", "worker", [str(script), str(memory)], log, os.environ, objects=memory)
     for _ in range(2):
         child.start()
         eventually(lambda: not child.running, "its end")
@@ -354,10 +363,13 @@ if "thread" in said:
 print("begins")
 locked = os.open("lock", os.O_CREAT)
 environment = {**child_environment(1), "PYTHONPATH": str(here), "STAGE": "new"}
-with closing(Forker(("heavy",), environment, later=[Loads(("wave",))])) as first:
+with (
+    closing(Forker(Loads(("heavy",)), environment)) as first,
+    closing(Forker(Loads(("wave",)), environment, first)) as second,
+):
     children = [one.start(["child.py", str(locked), *said], here / "child", here, {**os.environ, "STAGE": "its own"})
-                for one in (first, first.next)]
-    print(first._process.pid, *(each.pid for each in children), flush=True)
+                for one in (first, second)]
+    print(first.pid, *(each.pid for each in children), flush=True)
     print(*(each.wait(60) for each in children))
 """
 CHILD = """

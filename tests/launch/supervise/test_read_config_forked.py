@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from paceline.core.errors import PacelineError
-from paceline.launch.forks.forker import Forker
+from paceline.launch.forks.forker import Forker, Loads
 from paceline.launch.supervise.read_config_forked import read_forked
 from paceline.launch.this_machine.child_environment import child_environment
 from tests.support.gone import is_gone
@@ -48,7 +48,7 @@ time.sleep(600)
 
 @pytest.fixture
 def begun() -> Iterator[Forker]:
-    with closing(Forker(("json",), child_environment(1))) as forker:
+    with closing(Forker(Loads(("json",)), child_environment(1))) as forker:
         yield forker
 
 
@@ -121,9 +121,9 @@ def test_a_mistake_in_the_file_ends_with_its_own_sentence_after_what_it_printed(
     program = (
         "import sys\n"
         "from paceline.launch.forks.begin_early import child_environment\n"
-        "from paceline.launch.forks.forker import Forker\n"
+        "from paceline.launch.forks.forker import Forker, Loads\n"
         "from paceline.launch.supervise.read_config_forked import read_forked\n"
-        "read_forked(Forker(('json',), child_environment(1)), {'what': 'own.py'})\n"
+        "read_forked(Forker(Loads(('json',)), child_environment(1)), {'what': 'own.py'})\n"
     )
     (tmp_path / "own.py").write_text("print('first')\n1 / 0\n")
 

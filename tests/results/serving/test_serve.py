@@ -133,7 +133,7 @@ class Served:
 
     def end(self, number: int = signal.SIGTERM) -> int:
         if self.process.poll() is None:
-            self.process.send_signal(number)
+            os.kill(self.process.pid, number)
         return self.process.wait(PATIENCE)
 
 

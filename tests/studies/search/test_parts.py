@@ -15,7 +15,7 @@ from paceline.core.errors import ConfigError, DataError, DiskError
 from paceline.core.run.warnings import RunWarning
 from paceline.core.settings.config import Config
 from paceline.launch.folder.run_folder import open_run
-from paceline.launch.forks.forker import Forker
+from paceline.launch.forks.forker import Forker, Loads
 from paceline.launch.this_machine.child_environment import child_environment
 from paceline.launch.this_machine.cpu_cores import own_cores
 from paceline.launch.this_machine.signals import Signals
@@ -109,7 +109,7 @@ def test_no_more_runs_at_a_time_than_cores_allow_but_a_large_one_runs_alone(tmp_
 @pytest.mark.parametrize("is_forked", [False, True])
 def test_a_run_is_kept_to_its_cores(tmp_path, is_forked):
     before = own_cores()
-    with closing(Forker(("json",), child_environment(1))) as forker:
+    with closing(Forker(Loads(("json",)), child_environment(1))) as forker:
         one = job(
             tmp_path, "one", "import os; print(sorted(os.sched_getaffinity(0)))", forker=forker if is_forked else None
         )
@@ -142,7 +142,7 @@ def test_ctrl_c_is_heard_while_what_runs_are_forked_from_still_loads(tmp_path, m
     monkeypatch.setattr("paceline.studies.search.jobs.Signals", Pressed)
     (tmp_path / "slow.py").write_text("import time; time.sleep(100)")
     environment = child_environment(1) | {"PYTHONPATH": str(tmp_path)}
-    with closing(Forker(("slow",), environment)) as forker:
+    with closing(Forker(Loads(("slow",)), environment)) as forker:
         one = job(tmp_path, "one", "pass", forker=forker)
 
         assert run_jobs([one], 1, lambda *_: None) == 130
