@@ -184,8 +184,8 @@ def _load(environment: Mapping[str, str], modules: list[str], libraries: list[st
 
 
 def warm() -> None:
-    """Does once what would take each process its time at first use: a compiled loop (the first one .3 s of CPU, each other one
-    10 ms; linear models want five more, the sharder none), and the first optimizer of torch (1.5 s)."""
+    """Does once what each process would do at first use. Of the compiled loops the first one takes .3 s of CPU, each other one
+    10 ms; linear models want five more, the sharder none. The first optimizer of torch takes 1.5 s."""
     if (kernels := sys.modules.get("paceline.core.kernels")) is not None:
         import numpy as np
 

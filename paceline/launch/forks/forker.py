@@ -121,9 +121,9 @@ class Forker:
         cores: Collection[int] = (),
         objects: int | None = None,
     ) -> Forked | None:
-        """`arguments` are those of Python: -m and a module, or a file, and the program's own; `log`: where its words go, None:
-        to this process's stderr; `cores`: the only ones that it uses, if there are any; `objects`: a descriptor that it gets
-        under the same number. Gives None where it can't fork."""
+        """Starts one; None where it can't fork. `arguments` are those of Python: -m and a module, or a file, and the program's
+        own. Its words go to `log`, or to this process's stderr. It uses only these `cores`, if there are any. It gets the
+        descriptor `objects` under the same number."""
         request = {
             "arguments": arguments,
             "log": str(log or ""),

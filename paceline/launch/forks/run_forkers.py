@@ -44,7 +44,7 @@ def _begun_or_new(config: Config, begun: Begun | None, stack: ExitStack) -> tupl
     if begun is None:
         rows = ROWS if config.updates == "sparse" else ()
         return stack.enter_context(three_forkers(environment, rows, wanted))
-    return begun.sharder, begun.servers, stack.enter_context(closing(Forker(wanted, environment)))
+    return begun.sharder, begun.servers, stack.enter_context(closing(Forker(wanted, environment, begun.servers)))
 
 
 def _workers(config: Config) -> Loads:

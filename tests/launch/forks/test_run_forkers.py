@@ -112,6 +112,7 @@ def test_sparse_updates_take_no_forker_with_torch(tmp_path: Path, what: str) -> 
     ):
         assert begun is not None
         assert (forkers["worker"] is begun.workers) == (what == "svm")
+        assert forkers["worker"].before is begun.servers
         assert forkers["server"] is begun.servers
         assert forkers["sharder"] is begun.sharder
 
