@@ -80,7 +80,7 @@ def run(
     with exits():
         from paceline.launch.forks.begin_early import beginning
 
-        with beginning(what, None) as begun:
+        with beginning(what) as begun:
             from paceline.cli.resume import kept_config, resumed
             from paceline.cli.run import run as go
             from paceline.launch.folder.run_folder import RUNS
@@ -132,7 +132,7 @@ def launch(
     with exits():
         from paceline.launch.forks.begin_early import beginning
 
-        with beginning(script, script) as begun:
+        with beginning(script, is_script=True) as begun:
             from paceline.base.extras import is_installed, lacks
             from paceline.cli.run import run as go
             from paceline.core.errors import ConfigError

@@ -5,7 +5,7 @@ import ast
 import re
 import sys
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import ExitStack, closing, contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
@@ -44,23 +44,26 @@ class Begun:
 
 
 @contextmanager
-def beginning(what: str | None, loop: str | None) -> Iterator[Begun | None]:
-    """What all processes are forked from, for a task or a YAML file that names one, or a launched script, which is
-    `loop` too; with what a user's file that imports torch as it is loaded, and `loop`, import besides. Workers set their
-    number of threads themselves. None where there is no such task, or fork is not safe."""
+def beginning(what: str | None, is_script: bool = False) -> Iterator[Begun | None]:
+    """What all processes are forked from, for a task or a YAML file that names one, or a launched script; with what a user's
+    file that imports torch as it is loaded imports besides. Workers set their number of threads themselves. None where
+    there is no such task, or fork is not safe."""
     file = _file(what)
     if sys.platform != "linux" or file is None:
         yield None
         return
+
     is_own = what is not None and what.endswith(".py")
     wanted = libraries(what) if is_own else []
     reads = any(name.partition(".")[0] == "torch" for name in wanted)
-    beside = tuple(dict.fromkeys([*(wanted if reads else []), *libraries_of_loop(loop, loop == what)]))
-    updates: Literal["dense", "sparse"] = "dense" if _needs_torch(file) or loop is not None else "sparse"
-    needed, rows = (LINEAR, ROWS) if updates == "sparse" else (modules(loop), ())
+    updates: Literal["dense", "sparse"] = "dense" if _needs_torch(file) or is_script else "sparse"
+    rows = ROWS if updates == "sparse" else ()
+    script, of_task = (what, ()) if is_script else (None, wanted if reads else ())
+    workers = workers_of(script, of_task) if updates == "dense" else Loads(LINEAR)
+
     path = Path(file)
     ours = (f"paceline.tasks.builtin.{path.stem}",) if path.parent == _TASKS else ()
-    with three_forkers(child_environment(threads=1), (*rows, *ours), Loads(needed, beside)) as found:
+    with three_forkers(child_environment(threads=1), (*rows, *ours), workers) as found:
         yield Begun(*found, updates, reads)
 
 
@@ -70,17 +73,19 @@ def three_forkers(
 ) -> Iterator[tuple[Forker, Forker, Forker]]:
     """What the sharder, servers and workers are forked from. Each needs most of what the one before does, which is loaded
     once. `libraries`: those that the sharder needs."""
-    with ExitStack() as stack:
-        found: list[Forker] = []
-        for loads in (Loads(SHARDER, libraries), Loads(SERVERS), workers):
-            before = found[-1] if found else None
-            found.append(stack.enter_context(closing(Forker(loads, environment, before))))
-        yield found[0], found[1], found[2]
+    with (
+        closing(Forker(Loads(SHARDER, libraries), environment)) as sharder,
+        closing(Forker(Loads(SERVERS), environment, sharder)) as servers,
+        closing(Forker(workers, environment, servers)) as last,
+    ):
+        yield sharder, servers, last
 
 
-def modules(loop: str | None) -> tuple[str, ...]:
-    """What the workers of a run import, those with a training script of the user's own more."""
-    return WORKERS if loop is None else (*WORKERS, *SCRIPTS)
+def workers_of(script: str | None, of_task: Sequence[str] = ()) -> Loads:
+    """What the workers of a run import: of a task `of_task`, too, of a script what it imports, and an optimizer of torch."""
+    if script is None:
+        return Loads(WORKERS, of_task)
+    return Loads((*WORKERS, *SCRIPTS), (*libraries(script), *OPTIMIZER))
 
 
 def libraries(file: str | None) -> list[str]:
@@ -89,11 +94,6 @@ def libraries(file: str | None) -> list[str]:
     for node in _parsed(file).body:
         found += _imported(node)
     return [name for name in found if name.partition(".")[0] in QUIET]
-
-
-def libraries_of_loop(loop: str | None, is_script: bool) -> list[str]:
-    """What the workers of a loop of the user's own import; a whole script's have an optimizer of torch, too."""
-    return [*libraries(loop), *(OPTIMIZER if is_script else ())]
 
 
 def _needs_torch(file: str) -> bool:

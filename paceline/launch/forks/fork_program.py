@@ -60,6 +60,7 @@ def _become(parent: int) -> NoReturn:
     for each in signal.valid_signals():
         if callable(signal.getsignal(each)):
             signal.signal(each, signal.SIG_DFL)
+
     try:
         _run(**_serve(parent))
     except SystemExit as end:
@@ -165,6 +166,7 @@ def _load(environment: Mapping[str, str], modules: list[str], libraries: list[st
     """Imports them; ends this process where a module fails, or where it could not fork afterwards."""
     os.environ.clear()
     os.environ.update(environment)
+
     gc.disable()  # nothing that modules make is garbage, and to look for it takes a sixth of the time
     try:
         for module in modules:
@@ -175,6 +177,7 @@ def _load(environment: Mapping[str, str], modules: list[str], libraries: list[st
         with suppress(Exception):  # a file that needs it says so; or it is a name, and no module
             import_module(library)
     warm()
+
     gc.freeze()  # or the first collection in each child would copy every page
     gc.enable()
     for printed in (sys.stdout, sys.stderr):

@@ -97,6 +97,7 @@ class Forker:
         """Whether it has ended, and its children with it."""
         self.pid = 0
         """0: not known yet."""
+
         environment = {**environment, **_ALONE}
         with theirs:
             if before is None:

@@ -7,7 +7,7 @@ from contextlib import ExitStack, closing, contextmanager
 
 from paceline.base.own_files import is_own
 from paceline.core.settings.config import Config
-from paceline.launch.forks.begin_early import Begun, libraries_of_loop, modules, three_forkers
+from paceline.launch.forks.begin_early import Begun, three_forkers, workers_of
 from paceline.launch.forks.forker import LINEAR, ROWS, SERVERS, SHARDER, Forker, Loads
 from paceline.launch.this_machine.child_environment import child_environment
 from paceline.launch.this_machine.cpu_cores import threads_of
@@ -51,8 +51,7 @@ def _workers(config: Config) -> Loads:
     """What its workers import."""
     if config.updates == "sparse":
         return Loads(LINEAR, ROWS)
-    script = config.task if config.is_script else None
-    return Loads(modules(script), libraries_of_loop(script, config.is_script))
+    return workers_of(config.task if config.is_script else None)
 
 
 @contextmanager
