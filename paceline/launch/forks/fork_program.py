@@ -32,8 +32,9 @@ def begin(channel: int, environment: Mapping[str, str]) -> int:
     so that nothing is loaded again. OSError: it can't be started."""
     this = os.getpid()
     if not _may_fork():
-        command, files = [sys.executable, "-P", __file__, str(this)], [(os.POSIX_SPAWN_DUP2, channel, 0)]
-        return os.posix_spawn(command[0], command, environment, file_actions=files, setsid=True)
+        command = [sys.executable, "-P", __file__, str(this)]
+        streams = [(os.POSIX_SPAWN_DUP2, channel, 0), (os.POSIX_SPAWN_DUP2, 2, 1)]
+        return os.posix_spawn(command[0], command, environment, file_actions=streams, setsid=True)
     for printed in (sys.stdout, sys.stderr):
         printed.flush()  # or the fork would print it again
     if not (pid := os.fork()):
@@ -120,11 +121,11 @@ def _set_apart(parent: int) -> socket.socket:
         os.setsid()
     end_with_parent.end_with(parent)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    os.dup2(2, 1)
     channel = socket.socket(fileno=os.dup(0))
     nothing = os.open(os.devnull, os.O_RDONLY)
     os.dup2(nothing, 0)
     os.close(nothing)
-    os.dup2(2, 1)
     return channel
 
 

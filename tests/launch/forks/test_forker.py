@@ -2,6 +2,7 @@
 
 import os
 import signal
+import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -144,6 +145,28 @@ def test_a_child_with_an_environment_too_large_for_a_message_starts_by_itself(
     eventually(lambda: child.poll() is not None, "it ends")
     assert child.code == 0
     assert (tmp_path / "log").read_text() == "100000\n"
+
+
+CLOSED = """
+import os, sys
+from contextlib import closing
+from pathlib import Path
+from paceline.launch.forks.forker import Forker, Loads
+
+with closing(Forker(Loads(("json",)), os.environ)) as one:
+    child = one.start(["script.py"], Path("log"), Path.cwd(), os.environ)
+    sys.exit(child.wait(60))
+"""
+
+
+@pytest.mark.parametrize("closed", [0, 1])
+def test_a_process_without_stdin_or_stdout_forks_as_others_do(tmp_path: Path, closed: int) -> None:
+    (tmp_path / "script.py").write_text("import sys\nsys.exit(3)\n")
+
+    command = ["sh", "-c", f'exec "$@" {closed}>&-', "sh", sys.executable, "-c", CLOSED]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+
+    assert (done.returncode, done.stderr) == (3, "")
 
 
 def test_numpy_starts_no_threads_however_many_a_worker_may_have(forker: MakeForker, tmp_path: Path) -> None:
