@@ -35,7 +35,7 @@ def task(folder: Path, text: str, name: str = "own.py") -> str:
 
 
 def test_a_task_that_imports_torch_has_its_workers_forker_before_its_config_is_read(tmp_path: Path) -> None:
-    with beginning(task(tmp_path, "import numpy\nfrom torch import nn\n"), None) as begun:
+    with beginning(task(tmp_path, "import numpy\nfrom torch import nn\n")) as begun:
         assert begun is not None
         assert begun.reads
         for _ in range(2):  # --repeats forks several runs from it
@@ -64,10 +64,10 @@ def test_the_workers_of_other_tasks_begin_early_too_but_the_process_that_shows_t
     tmp_path: Path, what: str, updates: str
 ) -> None:
     what = what if what.isidentifier() else task(tmp_path, what)
-    with beginning(what, None) as begun:
+    with beginning(what) as begun:
         assert begun is not None
         assert (begun.updates, begun.reads) == (updates, False)
-    with beginning(task(tmp_path, f"workers: 2\ntask: {what}  # mine\n", "run.yaml"), None) as named:
+    with beginning(task(tmp_path, f"workers: 2\ntask: {what}  # mine\n", "run.yaml")) as named:
         assert named is not None
         assert named.updates == updates
 
@@ -75,7 +75,7 @@ def test_the_workers_of_other_tasks_begin_early_too_but_the_process_that_shows_t
 def test_a_launched_script_has_its_workers_forker_before_its_config_is_read(tmp_path: Path) -> None:
     script = task(tmp_path, "import torch\n", "train.py")
     config = Config(task=script, data=DataConfig.model_validate({"source": "script"}))
-    with beginning(script, script) as begun, forking(config, begun) as forkers:
+    with beginning(script, is_script=True) as begun, forking(config, begun) as forkers:
         assert begun is not None
         assert forkers["worker"] is forkers["evaluator"] is begun.workers
         assert forkers["server"] is begun.servers
@@ -83,7 +83,7 @@ def test_a_launched_script_has_its_workers_forker_before_its_config_is_read(tmp_
 
 def test_nothing_is_begun_for_a_task_that_is_not_there(tmp_path: Path) -> None:
     for what in ("digit", "__init__x", str(tmp_path / "none.py"), str(tmp_path / "none.yaml"), None):
-        with beginning(what, None) as begun:
+        with beginning(what) as begun:
             assert begun is None
 
 
@@ -98,7 +98,7 @@ def test_the_sharder_of_a_task_that_ships_with_paceline_does_not_wait_for_what_s
 @pytest.mark.parametrize("data", [{"strategy": "distribution_aware"}, {"engine": "spark"}])
 def test_a_sharder_that_clusters_or_has_another_engine_starts_afresh_with_all_cores(tmp_path: Path, data: dict) -> None:
     config = Config(data=DataConfig.model_validate(data))
-    with beginning(task(tmp_path, "import torch\n"), "loop.py") as begun, forking(config, begun) as forkers:
+    with beginning(task(tmp_path, "import torch\n")) as begun, forking(config, begun) as forkers:
         assert begun is not None
         assert forkers["worker"] is begun.workers
         assert "sharder" not in forkers
@@ -107,7 +107,7 @@ def test_a_sharder_that_clusters_or_has_another_engine_starts_afresh_with_all_co
 @pytest.mark.parametrize("what", ["svm", "import torch\n"])
 def test_sparse_updates_take_no_forker_with_torch(tmp_path: Path, what: str) -> None:
     with (
-        beginning(what if what == "svm" else task(tmp_path, what), None) as begun,
+        beginning(what if what == "svm" else task(tmp_path, what)) as begun,
         forking(SPARSE.model_copy(update={"task": "svm"}), begun) as forkers,
     ):
         assert begun is not None
@@ -125,7 +125,7 @@ def test_what_a_file_imports_at_its_top_is_loaded_before_the_fork_where_that_is_
     assert libraries(task(tmp_path, text)) == ["wave", "torch", "torch.nn", "torch.Tensor"]
 
 
-def test_children_of_a_task_that_imports_torch_find_its_and_its_scripts_libraries_loaded(
+def test_children_of_a_task_that_imports_torch_find_its_libraries_loaded(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     asked: list[tuple[str, ...]] = []
@@ -137,17 +137,15 @@ def test_children_of_a_task_that_imports_torch_find_its_and_its_scripts_librarie
             super().__init__(Loads(("json",), libraries), environment, before)
 
     monkeypatch.setattr(begin_early, "Forker", Asked)
-    loop = tmp_path / "loop.py"
-    loop.write_text("import wave\n")
     (tmp_path / "program.py").write_text("import sys\nprint('wave' in sys.modules)\n")
 
-    with beginning(task(tmp_path, "import torch\n"), str(loop)) as begun:
+    with beginning(task(tmp_path, "import torch\nimport wave\n")) as begun:
         assert begun is not None
         child = begun.workers.start([str(tmp_path / "program.py")], tmp_path / "log", tmp_path, {})
         assert child is not None, "that a library is missing is for the file to say"
         child.wait(10)
 
-    assert asked == [("json",), ("json",), ("json", "json", "torch", "wave")]
+    assert asked == [("json",), ("json",), ("json", "torch", "wave")]
     assert (tmp_path / "log").read_text() == "True\n"
 
 
