@@ -2,12 +2,15 @@
 `paceline.commands`, each a function for typer."""
 
 import sys
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import typer.main
 from typer.core import TyperGroup
 
 from paceline.base.installed_points import installed_points
+from paceline.cli.exits import exits
+from paceline.core.errors import ConfigError
 
 if TYPE_CHECKING:
     from importlib.metadata import EntryPoint
@@ -74,7 +77,26 @@ def _others() -> "dict[str, EntryPoint]":
 def _command(point: "EntryPoint") -> Any:
     """Returns what typer makes of the function; it has the entry point's name."""
     app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
-    app.command(point.name)(point.load())
+    try:
+        work = point.load()
+    except Exception as error:  # whatever another package's file does as it is imported
+        work = _broken(point, error)
+    app.command(point.name)(work)
     command: Any = typer.main.get_command(app)
     command.rich_help_panel = AFTER
     return command
+
+
+def _broken(point: "EntryPoint", error: Exception) -> Callable[[], None]:
+    """Returns a command that says why there is none."""
+    package = point.dist.name if point.dist is not None else point.module
+
+    def work() -> None:
+        with exits():
+            raise ConfigError(
+                f"paceline {point.name} is in the package {package}, which can't be loaded ({type(error).__name__}: {error}). "
+                f"Install a release that goes with this one: pip install --upgrade {package}"
+            )
+
+    work.__doc__ = f"Can't be loaded: {type(error).__name__} in {package}."
+    return work

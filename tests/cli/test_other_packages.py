@@ -1,6 +1,7 @@
 """Commands that other packages bring to `paceline`, by entry points."""
 
 import re
+import sys
 from pathlib import Path
 
 import pytest
@@ -8,6 +9,7 @@ from typer.testing import CliRunner, Result
 
 from paceline.cli import other_packages
 from paceline.cli.__main__ import app
+from paceline.core.errors import ConfigError
 
 GREETINGS = """
 def greet(name: str, loud: bool = False) -> None:
@@ -40,6 +42,20 @@ def test_a_command_of_an_installed_package_runs_and_is_in_the_help() -> None:
 @pytest.mark.usefixtures("greeting")
 def test_a_mistake_in_another_packages_command_line_ends_as_in_ones_here() -> None:
     assert paceline("greet-all").exit_code == paceline("run", "--nothing").exit_code != 0
+
+
+@pytest.mark.usefixtures("greeting")
+def test_a_package_that_can_not_be_loaded_breaks_no_other_command(tmp_path: Path) -> None:
+    (tmp_path / "greetings_of_a_test.py").write_text("import no_such_module_at_all\n")
+    sys.modules.pop("greetings_of_a_test", None)
+
+    shown, result = paceline("--help"), paceline("greet-all")
+
+    assert shown.exit_code == 0
+    assert "Can't be loaded: ModuleNotFoundError in greetings." in shown.output
+    assert result.exit_code == ConfigError.exit_code
+    assert "No module named 'no_such_module_at_all'" in result.output
+    assert "pip install --upgrade greetings" in result.output
 
 
 @pytest.mark.parametrize("name", ["reproduce", "baseline"])
