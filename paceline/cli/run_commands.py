@@ -57,8 +57,9 @@ def audit(
         from paceline.launch.folder.audit import audit_run, audit_server
         from paceline.launch.folder.run_folder import find_run
 
-        is_server = name is not None and _holds_no_run(Path(name))
-        found = audit_server(Path(name or "")) if is_server else audit_run(find_run(name))
+        folder = Path(name or "")
+        is_server = name is not None and folder.is_dir() and not (folder / "config.yaml").exists()
+        found = audit_server(folder) if is_server else audit_run(find_run(name))
         print_json(found.plain()) if as_json else say("\n".join(found.lines()))
         sys.exit(found.exit_code)
 
@@ -98,7 +99,9 @@ def report(
         names = what or []
         if data is not None and by is None:
             raise UsageError("--data is the data set of the task in --by; give --by TASK too, or leave out --data.")
-        if len(names) > 1 or (names and _holds_no_run(Path(names[0]))):
+        from paceline.data.manifest import MANIFEST
+
+        if len(names) > 1 or (names and (Path(names[0]) / MANIFEST).is_file()):
             from paceline.data.files import BUNDLED
             from paceline.sharder.report.report import write_report as write_shard_report
 
@@ -110,11 +113,6 @@ def report(
         from paceline.results.report.report import write_report
 
         say("\n".join(write_report(find_run(names[0] if names else None), out).lines))
-
-
-def _holds_no_run(folder: Path) -> bool:
-    """Returns whether it is a folder of something else: shards, or a server's."""
-    return folder.is_dir() and not (folder / "config.yaml").exists()
 
 
 def stop(name: Ending = None, address: ChiefAddress = None, token_file: TokenFile = None, tls: Tls = None) -> None:

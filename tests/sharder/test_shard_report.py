@@ -101,7 +101,7 @@ class Reported(NamedTuple):
 def report(uneven, even, tmp_path_factory) -> Reported:
     """Drawn once, by the real command, of two sets that have clusters and tell their time."""
     out = tmp_path_factory.mktemp("reports") / "deep" / "report"
-    command = [sys.executable, "-m", "paceline.cli", "shard-report", uneven, even, "--out", out]
+    command = [sys.executable, "-m", "paceline.cli", "report", uneven, even, "--out", out]
     return Reported(out, subprocess.run(command, capture_output=True, text=True, check=False))
 
 
@@ -114,7 +114,7 @@ def words(monkeypatch):
 
 def run_here(*arguments: object) -> Result:
     """What the command line does with them, in this process."""
-    return CliRunner().invoke(app, ["shard-report", *map(str, arguments)])
+    return CliRunner().invoke(app, ["report", *map(str, arguments)])
 
 
 def test_equal_distributions_are_0_bits_apart_and_disjoint_ones_1_bit():
@@ -466,7 +466,7 @@ def test_a_url_is_no_folder_of_shards():
 
 
 def test_the_command_says_where_there_are_no_shards(tmp_path):
-    done = run_here(tmp_path / "none")
+    done = run_here(tmp_path / "none", tmp_path / "neither")
 
     assert done.exit_code == DataError.exit_code
     assert done.stderr.startswith("paceline: DataError: There are no shards at")

@@ -203,7 +203,7 @@ def _say_refusals(every: "Sequence[Making]") -> None:
 
 
 @contextmanager
-def _raising() -> Iterator[None]:
+def _raising() -> "Iterator[None]":
     """While entered, SIGTERM raises Stopped, as Ctrl-C raises KeyboardInterrupt: so each block ends what it has started."""
 
     def stop(number: int, frame: FrameType | None) -> None:

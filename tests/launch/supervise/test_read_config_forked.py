@@ -14,6 +14,7 @@ from paceline.core.errors import PacelineError
 from paceline.launch.forks.forker import Forker, Loads
 from paceline.launch.supervise.read_config_forked import read_forked
 from paceline.launch.this_machine.child_environment import child_environment
+from paceline.settings.flags import Flags
 from tests.support.gone import is_gone
 from tests.support.nights import some
 from tests.support.processes import eventually
@@ -114,7 +115,7 @@ def test_a_file_that_ends_its_process_is_told_with_what_to_do(
     (tmp_path / "own.py").write_text(f"import os, signal\n{text}\n")
 
     with pytest.raises(PacelineError, match=told):
-        read_forked(begun, {"what": str(tmp_path / "own.py")})
+        read_forked(begun, str(tmp_path / "own.py"), Flags())
 
 
 def test_a_mistake_in_the_file_ends_with_its_own_sentence_after_what_it_printed(begun: Forker, tmp_path: Path) -> None:
@@ -123,7 +124,8 @@ def test_a_mistake_in_the_file_ends_with_its_own_sentence_after_what_it_printed(
         "from paceline.launch.forks.begin_early import child_environment\n"
         "from paceline.launch.forks.forker import Forker, Loads\n"
         "from paceline.launch.supervise.read_config_forked import read_forked\n"
-        "read_forked(Forker(Loads(('json',)), child_environment(1)), {'what': 'own.py'})\n"
+        "from paceline.settings.flags import Flags\n"
+        "read_forked(Forker(Loads(('json',)), child_environment(1)), 'own.py', Flags())\n"
     )
     (tmp_path / "own.py").write_text("print('first')\n1 / 0\n")
 
@@ -141,6 +143,6 @@ def test_settings_that_cannot_be_told_are_left_to_the_file(begun: Forker, tmp_pa
         "SETTINGS = {'workers': 3, 'seed': __import__('numpy').int64(5)}\ndef data(path): ...\ndef model(): ...\n"
     )
 
-    found = read_forked(begun, {"what": str(tmp_path / "own.py")})
+    found = read_forked(begun, str(tmp_path / "own.py"), Flags())
 
     assert (found.workers, found.seed) == (3, 5)

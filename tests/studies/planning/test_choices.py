@@ -1,11 +1,11 @@
 """Which ways to run a plan looks at."""
 
-from collections.abc import Mapping
 from typing import Any
 
 import pytest
 
 from paceline.core.errors import ConfigError, UsageError
+from paceline.settings.flags import Flags
 from paceline.studies.planning.choices import Asked, choices, shorthand
 from paceline.studies.planning.readers import TaskReader
 
@@ -13,7 +13,7 @@ from paceline.studies.planning.readers import TaskReader
 def found(
     what: str = "digits", asked: Asked | None = None, **words: Any
 ) -> tuple[list[tuple[str, int, int]], list[str]]:
-    read = TaskReader(what, words)
+    read = TaskReader(what, Flags(**words))
     asked = asked or Asked()
     ways, refused = choices(asked, asked.own(read), read)
     return [(way.policy, way.workers, way.servers) for way in ways], refused
@@ -61,9 +61,9 @@ def test_where_nothing_can_run_the_reason_is_the_error() -> None:
 
 
 def test_the_policy_of_the_settings_is_told_in_its_short_form() -> None:
-    words: Mapping[str, Any] = {"sets": ["policy=local_sgd:8"]}
+    flags = Flags(sets=["policy=local_sgd:8"])
 
-    assert shorthand(TaskReader("digits", words)(None, None, None)) == "local_sgd:8"
+    assert shorthand(TaskReader("digits", flags)(None, None, None)) == "local_sgd:8"
 
 
 @pytest.mark.parametrize(

@@ -33,7 +33,7 @@ def shapes(tmp_path: Path) -> Path:
 
 def planned(shapes: Path | None, asked: Asked | None = None, **given: Any) -> Plan:
     found = Given(**{"shapes": shapes, "step": "20ms", "examples": 50_000, **given})
-    return make_plan(Words(["run", "digits"]), asked or Asked(), TaskReader("digits", {}), found, print)
+    return make_plan(Words(["run", "digits"]), asked or Asked(), TaskReader("digits", Flags()), found, print)
 
 
 def times(plan: Plan) -> dict[tuple[str, int, int], float]:
@@ -114,7 +114,7 @@ def test_a_list_of_speeds_has_one_for_each_worker(shapes: Path) -> None:
 
 
 def test_only_a_probe_knows_the_model_of_a_linear_task() -> None:
-    read = TaskReader("svm", {})
+    read = TaskReader("svm", Flags())
 
     with pytest.raises(ConfigError, match=r"Only a probe says how large the model .* --shapes FILE"):
         make_plan(Words(["run", "svm"]), Asked(), read, Given(step="1ms", examples=100), print)
@@ -162,7 +162,7 @@ def test_a_probe_measures_a_real_worker_and_a_real_server(
     monkeypatch.setattr(probe, "WARM", 0.1)
     monkeypatch.setattr(probe, "ENOUGH", 0.3)
     Path("train.py").write_text(SCRIPT)
-    read = TaskReader("digits", {}) if kind == "task" else ScriptReader("train.py", (), {})
+    read = TaskReader("digits", Flags()) if kind == "task" else ScriptReader("train.py", (), Flags())
     words = Words(["run", "digits"]) if kind == "task" else Words(["launch"], ["train.py"])
 
     plan = make_plan(words, Asked.of("4", "1", "bsp"), read, Given(), print)
@@ -205,4 +205,4 @@ def test_a_run_that_can_not_begin_says_what_works_without_it(monkeypatch: pytest
     with pytest.raises(
         ConfigError, match=r"(?s)svm does not come.*--no-probe tells sizes alone; --step 120ms --examples"
     ):
-        make_plan(Words(["run", "svm"]), Asked.of("2", "1", None), TaskReader("svm", {}), Given(), print)
+        make_plan(Words(["run", "svm"]), Asked.of("2", "1", None), TaskReader("svm", Flags()), Given(), print)
