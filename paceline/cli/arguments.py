@@ -177,7 +177,7 @@ Sample = Annotated[
     typer.Option(
         metavar="SAMPLER",
         help="Draw points instead of running all combinations: random, or tpe, which learns from results; also from "
-        "ranges like --grid optimizer.lr=log:0.001..1 (extra search).",
+        "ranges like --grid optimizer.lr=log:0.001..1.",
     ),
 ]
 Points = Annotated[int | None, typer.Option(help="How many points --sample draws.", min=1)]

@@ -79,7 +79,7 @@ def _command(point: "EntryPoint") -> Any:
     app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
     try:
         work = point.load()
-    except Exception as error:  # whatever another package's file does as it is imported
+    except Exception as error:  # anything that another package's file does as it is imported
         work = _broken(point, error)
     app.command(point.name)(work)
     command: Any = typer.main.get_command(app)

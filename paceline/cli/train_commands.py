@@ -173,31 +173,28 @@ def search(
 ) -> None:
     """Train with several settings, side by side, and compare them.
 
-    Every combination, or a sample; several runs at a time; a table and a picture."""
+    Every combination, or a sample; several runs at a time; a table and a picture. Needs the extra search."""
     with exits():
         from paceline.launch.settings.read_config import read_config
         from paceline.studies.search.grid import read_grid
-        from paceline.studies.search.sampling import sampled
+        from paceline.studies.search.results import measure_by
         from paceline.studies.search.search import search as go
+        from paceline.studies.search.study import Plan
 
-        found = sampled(read_grid(grid or []), sample, points, seed)
+        found = read_grid(grid or [])
         flags = replace(task.flags(), preset=task.preset or found.preset)
-        sys.exit(
-            go(
-                found,
-                lambda more: read_config(what, flags.with_sets(more)),
-                folds,
-                cores,
-                out,
-                fresh,
-                as_json,
-                device=device,
-                by=by,
-                engine=engine,
-                yes=yes,
-                halving=halving,
-            )
+        plan = Plan(
+            grid=found,
+            read=lambda more: read_config(what, flags.with_sets(more)),
+            folds=folds,
+            halving=halving,
+            sample=sample,
+            points=points,
+            seed=seed,
+            engine=engine,
+            by=measure_by(by) if by else None,
         )
+        sys.exit(go(plan, out, fresh, cores=cores, device=device, yes=yes, as_json=as_json))
 
 
 def local(

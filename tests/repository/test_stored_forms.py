@@ -25,7 +25,7 @@ from paceline.data.shards import open_shards
 from paceline.launch.folder.run_folder import RunFolder, find_run, open_run
 from paceline.rpc.wire import parse
 from paceline.server.state_folder import StateFolder
-from paceline.studies.search.search_folder import SearchFolder, open_search
+from paceline.studies.search.folder import SearchFolder, opened
 from paceline.worker.exchange import residuals
 from tests.support import make_stored_forms as kept
 from tests.support.in_process import Cluster, Pusher
@@ -322,16 +322,14 @@ def test_a_run_of_a_later_release_is_neither_shown_nor_resumed(stored: Path, nam
         )
 
 
-def test_a_stored_search_goes_on_and_one_of_a_later_release_is_refused(stored: Path) -> None:
-    with open_search(SearchFolder(stored / "search"), kept.SEARCH, fresh=False) as found:
-        assert found.path == stored / "search"
-    path = stored / "search" / "search.json"
-    path.write_text(json.dumps(json.loads(path.read_text()) | {"format": 2}))
+def test_a_search_from_before_optuna_kept_them_is_not_continued_and_left_alone(stored: Path) -> None:
+    before = (stored / "search" / "search.json").read_text()
     with (
-        pytest.raises(TooNew, match=r"has format 2; .* or start the search over with --fresh"),
-        open_search(SearchFolder(stored / "search"), kept.SEARCH, fresh=False),
+        pytest.raises(ConfigError, match=r"holds a search of an earlier Paceline .*--out another folder"),
+        opened(SearchFolder(stored / "search"), fresh=False),
     ):
         pass
+    assert (stored / "search" / "search.json").read_text() == before
 
 
 @pytest.mark.parametrize("found", ["two", None, 1.5, True, [1]])

@@ -19,7 +19,6 @@ from paceline.data.linear_model import Labels, Parts, save_safetensors
 from paceline.data.manifest import Recipe
 from paceline.data.shard_writer import Dealt, write_shards
 from paceline.launch.folder.run_folder import open_run
-from paceline.studies.search.search_folder import SearchFolder, open_search
 from paceline.worker.exchange import residuals
 from tests.support.in_process import Cluster, Pusher
 from tests.support.stored_protos import stored_bytes, table
@@ -44,7 +43,6 @@ WEIGHTS = np.array([0.5, -1.0, 2.0], np.float32)
 OWED = np.array([1.0, -2.0, 3.0, -4.0], np.float32)
 BELONGS = {"run": "kept", "server": "0"}
 SCORE = Score(1, 2.5, [1], {"test_accuracy": 0.75, "test_loss": 0.5}, False, "max accuracy", {"test": 4})
-SEARCH = {"task": "digits", "grid": {"optimizer.lr": [0.1, 0.01]}}
 
 
 def make(folder: Path) -> None:
@@ -60,8 +58,6 @@ def make(folder: Path) -> None:
     place.metrics.write_text(
         json.dumps({"phase": "finished", "scores": [{"final": True, "metrics": SCORE.metrics}]}) + "\n"
     )
-    with open_search(SearchFolder(folder / "search"), SEARCH, fresh=False):
-        pass
 
 
 def _server(folder: Path) -> None:

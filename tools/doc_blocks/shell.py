@@ -20,7 +20,7 @@ from paceline.core.errors import PacelineError
 from paceline.launch.settings.read_config import read_config, read_launch
 from paceline.settings.flags import Flags
 from paceline.studies.planning.choices import Asked, choices
-from paceline.studies.search.grid import Range, read_grid
+from paceline.studies.search.grid import read_grid
 from tools.prose.pages import ROOT
 
 _SEPARATORS = ";|&()<>\n"
@@ -116,9 +116,7 @@ def _read_settings(name: str, params: dict[str, Any]) -> None:
         choices(asked, asked.own(read), read)
     elif name == "search":
         grid = read_grid(params["grid"] or [])
-        point = [
-            f"{key}={value}" for key, value in next(grid.points()).items() if not isinstance(value, (dict, list, Range))
-        ]
+        point = [f"{key}={value}" for key, value in next(grid.ends()).items() if not isinstance(value, (dict, list))]
         read_config(params["what"], replace(flags.with_sets(point), preset=flags.preset or grid.preset))
     elif name in _TRAINS and not params.get("old"):
         read_config(params["what"], flags)

@@ -14,6 +14,7 @@ from paceline.base.variables import TLS
 from paceline.callback import Callback
 from paceline.core.errors import NotYet, OutOfMemory, PacelineError
 from paceline.core.settings.config import Config
+from paceline.data.shards import is_there
 from paceline.launch.folder.lost_pushes import lost_pushes
 from paceline.launch.folder.own_records import OwnRecords
 from paceline.launch.folder.run_folder import RunFolder
@@ -119,9 +120,9 @@ def run_local(
     echo: Callable[[str], None] | None = None,
 ) -> Outcome:
     """Trains as `config` says, in a folder that `open_run` has prepared; resumes what the folder holds. `say` gets messages,
-    `show` each status with the examples per second and what holds the run up; `shards` of another run with the same data
-    save the time to write them; `device` is what workers and evaluator compute on; `forkers` of another run start the
-    processes quicker still; `others`: machines that lend processes to this run.
+    `show` each status with the examples per second and what holds the run up; `shards` that other runs with the same data
+    share are written where there are none; `device` is what workers and evaluator compute on; `forkers` of another run start
+    the processes quicker still; `others`: machines that lend processes to this run.
     `callbacks` hear what the loggers hear that the settings name; `echo` gets the lines that a script prints, `say` if it is
     not given.
     Ctrl-C and SIGTERM end it in order. Where a mistake ends its first start before anything was learned, the folder is
@@ -227,7 +228,8 @@ class _Launch:
         )
         here = others.workers_on_cores(config)
         settings = LaunchSettings(config, folder, device, shards or folder.shards, objects, others.bind, here)
-        self._starting = Starting(settings, self._processes, own, others, say, has_shards=shards is not None)
+        has_shards = shards is not None and is_there(shards)
+        self._starting = Starting(settings, self._processes, own, others, say, has_shards=has_shards)
 
     def train(self) -> None:
         """From the shards to the final score; Ended where that is not reached."""

@@ -1,7 +1,8 @@
 """Trains policies on one task, a run for each policy and seed, and compares what is finished."""
 
+import json
 import shlex
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
@@ -10,19 +11,21 @@ from paceline.base.intervals import FEWEST
 from paceline.base.lasting_console import LastingConsole
 from paceline.base.terminal import show
 from paceline.core.settings.config import Config, Options
+from paceline.core.stored_format import check_format
 from paceline.launch.folder.run_folder import RunFolder, new_name
 from paceline.launch.this_machine.cpu_cores import own_cores
 from paceline.studies.comparison.compare import PLACE, compared, told
 from paceline.studies.comparison.policies import OF_A_RUN, POLICY, points_of
 from paceline.studies.comparison.simulated import REAL, Simulator
-from paceline.studies.search.going import Going, unfinished
-from paceline.studies.search.points import Point
-from paceline.studies.search.results import measure_by, measured
-from paceline.studies.search.search import refuse_too_many_runs
-from paceline.studies.search.search_folder import SearchFolder, content_of, open_search
+from paceline.studies.search.folder import SearchFolder, content_of, measured, opened
+from paceline.studies.search.results import measure_by
+from paceline.studies.search.scheduler import Point, Scheduler, refuse_too_many_runs
 from paceline.studies.simulator.limits import refuse_unlike
 from paceline.studies.simulator.scene import Scene
 from paceline.tasks.missing_data import refuse_missing_data
+
+FORMAT = 1
+"""Of settings.json and what it stands for."""
 
 
 class ComparisonFolder(SearchFolder):
@@ -31,6 +34,18 @@ class ComparisonFolder(SearchFolder):
     kind: ClassVar[str] = "comparison"
     manifest_name: ClassVar[str] = "settings.json"
     runs_name: ClassVar[str] = "runs"
+
+    def keep(self, what: Mapping[str, Any]) -> None:
+        """Notes what is compared (JSON values); ConfigError where it is something else, or can't be read."""
+        now = json.loads(json.dumps({"format": FORMAT, **what}))
+        if not self.manifest.exists():
+            self.write(self.manifest_name, (json.dumps(now, indent=1) + "\n").encode())
+        try:
+            before = json.loads(self.manifest.read_text())
+            check_format(str(self.manifest), before["format"], FORMAT, "start the comparison over with --fresh")
+        except (ValueError, KeyError, TypeError) as error:
+            raise self.damaged(error) from error
+        self.refuse_other(before, now)
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,13 +78,21 @@ def compare_policies(
     first = points[0].configs[0]
     path = out or PLACE / new_name(first.model_copy(update={"policy": Options(name="policies")}), PLACE)
     cores = manner.cores or len(own_cores())
-    _refuse(points, manner, unfinished(points, ComparisonFolder(path), fresh), cores)
+    folder, configs = ComparisonFolder(path), [point.configs[0] for point in points]
+    left = configs if fresh else folder.unfinished(configs)
+    _refuse(configs, manner, left, cores)
     console = LastingConsole(stderr=as_json, highlight=False)
-    with open_search(ComparisonFolder(path), _what(first, manner), fresh) as folder:
+    with opened(folder, fresh):
+        folder.keep(_what(first, manner))
         show(console, f"comparison in {path}: {_said(policies, seeds, first, manner)}")
-        train = Simulator(folder, manner.scene or Scene()).train
-        with Going(folder, len(points), cores, manner.device, console, measure, train, "run") as going:
-            code = going.run("runs" if manner.scene is None else "local", points)
+        if len(left) < len(points):
+            done = f"{len(points) - len(left)} of {len(points)} runs are finished already"
+            show(console, f"{done}; --fresh starts them over.")
+        train = None if manner.scene is None else Simulator(folder, manner.scene).train
+        going = Scheduler(
+            folder, len(points), console, cores=cores, device=manner.device, by=measure, here=train, kind="run"
+        )
+        code = going.run(iter(points))
         finished = _finished(folder, policies, points)
         if code:
             count = f"{len(finished)} of {len(points)} runs are finished and kept"
@@ -83,9 +106,8 @@ def compare_policies(
     return code
 
 
-def _refuse(points: Sequence[Point], manner: Manner, left: list[Config], cores: int) -> None:
+def _refuse(configs: Sequence[Config], manner: Manner, left: list[Config], cores: int) -> None:
     """Raises for what can't be trained so; `left`: runs to be trained."""
-    configs = [point.configs[0] for point in points]
     refuse_missing_data(configs[0])
     if manner.scene is None:
         refuse_too_many_runs(left, cores, manner.yes)

@@ -17,7 +17,7 @@ from paceline.launch.folder.run_folder import RunFolder
 from paceline.results.report.course import mean, read_course
 from paceline.results.result import Result
 from paceline.settings.own_extensions import KEPT
-from paceline.studies.search.search_folder import digest
+from paceline.studies.search.folder import digest
 
 OTHERWISE_ALIKE = ("run", "seed", "loggers", "ports")
 """Settings in which runs may differ that are the same training."""

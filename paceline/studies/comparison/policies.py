@@ -7,7 +7,7 @@ from paceline.base.intervals import FEWEST
 from paceline.core.errors import UsageError
 from paceline.core.settings.config import Config
 from paceline.launch.folder.series import series
-from paceline.studies.search.points import Point
+from paceline.studies.search.scheduler import Point
 
 POLICY = "policy"
 OF_A_RUN = ("policy", "topology", "servers", "seed", "run")

@@ -9,8 +9,8 @@ from paceline.core.run.best_model import default_measure
 from paceline.core.run.scoring import Score
 from paceline.core.settings.config import Config
 from paceline.launch.folder.run_folder import RunFolder
-from paceline.studies.search.points_in_process import keep_point
-from paceline.studies.search.search_folder import SearchFolder
+from paceline.studies.search.folder import SearchFolder
+from paceline.studies.search.point import keep_point
 from paceline.studies.simulator.problem import Problem, problem_of
 from paceline.studies.simulator.scene import Scene
 from paceline.studies.simulator.timing import Timed, times_of
@@ -33,7 +33,6 @@ class Simulator:
     def train(self, config: Config, folder: RunFolder) -> None:
         """Trains the run in virtual time, and writes to its folder. ConfigError: its network can't be simulated."""
         began, problem = time.time(), self._problem(config)
-        self._folder.link_shards(config)
         training = training_of(config, problem, scene=self._scene)
         course = _Course()
         training.run(course.watch)

@@ -50,69 +50,41 @@ class Range:
     high: float
     log: bool
 
-    @property
-    def is_whole(self) -> bool:
-        return isinstance(self.low, int) and isinstance(self.high, int)
-
     def __str__(self) -> str:
         return f"{'log:' if self.log else ''}{self.low}..{self.high}"
 
 
 @dataclass(frozen=True, slots=True)
-class Guided:
-    """That points are chosen one batch after the other, by what those before gave."""
-
-    points: int
-    """How many in all."""
-    seed: int
-
-
-@dataclass(frozen=True, slots=True)
 class Grid:
-    """Every combination of the values is one point, unless points are drawn or chosen."""
+    """Some settings, and what each of them is tried with."""
 
     values: dict[str, list[Any]]
-    """By key of the settings."""
+    """By key of the settings; a range is the only one of its list."""
     preset: str | None = None
     paper: tuple[Published, ...] = ()
-    drawn: tuple[dict[str, Any], ...] | None = None
-    """A sample of the points; empty where results choose them."""
-    guided: Guided | None = None
+
+    @property
+    def ranges(self) -> dict[str, Range]:
+        """Those of its keys that have one."""
+        return {key: values[0] for key, values in self.values.items() if isinstance(values[0], Range)}
 
     @property
     def size(self) -> int | None:
         """How many combinations there are; None with a range."""
-        lists = self.values.values()
-        return None if any(isinstance(each[0], Range) for each in lists) else math.prod(map(len, lists))
-
-    @property
-    def listed(self) -> dict[str, list[Any]]:
-        """The values, for JSON."""
-        return {
-            key: [str(each) if isinstance(each, Range) else each for each in values]
-            for key, values in self.values.items()
-        }
+        return None if self.ranges else math.prod(map(len, self.values.values()))
 
     def points(self) -> Iterator[dict[str, Any]]:
-        """The value of each key, for one point after the other; the last key varies fastest."""
-        if self.drawn is not None:
-            yield from self.drawn
-            return
+        """Every combination: the value of each key; the last key varies fastest."""
         for values in itertools.product(*self.values.values()):
             yield dict(zip(self.values, values, strict=True))
 
     def ends(self) -> Iterator[dict[str, Any]]:
         """A few points that have each value and both ends of each range, the other keys at their first ones."""
-        tried = {key: _tried(values) for key, values in self.values.items()}
+        tried = self.values | {key: [each.low, each.high] for key, each in self.ranges.items()}
         first = {key: values[0] for key, values in tried.items()}
         yield first
         for key, values in tried.items():
             yield from (first | {key: value} for value in values[1:])
-
-    @property
-    def varied(self) -> list[str]:
-        """The keys that take several values."""
-        return [key for key, values in self.values.items() if len(values) > 1]
 
 
 def read_grid(texts: Sequence[str]) -> Grid:
@@ -162,7 +134,7 @@ def shown(value: Any) -> str:
     return value if isinstance(value, str) else json.dumps(value)
 
 
-def told(point: Mapping[str, Any]) -> str:
+def in_words(point: Mapping[str, Any]) -> str:
     """The point in one line."""
     return ", ".join(f"{key}={shown(value)}" for key, value in point.items())
 
@@ -190,24 +162,18 @@ def _number(value: Any) -> Any:
     return float(value) if isinstance(value, str) and NUMBER.fullmatch(value) else value
 
 
-def _read_range(text: str, told: str) -> Range:
-    low, _, high = told.removeprefix("log:").partition("..")
+def _read_range(text: str, written: str) -> Range:
+    low, _, high = written.removeprefix("log:").partition("..")
     try:
-        ends = [parse_yaml(each) if each.strip() else None for each in (low, high)]
+        ends = [_number(parse_yaml(each)) if each.strip() else None for each in (low, high)]
     except ValueError as error:
         raise UsageError(f"--grid {text}: can't read the ends of the range: {error}") from error
-    ends = [_number(each) for each in ends]
     found = [each for each in ends if isinstance(each, int | float) and not isinstance(each, bool)]
     if len(found) < 2 or not found[0] < found[1] or not all(map(math.isfinite, found)):
         raise UsageError(f"--grid {text}: expected KEY=LOW..HIGH or KEY=log:LOW..HIGH, like optimizer.lr=log:0.001..1.")
-    if told.startswith("log:") and found[0] <= 0:
+    if written.startswith("log:") and found[0] <= 0:
         raise UsageError(f"--grid {text}: a logarithmic range begins above 0; got {found[0]}.")
-    return Range(found[0], found[1], told.startswith("log:"))
-
-
-def _tried(values: list[Any]) -> list[Any]:
-    only = values[0]
-    return [only.low, only.high] if isinstance(only, Range) else values
+    return Range(found[0], found[1], written.startswith("log:"))
 
 
 def _at(settings: Any, key: str) -> Any:

@@ -1,57 +1,51 @@
-"""The results of a search as one HTML page."""
+"""The results of a search as a picture and as one HTML page. Needs matplotlib."""
+
+import warnings
+
+import optuna
+from matplotlib.figure import Figure
+from optuna.visualization import matplotlib as plots
 
 from paceline.base.html.page import Html, Section, Table, code, page, picture, table, text
-from paceline.base.plot_style import Drawn
-from paceline.core.settings.config import Config
-from paceline.studies.search.grid import pairs, told
-from paceline.studies.search.pictures import draw_curves
-from paceline.studies.search.results import Results, Row
-from paceline.studies.search.search_folder import SearchFolder
-
-MOST_CURVES = 6
+from paceline.base.plot_style import Drawn, drawn, styled
+from paceline.studies.search.grid import Grid, pairs
+from paceline.studies.search.results import Results
 
 
-def page_of(folder: SearchFolder, results: Results, config: Config, drawn: Drawn | None) -> str:
-    """The whole file. `drawn`: the picture of the grid, where there is one."""
+def draw(study: optuna.Study, grid: Grid, results: Results) -> Drawn | None:
+    """The score of each point, over each key that varies; None where there is nothing to see."""
+    varied = [key for key, values in grid.values.items() if len(values) > 1 or key in grid.ranges]
+    measure = results.measure
+    scored = study.get_trials(deepcopy=False, states=(optuna.trial.TrialState.COMPLETE,))
+    if not varied or not all(measure in trial.user_attrs["figures"] for trial in scored) or not scored:
+        return None
+    with styled(), warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # that this part of Optuna is new, and that all points may have one value
+        axes = plots.plot_slice(
+            study,
+            varied,
+            target=lambda trial: trial.user_attrs["figures"][measure],
+            target_name=measure.replace("_", " "),
+        )
+        figure: Figure = (axes if len(varied) == 1 else axes[0]).figure
+        figure.suptitle("")
+        axes.set_title("") if len(varied) == 1 else figure.axes[-1].remove()
+        return drawn(figure)
+
+
+def page_of(name: str, results: Results, slices: Drawn | None) -> str:
+    """The whole file. `name`: of the search; `slices`: what `draw` gave."""
     header, cells = results.cells()
-    best = next((place for place, row in enumerate(results.rows) if row is results.best), None)
-    points: list[Html] = [table(Table(header, cells, best=best)), text("* the best one", "faint")]
-    points += [text(f"Point {row.number} failed: {row.error}", "warning") for row in results.rows if row.failed]
-    points += [text(line) for line in filter(None, [results.cost])]
-    sections = [
-        *([Section("The grid", [picture(drawn.svg, "scores of the grid")])] if drawn else []),
-        Section("Points", [*points, *(text(each, "warning") for each in results.warnings())]),
-        *_curves(folder, results),
-    ]
-    what = f"{len(results.rows)} points of {config.task}, policy {config.policy.name}, in {folder.path}"
-    return page(f"Search {folder.path.name}", [text(what, "faint"), *_best(results)], sections)
-
-
-def _best(results: Results) -> list[Html]:
     best = results.best
-    if best is None:
-        return [text("No point has a score.", "warning")]
-    score, test = best.mean(results.measure), best.mean(results.tested)
-    tested = f"; on the test data it is {test:.4f}" if results.split != "test" and test is not None else ""
-    said = f"The best is point {best.number} ({told(best.values)}): {results.measure.replace('_', ' ')} {score:.4f}{tested}."
-    kind = "warning" if results.split == "test" and not results.folds else ""
-    sets = " ".join(f"--set {pair}" for pair in pairs(best.values))
-    return [text(said, "result"), text(results.how_chosen, kind), text("Its settings, for paceline run:"), code(sets)]
-
-
-def _curves(folder: SearchFolder, results: Results) -> list[Section]:
-    """Of the best points, how they came there."""
-    curves = {f"point {row.number}": _curve(folder, results, row) for row in results.ranked[:MOST_CURVES]}
-    found = {name: curve for name, curve in curves.items() if len(curve[0]) > 1}
-    if not found:
-        return []
-    label = results.measure.replace("_", " ")
-    many = f"The best {len(found)} of {len(results.rows)} points." if len(found) < len(results.rows) else ""
-    return [Section("Curves", [picture(draw_curves(found, label), f"{label} over epochs", many)])]
-
-
-def _curve(folder: SearchFolder, results: Results, row: Row) -> tuple[list[float], list[float]]:
-    """Epochs and scores of the point's only run; none where it has several."""
-    scores = folder.run(f"point-{row.number}").last_status().get("scores", [])
-    known = [each for each in scores if results.measure in each["metrics"] and each["epoch"]]
-    return [each["epoch"] for each in known], [each["metrics"][results.measure] for each in known]
+    place = next((place for place, row in enumerate(results.rows) if row is best), None)
+    points: list[Html] = [table(Table(header, cells, best=place)), text("* the best one", "faint")]
+    points += [text(line, "warning") for line in results.errors] + [text(line) for line in results.notes]
+    sections = [
+        *([Section("Settings", [picture(slices.svg, "scores over each setting")])] if slices else []),
+        Section("Points", points),
+    ]
+    top = [text(results.conclusion, "result")]
+    if best is not None:
+        sets = " ".join(f"--set {pair}" for pair in pairs(best["values"]))
+        top += [text("Its settings, for paceline run:"), code(sets)]
+    return page(f"Search {name}", top, sections)

@@ -5,8 +5,9 @@ import io
 import json
 import math
 import statistics
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 from rich import box
@@ -14,127 +15,67 @@ from rich.table import Table
 
 from paceline.core.run.best_model import Measure, measure_of, scores_of
 from paceline.core.run.warnings import RunWarning
-from paceline.data.manifest import read_manifest
-from paceline.data.shards import is_there
-from paceline.launch.folder.run_folder import RunFolder
-from paceline.studies.search.grid import Published, shown
+from paceline.studies.search.folder import Measured
+from paceline.studies.search.grid import in_words, shown
 
-ACCURACY, LOSS = "test_accuracy", "test_loss"
 BY_TEST = (
     "No validation part was kept, so points are compared by their test scores: the best one's is better than new data will "
     "give. Cross-validate (--folds 5), or keep test data of your own apart."
 )
 BY_FOLDS = "Points are compared by the mean over the folds, each scored on the part that it did not train on."
-NOT_RUN, FAILED = "not run", "failed"
+NOT_RUN = "not run"
+SPLITS = ("train", "validation", "test")
+Row = dict[str, Any]
+"""Of one point, JSON values: its number ('point'), settings ('values'), what `figures_of` gave, 'error' (why it has no result,
+or NOT_RUN), 'paper_accuracy' and 'paper_epochs'."""
 
 
-@dataclass(frozen=True, slots=True)
-class Measured:
-    """How one finished run ended."""
-
-    metrics: dict[str, float]
-    """Of the final version."""
-    epochs: float
-    """That it trained until it stopped."""
-    seconds: float
-    """Of training."""
-    measure: str = ""
-    """What the run is judged by, like 'max accuracy'."""
-    warnings: Sequence[RunWarning] = ()
-    """What still went wrong at its end."""
-    train_examples: int | None = None
-    """Of an epoch; None where nobody has noted it."""
-
-
-@dataclass(frozen=True, slots=True)
-class Row:
-    """One point."""
-
-    number: int
-    values: dict[str, Any]
-    """Its settings by key."""
-    runs: list[Measured]
-    """One, or one for each fold; empty unless all are finished."""
-    error: str | None = None
-    """Why it has no result: what went wrong, or NOT_RUN."""
-    paper: Published | None = None
-    round: int = 0
-    """Of halving: the last one that it was in."""
-    before: Sequence[Measured] = ()
-    """Its runs of earlier rounds."""
-    in_full: float = 0.0
-    """Epochs that its runs may train, if it is not stopped."""
-
-    @property
-    def examples(self) -> float | None:
-        """That all of its runs have trained; None where nobody has noted it."""
-        return _sum([each.epochs * each.train_examples for each in self._all if each.train_examples])
-
-    @property
-    def examples_in_full(self) -> float | None:
-        """What it trains at most, if it is not stopped."""
-        known = [each.train_examples for each in self._all if each.train_examples]
-        return statistics.fmean(known) * self.in_full if known else None
-
-    @property
-    def _all(self) -> list[Measured]:
-        return [*self.before, *self.runs]
-
-    def mean(self, name: str) -> float | None:
-        """Of a metric over its runs; None where it has none."""
-        values = [run.metrics[name] for run in self.runs if name in run.metrics]
-        return statistics.fmean(values) if values else None
-
-    def deviation(self, name: str) -> float | None:
-        """Standard deviation of the sample (n - 1); None for a single run."""
-        values = [run.metrics[name] for run in self.runs if name in run.metrics]
-        return statistics.stdev(values) if len(values) > 1 else None
-
-    @property
-    def warnings(self) -> list[RunWarning]:
-        """Of its runs, each kind once."""
-        return list({each.kind: each for run in reversed(self.runs) for each in run.warnings}.values())
-
-    @property
-    def failed(self) -> bool:
-        """Whether one of its runs ended with an error."""
-        return self.error not in (None, NOT_RUN)
-
-    @property
-    def epochs(self) -> float | None:
-        """Mean of its runs."""
-        return statistics.fmean(run.epochs for run in self.runs) if self.runs else None
-
-    @property
-    def seconds(self) -> float | None:
-        """Mean of its runs."""
-        return statistics.fmean(run.seconds for run in self.runs) if self.runs else None
+def figures_of(runs: Sequence[Measured], before: Sequence[Measured] = ()) -> Row:
+    """What a point gave by its last runs, one or one for each fold, after those of earlier rounds of halving: means, and of the
+    scores of several folds the standard deviations (n - 1)."""
+    names = sorted({name for run in runs for name in run.metrics})
+    values = {name: [run.metrics[name] for run in runs if name in run.metrics] for name in names}
+    examples = [each.epochs * each.train_examples for each in (*before, *runs) if each.train_examples]
+    return {
+        **{name: statistics.fmean(found) for name, found in values.items()},
+        "deviations": {name: statistics.stdev(found) for name, found in values.items() if len(found) > 1},
+        "epochs_trained": statistics.fmean(run.epochs for run in runs),
+        "examples_trained": sum(examples) if examples else None,
+        "seconds": statistics.fmean(run.seconds for run in runs),
+        "judged_by": next((run.measure for run in runs if run.measure), ""),
+        "round": len(before) // len(runs),
+        "warnings": list({each["kind"]: each for run in reversed(runs) for each in run.warnings}.values()),
+    }
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Results:
-    """All rows in the order of the grid."""
+    """All rows in the order of the points."""
 
-    rows: list[Row]
+    rows: Sequence[Row]
     folds: int | None = None
     by: Measure | None = None
     """What points are compared by; None: what the runs are judged by."""
-    full: int | None = None
-    """How many points the full grid has, where not all of it is trained."""
 
     def check(self) -> None:
         """ConfigError where runs have been scored, but not by what points are compared by."""
-        names = {name for row in self.rows for run in row.runs for name in scores_of(run.metrics, self.split)}
+        names = {name for row in self.rows for name in scores_of(row, self.split)}
         if self.by is not None and names:
             self.by.check(names, "--by")
 
-    @property
+    @cached_property
     def split(self) -> str:
         """The part of the data that points are compared by: that for validation. Test scores are compared with folds, where
         they are of the part that was left out, and where runs kept nothing for validation."""
-        scored = [run.metrics for row in self.rows for run in row.runs if run.metrics]
-        has_validation = all(scores_of(metrics, "validation") for metrics in scored)
+        scored = [row for row in self.rows if any(scores_of(row, split) for split in SPLITS)]
+        has_validation = all(scores_of(row, "validation") for row in scored)
         return "validation" if scored and has_validation and not self.folds else "test"
+
+    @cached_property
+    def _measure(self) -> Measure:
+        judged_by = next((row["judged_by"] for row in self.rows if row.get("judged_by")), "")
+        names = {f"{split}_{name}" for row in self.rows for split in SPLITS for name in scores_of(row, split)}
+        return self.by or measure_of(dict.fromkeys(names or {"test_accuracy"}, 0.0), judged_by)
 
     @property
     def measure(self) -> str:
@@ -145,6 +86,22 @@ class Results:
     def tested(self) -> str:
         """The same on the test data, which chooses nothing where there is another part."""
         return f"test_{self._measure.name}"
+
+    def worth(self, row: Row) -> float:
+        """What a search makes large: the score, or a loss with a minus; less than anything where there is no finite score."""
+        score = self._measure.sign * float(row.get(self.measure, math.nan))
+        return score if math.isfinite(score) else -math.inf
+
+    @cached_property
+    def best(self) -> Row | None:
+        """The first one of those with the best score in the last round, of equal ones that with the smaller loss; None: nothing
+        is scored."""
+
+        def rank(row: Row) -> tuple[float, ...]:
+            loss = row.get(f"{self.split}_loss", math.nan)
+            return row["round"], self.worth(row), -math.inf if math.isnan(loss) else -loss
+
+        return max((row for row in self.rows if self.worth(row) > -math.inf), key=rank, default=None)
 
     @property
     def how_chosen(self) -> str:
@@ -158,137 +115,84 @@ class Results:
         return f"The best point is chosen by its {_words(self.measure)}; test scores choose nothing."
 
     @property
-    def is_larger_better(self) -> bool:
-        return self._measure.sign > 0
+    def conclusion(self) -> str:
+        """The best point and its scores, in one line."""
+        best = self.best
+        if best is None:
+            return "no point has a score"
+        names = [name for name in dict.fromkeys([self.measure, self.tested]) if name in best]
+        scores = [f"{_words(name)} {best[name]:.4f}" for name in names]
+        return f"best: point {best['point']} ({in_words(best['values'])}), {', '.join(scores)}"
 
     @property
-    def _measure(self) -> Measure:
-        if self.by is not None:
-            return self.by
-        runs = [run for row in self.rows for run in row.runs]
-        told = next((run.measure for run in runs if run.measure), "")
-        return measure_of({name: 0.0 for run in runs for name in run.metrics} if runs else {ACCURACY: 0.0}, told)
+    def notes(self) -> list[str]:
+        """What else there is to say: how the best one is chosen, and what went wrong in points that were trained anyway."""
+        warnings = [(row["point"], RunWarning(**each)) for row in self.rows for each in row.get("warnings", ())]
+        return [*filter(None, [self.how_chosen]), *(f"Point {number}: {each}" for number, each in warnings)]
 
     @property
-    def best(self) -> Row | None:
-        """The first one of those with the best mean in the last round; None while nothing is scored."""
-        return next(iter(self.ranked), None)
-
-    @property
-    def ranked(self) -> list[Row]:
-        """All that are scored, the best one first; those of a later round come before the others, and of equal ones that
-        with the smaller loss."""
-        finite = [row for row in self.rows if (score := row.mean(self.measure)) is not None and math.isfinite(score)]
-        return sorted(finite, key=self._rank, reverse=True)
-
-    @property
-    def losses(self) -> list[float]:
-        """What a search makes small, of each row; infinity where it has no finite score."""
-        scores = [row.mean(self.measure) for row in self.rows]
-        return [
-            -self._measure.sign * score if score is not None and math.isfinite(score) else math.inf for score in scores
-        ]
-
-    def _rank(self, row: Row) -> tuple[float, ...]:
-        score, loss = row.mean(self.measure), row.mean(f"{self.split}_loss")
-        assert score is not None
-        return row.round, self._measure.sign * score, -math.inf if loss is None or math.isnan(loss) else -loss
-
-    @property
-    def cost(self) -> str | None:
-        """The examples of all runs, against those of the full grid; None where all of it is trained."""
-        spent = _sum([row.examples for row in self.rows])
-        # what has failed is not known
-        whole = [examples for row in self.rows if (examples := row.examples_in_full) is not None]
-        if self.full is None or not spent or not whole:
-            return None
-        of_grid = statistics.fmean(whole) * self.full
-        share = f"{spent / of_grid:.1%}".replace("%", " %")
-        return f"Trained {spent:,.0f} examples; {self.full} points in full have up to {of_grid:,.0f}: {share}."
+    def errors(self) -> list[str]:
+        """Why points have failed."""
+        return [f"Point {row['point']} failed: {row['error']}" for row in self.rows if _has_failed(row)]
 
     def plain(self) -> dict[str, Any]:
         """As JSON values."""
-        best = self.best
-        return {
-            "measure": self.measure,
-            "chosen": self.how_chosen,
-            "folds": self.folds,
-            "best": best.number if best else None,
-            "points": [self._plain(row) for row in self.rows],
-        }
+        rows = [
+            {
+                **{key: value for key, value in row.items() if key != "deviations"},
+                "deviation": row.get("deviations", {}).get(self.measure),
+                "best": row is self.best,
+            }
+            for row in self.rows
+        ]
+        best = self.best and self.best["point"]
+        return {"measure": self.measure, "chosen": self.how_chosen, "folds": self.folds, "best": best, "points": rows}
+
+    def csv(self) -> str:
+        """One line for each point, with full precision."""
+        stream = io.StringIO()
+        rows = [{"point": row["point"], **row.pop("values"), **row} for row in self.plain()["points"]]
+        writer = csv.DictWriter(stream, list(dict.fromkeys(key for row in rows for key in row)), lineterminator="\n")
+        writer.writeheader()
+        for row in rows:
+            nested = {key: json.dumps(value) for key, value in row.items() if isinstance(value, list | dict | bool)}
+            writer.writerow(row | nested)
+        return stream.getvalue()
+
+    def cells(self) -> tuple[list[str], list[list[str]]]:
+        """The header of a table, and the texts of each row."""
+        rows, measure, tested = self.plain()["points"], _words(self.measure), _words(self.tested)
+        columns = {"point": [f"{row['point']}{'*' * row['best']}" for row in rows]}
+        columns |= {key: [shown(row["values"][key]) for row in rows] for key in rows[0]["values"]}
+        scores = [row["error"] or _number(row.get(self.measure), 4) for row in rows]
+        columns[measure] = ["failed" if _has_failed(row) else score for row, score in zip(rows, scores, strict=True)]
+
+        more = {"sd": ("deviation", 4), tested: (self.tested, 4), "paper": ("paper_accuracy", 4)}
+        more |= {"epochs trained": ("epochs_trained", 1), "paper's epochs": ("paper_epochs", 0)}
+        more |= {"examples": ("examples_trained", 0), "seconds": ("seconds", 1)}
+        for head, (name, digits) in more.items():
+            if head not in columns and (head == "seconds" or any(row.get(name) is not None for row in rows)):
+                columns[head] = [_number(row.get(name), digits) for row in rows]
+        return list(columns), [list(texts) for texts in zip(*columns.values(), strict=True)]
 
     def table(self, title: str) -> Table:
-        """For people."""
+        """For a terminal."""
         header, cells = self.cells()
         found = Table(title=title, caption="* the best one", box=box.SIMPLE_HEAD, pad_edge=False, collapse_padding=True)
-        for name in header:
-            found.add_column(name, justify="right", overflow="fold", min_width=_least(name))
+        for name in header:  # a column breaks no word of its head, but for the name of a setting
+            width = 0 if "." in name or "_" in name else max(map(len, name.split()))
+            found.add_column(name, justify="right", overflow="fold", min_width=width)
         for row, texts in zip(self.rows, cells, strict=True):
             found.add_row(*texts, style="bold" if row is self.best else None)
         return found
 
     def markdown(self) -> str:
-        """The same table, and below it why points have failed, and what went wrong in others."""
+        """The same table, and below it why points have failed, and what else there is to say."""
         header, cells = self.cells()
         lines = [header, ["---"] * len(header), *cells]
         escaped = [[cell.replace("|", "\\|").replace("\n", " ") for cell in line] for line in lines]
         table = "".join(f"| {' | '.join(line)} |\n" for line in escaped)
-        errors = [f"\nPoint {row.number} failed: {row.error}\n" for row in self.rows if row.failed]
-        told = [f"\n{line}\n" for line in (*filter(None, [self.how_chosen, self.cost]), *self.warnings())]
-        return "".join([table, "\n\\* the best one\n", *errors, *told])
-
-    def warnings(self) -> list[str]:
-        """A line on each problem of a point that was trained anyway."""
-        return [f"Point {row.number}: {each}" for row in self.rows for each in row.warnings]
-
-    def csv(self) -> str:
-        """One line for each point, with full precision."""
-        stream = io.StringIO()
-        rows = [self._plain(row) for row in self.rows]
-        flat = [{"point": row["point"], **row.pop("values"), **row} for row in rows]
-        writer = csv.DictWriter(stream, list(dict.fromkeys(key for row in flat for key in row)), lineterminator="\n")
-        writer.writeheader()
-        writer.writerows({key: _flat(value) for key, value in row.items()} for row in flat)
-        return stream.getvalue()
-
-    def _plain(self, row: Row) -> dict[str, Any]:
-        return {
-            "point": row.number,
-            "values": row.values,
-            "best": row is self.best,
-            **{name: row.mean(name) for name in dict.fromkeys((ACCURACY, LOSS, self.tested, self.measure))},
-            "deviation": row.deviation(self.measure),
-            "epochs_trained": row.epochs,
-            "examples_trained": row.examples,
-            "seconds": row.seconds,
-            "paper_accuracy": row.paper.accuracy if row.paper else None,
-            "paper_epochs": row.paper.epochs if row.paper else None,
-            "error": row.error,
-            "warnings": [asdict(each) for each in row.warnings],
-        }
-
-    def cells(self) -> tuple[list[str], list[list[str]]]:
-        """The header, and the texts of each row."""
-        keys = list(self.rows[0].values)
-        papers = any(row.paper for row in self.rows)
-        columns = [("point", [f"{row.number}{'*' * (row is self.best)}" for row in self.rows])]
-        columns += [(key, [shown(row.values[key]) for row in self.rows]) for key in keys]
-        scores = [FAILED if row.failed else row.error or _number(row.mean(self.measure), 4) for row in self.rows]
-        columns.append((_words(self.measure), scores))
-        if self.folds:
-            columns.append(("sd", [_number(row.deviation(self.measure), 4) for row in self.rows]))
-        if self.split != "test":
-            columns.append((_words(self.tested), [_number(row.mean(self.tested), 4) for row in self.rows]))
-        if papers:
-            columns.append(("paper", [_number(row.paper.accuracy if row.paper else None, 4) for row in self.rows]))
-        columns.append(("epochs trained", [_number(row.epochs, 1) for row in self.rows]))
-        if any(row.paper and row.paper.epochs for row in self.rows):
-            columns.append(("paper", [_number(row.paper.epochs if row.paper else None, 0) for row in self.rows]))
-        if any(row.examples for row in self.rows):
-            columns.append(("examples", [_number(row.examples, 0) for row in self.rows]))
-        columns.append(("seconds", [_number(row.seconds, 1) for row in self.rows]))
-        header, texts = zip(*columns, strict=True)
-        return list(header), [list(cells) for cells in zip(*texts, strict=True)]
+        return "".join([table, "\n\\* the best one\n", *(f"\n{line}\n" for line in (*self.errors, *self.notes))])
 
 
 def measure_by(text: str) -> Measure:
@@ -299,53 +203,8 @@ def measure_by(text: str) -> Measure:
     return Measure.parse(text, "--by")
 
 
-def measured(folder: RunFolder) -> Measured | None:
-    """What the run in the folder gave; None unless it is finished."""
-    facts = folder.facts()
-    if not facts.get("finished"):
-        return None
-    warnings = [RunWarning(**each) for each in facts.get("warnings", [])]
-    return Measured(
-        folder.final_metrics(),
-        float(folder.last_status().get("epoch", 0.0)),
-        float(facts.get("seconds", 0.0)),
-        facts.get("measure", ""),
-        tuple(each for each in warnings if not each.passed),
-        facts.get("train_examples") or _of_shards(folder),
-    )
-
-
-def row_of(
-    number: int,
-    values: Mapping[str, Any],
-    folders: Sequence[RunFolder],
-    failures: Mapping[str, str],
-    paper: Published | None,
-) -> Row:
-    """The row of a point whose runs are in these folders; `failures`: by the run's name, why it failed."""
-    runs = [found for folder in folders if (found := measured(folder)) is not None]
-    error = next((failures[folder.name] for folder in folders if folder.name in failures), None)
-    if len(runs) < len(folders):
-        return Row(number, dict(values), [], error or NOT_RUN, paper)
-    return Row(number, dict(values), runs, None, paper)
-
-
-def _of_shards(folder: RunFolder) -> int | None:
-    return read_manifest(folder.shards).train_examples if is_there(folder.shards) else None
-
-
-def _sum(values: Sequence[float | None]) -> float | None:
-    known = [value for value in values if value is not None]
-    return sum(known) if known else None
-
-
-def _flat(value: Any) -> Any:
-    return json.dumps(value) if isinstance(value, list | dict | bool) else value
-
-
-def _least(head: str) -> int:
-    """Letters of a column that break no word of its head, but for the name of a setting."""
-    return 0 if "." in head or "_" in head else max(map(len, head.split()))
+def _has_failed(row: Row) -> bool:
+    return row["error"] not in (None, NOT_RUN)
 
 
 def _words(name: str) -> str:

@@ -1,8 +1,9 @@
 """Successive halving against the full grid, over seeds, in virtual time: python -m paceline_papers.experiments.halving [--help]
 
-64 points of 4 settings on the digits, as docs/run/search.md has them. A round's scores are those of the full run after as many
-epochs; the schedule of the rate is constant."""
+64 points of 4 settings on the digits, as docs/run/search.md has them, one after the other in a random order. A round's scores
+are those of the full run after as many epochs; the schedule of the rate is constant."""
 
+import random
 import statistics
 from collections.abc import Sequence
 from functools import partial
@@ -11,13 +12,15 @@ from tempfile import TemporaryDirectory
 from typing import Annotated
 
 import numpy as np
+import optuna
 import typer
+from optuna.trial import TrialState
 
 from paceline.launch.settings.read_config import read_config
 from paceline.processes.exits import run_command
 from paceline.settings.flags import Flags
 from paceline.studies.search.grid import pairs, read_grid
-from paceline.studies.search.halving import budgets, kept
+from paceline.studies.search.study import budgets
 from paceline.studies.simulator.problem import problem_of
 from paceline.studies.simulator.training import training_of
 from paceline.studies.simulator.workers import Training
@@ -47,7 +50,7 @@ def main(
 
 
 def _row(grids: list[list[list[Score]]], factor: int | None) -> str:
-    found = [_halved(curves, factor) for curves in grids]
+    found = [_halved(curves, factor, seed) for seed, curves in enumerate(grids)]
     lost = [
         100 * (max(curve[-1][0] for curve in grid) - grid[best][-1][0])
         for grid, (best, _) in zip(grids, found, strict=True)
@@ -58,19 +61,34 @@ def _row(grids: list[list[list[Score]]], factor: int | None) -> str:
     ]
     near = f"{sum(each <= 0.5 for each in lost)} of {len(grids)}"
     name = f"`--halving {factor}`" if factor else "full grid"
-    cells = (name, f"{found[0][1]:.1%}", _spread(lost), near, _spread(elsewhere))
+    spent = statistics.fmean(share for _, share in found)
+    cells = (name, f"{spent:.1%}", _spread(lost), near, _spread(elsewhere))
     return f"| {' | '.join(cells)} |"
 
 
-def _halved(curves: Sequence[Sequence[Score]], factor: int | None) -> tuple[int, float]:
+def _halved(curves: Sequence[Sequence[Score]], factor: int | None, seed: int) -> tuple[int, float]:
     """The point that is best at the end, and the share of the full grid's examples."""
-    rounds = budgets(EPOCHS, len(curves), factor) if factor else [EPOCHS]
-    left, spent = list(range(len(curves))), 0
-    for number, epochs in enumerate(rounds):
-        left = left[: kept(len(curves), factor, number)] if factor else left
-        left.sort(key=lambda point: curves[point][epochs - 1], reverse=True)
-        spent += epochs * len(left)
-    return left[0], spent / (EPOCHS * len(curves))
+    points = list(range(len(curves)))
+    if factor is None:
+        return max(points, key=lambda point: curves[point][-1]), 1.0
+    random.Random(seed).shuffle(points)
+    rounds = budgets(EPOCHS, len(curves), factor)
+    pruner = optuna.pruners.SuccessiveHalvingPruner(rounds[0], factor)
+    study = optuna.create_study(direction="maximize", pruner=pruner)
+
+    finished, spent = list[int](), 0
+    for point in points:
+        trial = study.ask()
+        for epochs in rounds:
+            spent += epochs
+            trial.report(curves[point][epochs - 1][0], epochs)
+            if epochs == EPOCHS:
+                study.tell(trial, curves[point][-1][0])
+                finished.append(point)
+            elif trial.should_prune():
+                study.tell(trial, state=TrialState.PRUNED)
+                break
+    return max(finished, key=lambda point: curves[point][-1]), spent / (EPOCHS * len(curves))
 
 
 def _curves(seed: int, folder: Path) -> list[list[Score]]:

@@ -12,7 +12,7 @@ from paceline.launch.folder.run_folder import open_run
 from paceline.launch.linear_without_servers import _make
 from paceline.server.state_folder import StateFolder
 from paceline.settings.load_settings import load
-from paceline.studies.search.search_folder import SearchFolder, open_search
+from paceline.studies.search.folder import SearchFolder, opened
 from paceline_papers.reproduce.kept import Kept
 from tests.support.private_files import open_to_others, read_by_nobody
 
@@ -74,8 +74,8 @@ def a_run(place: Path) -> None:
 
 
 def a_search(place: Path) -> None:
-    with open_search(SearchFolder(place / "searches" / "mine"), {"grid": {}}, fresh=False):
-        pass
+    with opened(SearchFolder(place / "searches" / "mine"), fresh=False) as folder:
+        folder.write("results.md", b"")
 
 
 def a_state_folder(place: Path) -> None:
