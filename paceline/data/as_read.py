@@ -13,62 +13,52 @@ _SHOWN = 5
 """Columns, or texts, that are named."""
 
 
-def training_lines(
-    file: Path, forms: Iterable[str], features: Sequence[Feature], columns: Columns, label: str
+def description(
+    file: Path, forms: Iterable[str], features: Sequence[Feature], columns: Columns, labels: str = ""
 ) -> tuple[str, ...]:
-    """Of the table that `columns` come from. `forms`: how its files are written; `label`: what the labels are."""
-    beside = f"{len(columns.features)} columns besides the label {columns.label!r} ({label})"
-    said = [_head(file, forms, f"{beside} make {columns.width:,} features")]
-    texts = [(f"{one.name!r} ({len(one.categories)})") for one in columns.features if one.categories is not None]
-    parts = [f"a feature for each text of {some(texts)}"] if texts else []
-    parts += _of_hashed(columns)
-    parts += _of_empty(features, columns.features, "the mean of their column")
-    return (*said, f"{file.name}: {'; '.join(parts)}") if parts else tuple(said)
+    """Returns the lines about a table. `forms`: how its files are written; `labels`: what those of the table are that
+    `columns` come from, '' for another table that is read as that one was."""
+    head, parts = list(dict.fromkeys(filter(None, forms))), []
 
+    if labels:
+        beside = f"{len(columns.features)} columns besides the label {columns.label!r} ({labels})"
+        head.append(f"{beside} make {columns.width:,} features")
+        texts = [f"{one.name!r} ({len(one.categories)})" for one in columns.features if one.categories is not None]
+        parts = [f"a feature for each text of {some(texts)}"] if texts else []
+        parts += _of_hashed(columns)
 
-def new_lines(file: Path, forms: Iterable[str], features: Sequence[Feature], columns: Columns) -> tuple[str, ...]:
-    """Of another table that is read as that one was."""
-    parts = _of_empty(features, columns.features, "the mean of their column in training")
+    becomes = {
+        "number": f"become the mean of their column{'' if labels else ' in training'}",
+        "text": "are of no category",
+        "hashed": f"count as the text {MISSING!r}",
+    }
+    for kind, become in becomes.items():
+        both = zip(features, columns.features, strict=True)
+        empty = [f"{one.empty:,} of {one.name!r}" for one, column in both if one.empty and kind == _sort(column)]
+        parts += [f"empty cells {become}: {some(empty)}"] if empty else []
+
     strange = [(one.name, one.strange) for one in features if one.strange]
     if strange:
         each = [f"{sum(found.values()):,} of {name!r} ({some(list(map(repr, found)))})" for name, found in strange]
         parts.append(f"texts that the training data lack are of no category: {some(each)}")
-    said = [_head(file, forms)]
-    return (*said, f"{file.name}: {'; '.join(parts)}") if parts else tuple(said)
+    return tuple(f"{file.name}: {'; '.join(one)}" for one in (head, parts) if one)
 
 
-def _head(file: Path, forms: Iterable[str], *more: str) -> str:
-    return f"{file.name}: {'; '.join([*dict.fromkeys(filter(None, forms)), *more])}"
+def _sort(column: Column) -> str:
+    return "hashed" if column.hashed else column.kind
 
 
 def _of_hashed(columns: Columns) -> list[str]:
     """Which columns were taken for texts, dates and numbers."""
     if columns.bits is None:
         return []
-    found = []
-    for hashed, what in (
-        ("text", f"texts, hashed to {1 << columns.bits:,} places"),
-        ("date", "dates, hashed by month, weekday and hour"),
-        (None, "numbers, from 0 to 1"),
-    ):
-        names = [repr(column.name) for column in columns.features if column.hashed == hashed]
-        found += [f"{what}: {some(names, _NAMED)}"] if names else []
-    return found
-
-
-def _of_empty(features: Sequence[Feature], columns: Sequence[Column], mean: str) -> list[str]:
-    both = [(feature, column) for feature, column in zip(features, columns, strict=True) if feature.empty]
-    found = []
-    rules = (
-        (lambda column: not (column.hashed or column.categories), f"become {mean}"),
-        (lambda column: column.categories, "are of no category"),
-        (lambda column: column.hashed, f"count as the text {MISSING!r}"),
-    )
-    for is_one, become in rules:
-        cells = [f"{one.empty:,} of {one.name!r}" for one, column in both if is_one(column)]
-        if cells:
-            found.append(f"empty cells {become}: {some(cells)}")
-    return found
+    of = {
+        "text": f"texts, hashed to {1 << columns.bits:,} places",
+        "date": "dates, hashed by month, weekday and hour",
+        "number": "numbers, from 0 to 1",
+    }
+    named = {kind: [repr(one.name) for one in columns.features if one.kind == kind] for kind in of}
+    return [f"{of[kind]}: {some(names, _NAMED)}" for kind, names in named.items() if names]
 
 
 def some(parts: Sequence[str], most: int = _SHOWN) -> str:

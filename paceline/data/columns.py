@@ -31,9 +31,9 @@ class Column(Section):
     )
 
     @property
-    def is_text(self) -> bool:
-        """Whether cells are names even where they look like numbers."""
-        return self.categories is not None or self.hashed == "text"
+    def kind(self) -> Literal["number", "text", "date"]:
+        """What its cells are."""
+        return self.hashed or ("number" if self.categories is None else "text")
 
     @property
     def names(self) -> tuple[str, ...]:

@@ -1,36 +1,32 @@
 """Reads a CSV block by block, in whichever form it was written: what separates its cells, how its bytes mean letters and how
-its fractions are written is guessed from its content."""
+its fractions are written is guessed from its content. Arrow cuts the cells; all of them are texts."""
 
 import codecs
 import csv
 import re
-from collections.abc import Callable, Collection, Iterator, Sequence
+import tempfile
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from itertools import islice
 from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple, cast
 
 from paceline.core.errors import DataError
-from paceline.data.files import ending, opened, parsed, reading, whole_lines
-from paceline.data.out_of_core import PIECE_BYTES
+from paceline.data.files import MAX_LINE, UNPACK, ending, opened, parsed, reading
+from paceline.data.out_of_core import PIECE_BYTES, disk_errors
 
 EXPECTED = "Expected a table: a CSV with a line of column names, or Parquet; the file may be damaged."
-DELIMITERS = ",;\t|"
 MISSING = ("?",)
 """What stands for an empty cell besides what Arrow knows: an empty one, NA, N/A, NaN, null and the like."""
 SAMPLE = 1 << 18
-"""So much of a file is looked at to guess its form (bytes)."""
+"""This many letters of a file are looked at to guess its form."""
 LINES = 100
-_LINE_END = re.compile(r"\r\n|\r|\n")  # str.splitlines() also cuts at byte 0x85, a part of many letters in UTF-8
 _COMMA = re.compile(r"\s*[+-]?\d+,\d+([eE][+-]?\d+)?\s*")
 _POINT = re.compile(r"\s*[+-]?\d*\.\d+([eE][+-]?\d+)?\s*")
 _SEVERAL = re.compile(r"[\d.eE+-]+([;\t|][\d.,eE+-]*)+|[\d.eE+-]+(,[\d.eE+-]*){2,}")
 """Numbers with separators between them; one comma may be that of a fraction."""
-_QUOTED = re.compile(rb'"(?<![^\r\n,;\t|]")[^"]*(?:""[^"]*)*(?:"|\Z)')
-"""A cell in quotes; quotes within other cells mean themselves."""
-_BOMS = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
-Text = tuple[bytes, str | None]
-"""Bytes in UTF-8, and the encoding that a file is known to have; None: ASCII so far."""
+_SEPARATORS = {",": "commas", ";": "semicolons", "\t": "tabs", "|": "bars"}
+_LETTERS = {None: "UTF-8", "utf-8": "UTF-8", "cp1252": "Windows-1252"}
 
 
 class Piece(NamedTuple):
@@ -43,76 +39,154 @@ class Piece(NamedTuple):
     """Where one of its rows stands, for people: 'line 72'."""
     decimal: str = "."
     form: str = ""
-    """How the file is written, as far as it has been read, for people."""
+    """How a CSV is written, for people."""
 
 
 class Form(NamedTuple):
     """How a CSV is written."""
 
-    delimiter: str = ","
-    decimal: str = "."
-    is_utf16: bool = False
-    unnamed: int = 0
-    """Columns of a file whose first line holds numbers and no names; 0 where it has names."""
+    delimiter: str
+    decimal: str
+    has_names: bool
+    """Whether its first line holds names, and no numbers."""
 
-    def told(self, encoding: str | None) -> str:
+    def said(self, letters: str) -> str:
         """For people."""
         fractions = ", fractions with commas" if self.decimal == "," else ""
-        letters = "UTF-16" if self.is_utf16 else _ENCODINGS[encoding]
-        names = ", no line of names" if self.unnamed else ""
+        names = "" if self.has_names else ", no line of names"
         return f"cells separated by {_SEPARATORS[self.delimiter]}{fractions}{names}, {letters}"
 
 
-PLAIN = Form()
-_SEPARATORS = {",": "commas", ";": "semicolons", "\t": "tabs", "|": "bars"}
-_ENCODINGS = {None: "UTF-8", "utf-8": "UTF-8", "cp1252": "Windows-1252"}
+def csv_pieces(file: Path, needs_names: bool = True) -> Iterator[Piece]:
+    """The rows, block by block. Unless it `needs_names`, columns of a file whose first line holds numbers are called 1, 2 and
+    so on. DataError: a damaged file, or one in no known encoding."""
+    csv.field_size_limit(MAX_LINE)
+    with reading(file, EXPECTED), _in_utf8(file) as (path, letters):
+        form = form_of(path, ending(file) == ".tsv", needs_names)
+        first = next((cells for _, cells in _rows(path, form)), None)
+        if first is None:
+            raise DataError(f"{file} is empty. {EXPECTED}")
+        names = [name.strip() if form.has_names else str(number) for number, name in enumerate(first, 1)]
+        before = 0
+        for table in _tables(path, form, len(first)):
+            skipped = int(form.has_names and before == 0)
+            own = table.slice(skipped).rename_columns(names)
+            yield Piece(file, own, _lines(path, form, before + skipped), form.decimal, form.said(letters))
+            before += table.num_rows
 
 
-def csv_pieces(file: Path, text: Collection[str], needs_names: bool = True) -> Iterator[Piece]:
-    """The rows, block by block, each with its own types: a column may hold whole numbers first and others later. `text`:
-    the columns that are left as they are. Unless it `needs_names`, columns of a file whose first line holds numbers are
-    called 1, 2 and so on. DataError: a damaged file, or one in no known encoding."""
-    form = form_of(file, needs_names)
-    names: list[str] | None = [str(number) for number in range(1, form.unnamed + 1)] or None
-    encoding: str | None = None
-    before = 0
+def _tables(path: Path, form: Form, width: int) -> Iterator[Any]:
+    """All lines that are not empty, the first one too, as Arrow tables of texts. ValueError: one has another count of cells."""
+    import pyarrow as pa
+    from pyarrow import csv as arrow
 
-    def parse(block: bytes) -> tuple[bytes, Any, str | None]:
-        content, found = in_utf8(block, encoding)
-        return block, _table(content, names, form, text), found
-
-    for block, table, found in parsed(file, parse, EXPECTED, _recoded if form.is_utf16 else opened, _whole_rows):
-        header, names, encoding = names is None, table.column_names, found
-        yield Piece(file, table, _lines(block, before, header), form.decimal, form.told(encoding))
-        before += block.count(b"\n")
-    if names is None:
-        raise DataError(f"{file} is empty. {EXPECTED}")
-
-
-def form_of(file: Path, needs_names: bool = True) -> Form:
-    """What the file's first lines tell. Cells are separated by whichever of , ; tab and | cuts all of these lines into
-    equally many, of which none holds several numbers, and the most; fractions have a comma where cells are separated otherwise
-    and no number has a point."""
-    with reading(file, EXPECTED), opened(file) as stream:
-        head = stream.read(SAMPLE)
-    is_utf16 = head.startswith(_BOMS)
-    text = (
-        head[: len(head) // 2 * 2].decode("utf-16", "replace")
-        if is_utf16
-        else head.removeprefix(codecs.BOM_UTF8).decode("latin-1")
+    places = list(map(str, range(width)))  # names may occur twice
+    read = arrow.ReadOptions(column_names=places, block_size=PIECE_BYTES)
+    parse = arrow.ParseOptions(delimiter=form.delimiter, newlines_in_values=True)
+    convert = arrow.ConvertOptions(
+        column_types=dict.fromkeys(places, pa.string()),
+        check_utf8=False,  # `_in_utf8` has seen to it
+        strings_can_be_null=True,
+        quoted_strings_can_be_null=False,
+        null_values=[*arrow.ConvertOptions().null_values, *MISSING],
     )
-    lines = [line for line in _LINE_END.split(text) if line.strip()]
-    if len(head) == SAMPLE and len(lines) > 1:
-        lines.pop()  # it is cut
-    lines = lines[:LINES]
-    order = sorted(DELIMITERS, key=lambda one: one != "\t") if ending(file) == ".tsv" else DELIMITERS
-    delimiter = max(order, key=lambda one: _width(lines, one))
-    head_cells, *rows = _rows(lines, delimiter) or [[]]
-    cells = [cell for row in (rows if rows and needs_names else [head_cells, *rows]) for cell in row]
+    try:
+        # A file of Arrow's own: its threads let go of one of Python's when the interpreter may be ending, which aborts then.
+        for batch in arrow.open_csv(pa.OSFile(str(path)), read, parse, convert):
+            yield pa.Table.from_batches([batch])
+    except pa.ArrowInvalid as error:
+        for line, cells in _rows(path, form):
+            if len(cells) != width:
+                shown = repr(form.delimiter.join(cells))
+                raise ValueError(f"line {line:,} ({shown:.80}): Expected {width} columns, got {len(cells)}") from error
+            if sum(map(len, cells)) > PIECE_BYTES:
+                raise ValueError(f"line {line:,} has more than {PIECE_BYTES:,} letters") from error
+        raise
+
+
+@contextmanager
+def _in_utf8(file: Path) -> Iterator[tuple[Path, str]]:
+    """A local file with the table's text in UTF-8, and its encoding for people: the table's own file where that is one,
+    otherwise a copy without a name, which the system frees however the process ends."""
+    with opened(file) as stream:
+        is_utf16 = stream.read(2) in (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
+        is_plain = type(file) is type(Path()) and file.suffix not in UNPACK and not is_utf16
+        is_ascii = is_plain and all(map(bytes.isascii, iter(lambda: stream.read(PIECE_BYTES), b"")))
+    if is_plain and (encoding := None if is_ascii else _copy(file)) != "cp1252":
+        yield file, _LETTERS[encoding]
+        return
+
+    with tempfile.TemporaryFile() as copy:
+        encoding = _copy(file, _recoded if is_utf16 else opened, copy)
+        with disk_errors():
+            copy.flush()
+        yield Path(f"/dev/fd/{copy.fileno()}"), "UTF-16" if is_utf16 else _LETTERS[encoding]
+
+
+def _copy(file: Path, open_: Callable[[Path], Any] = opened, copy: Any = None) -> str | None:
+    """Writes the text in UTF-8 to `copy`, if there is one, and returns the file's encoding; None: ASCII."""
+    encoding: str | None = None
+
+    def parse(block: bytes) -> tuple[bytes, str | None]:
+        return in_utf8(block, encoding)
+
+    for content, known in parsed(file, parse, EXPECTED, open_):
+        encoding = known
+        if copy is not None:
+            with disk_errors():
+                copy.write(content)
+    return encoding
+
+
+@contextmanager
+def _recoded(path: Path) -> Iterator[BinaryIO]:
+    """The bytes of a file in UTF-16 as UTF-8."""
+    with opened(path) as stream:
+        yield cast(BinaryIO, codecs.EncodedFile(stream, "utf-8", "utf-16"))
+
+
+def in_utf8(block: bytes, known: str | None) -> tuple[bytes, str | None]:
+    """The bytes in UTF-8, and the encoding that the file is known to have by now; None: ASCII so far. Bytes that are no UTF-8
+    are taken for Windows-1252, which holds all of Latin-1's letters. ValueError: bytes that are neither, or that change from
+    one to the other."""
+    if block.isascii():
+        return block, known
+    faults = []
+    for encoding in ("utf-8", "cp1252") if known is None else (known,):
+        try:
+            text = block.decode(encoding)
+            return (block if encoding == "utf-8" else text.encode()), encoding
+        except UnicodeDecodeError as error:
+            faults.append(error)
+    no = "no UTF-8, though lines before hold some" if known == "utf-8" else "neither UTF-8 nor Windows-1252"
+    raise ValueError(f"byte 0x{block[faults[-1].start]:02x} is {no}; save the whole file as UTF-8") from faults[-1]
+
+
+def form_of(path: Path, is_tsv: bool = False, needs_names: bool = True) -> Form:
+    """What the first lines of a file in UTF-8 tell. Cells are separated by whichever of , ; tab and | cuts all of these lines
+    into equally many, of which none holds several numbers, and the most; fractions have a comma where cells are separated
+    otherwise and no number has a point."""
+    with path.open(encoding="utf-8-sig", newline="") as stream:
+        sample = stream.read(SAMPLE)
+    if len(sample) == SAMPLE:
+        sample = sample.rpartition("\n")[0] or sample  # the last line is cut
+    lines = [line for line in re.split(r"\r\n|\r|\n", sample) if line.strip()][:LINES]
+    order = sorted(_SEPARATORS, key=lambda one: is_tsv and one != "\t")
+    ways = {one: list(csv.reader(lines, delimiter=one)) for one in order}
+    delimiter = max(ways, key=lambda one: _quality(ways[one]))
+    head, *rows = ways[delimiter] or [[]]
+    cells = [cell for row in (rows if rows and needs_names else [head, *rows]) for cell in row]
     has_comma = delimiter != "," and any(map(_COMMA.fullmatch, cells)) and not any(map(_POINT.fullmatch, cells))
-    form = Form(delimiter, "," if has_comma else ".", is_utf16)
-    is_example = not needs_names and _is_example(head_cells, form.decimal)
-    return form._replace(unnamed=len(head_cells)) if is_example else form
+    decimal = "," if has_comma else "."
+    return Form(delimiter, decimal, needs_names or not _is_example(head, decimal))
+
+
+def _quality(rows: Sequence[Sequence[str]]) -> tuple[bool, bool, int]:
+    """Whether all rows have several cells and equally many, whether no cell holds several numbers, and how many cells the first
+    row has."""
+    widths = list(map(len, rows)) or [0]
+    several = any(_SEVERAL.fullmatch(cell) for row in rows for cell in row)
+    return len(set(widths)) == 1 and widths[0] > 1, not several, widths[0]
 
 
 def _is_example(cells: Sequence[str], decimal: str) -> bool:
@@ -121,131 +195,30 @@ def _is_example(cells: Sequence[str], decimal: str) -> bool:
     plain = [cell.strip() for cell in cells]
     counted = [str(number) for number in range(len(plain))]
     is_counted = len(plain) > 2 and (plain == counted or ["", *counted[:-1]] == plain)
-    return any(plain) and not is_counted and all(not cell or is_number(cell, decimal) for cell in plain)
+    return any(plain) and not is_counted and all(not cell or as_number(cell, decimal) is not None for cell in plain)
 
 
-def check_utf8(file: Path) -> None:
-    """DataError names the first line that is not UTF-8."""
-    with reading(file, EXPECTED), opened(file) as stream:
-        for number, line in enumerate(stream, 1):
-            try:
-                line.decode()
-            except UnicodeDecodeError as error:
-                raise DataError(
-                    f"{file}, line {number:,}: byte 0x{line[error.start]:02x} is not UTF-8. Save the file as UTF-8."
-                ) from error
-
-
-def is_number(cell: str, decimal: str = ".") -> bool:
-    """Whether all of it is one."""
+def as_number(cell: str, decimal: str = ".") -> float | None:
+    """What the cell says where it is a number, or true or false."""
+    if cell.lower() in ("true", "false"):
+        return float(cell.lower() == "true")
+    if "_" in cell or (decimal != "." and "." in cell):  # a point is between thousands there
+        return None
     try:
-        float(cell.replace(decimal, "."))
+        return float(cell.replace(decimal, "."))
     except ValueError:
-        return False
-    return True
+        return None
 
 
-def in_utf8(block: bytes, known: str | None) -> Text:
-    """The bytes in UTF-8: as they are if they are UTF-8, otherwise taken for Windows-1252, which holds all of
-    Latin-1's letters. ValueError: bytes that are neither, or that change from one to the other."""
-    if block.isascii():
-        return block, known
-    if known != "cp1252":
-        try:
-            block.decode()
-        except UnicodeDecodeError as error:
-            if known is not None:
-                seen = f"0x{block[error.start]:02x}"
-                raise ValueError(
-                    f"byte {seen} is no UTF-8, though lines before hold some; save all of it as UTF-8"
-                ) from error
-        else:
-            return block, "utf-8"
-    try:
-        return block.decode("cp1252").encode(), "cp1252"
-    except UnicodeDecodeError as error:
-        seen = f"0x{block[error.start]:02x}"
-        raise ValueError(f"byte {seen} is neither UTF-8 nor Windows-1252; save the file as UTF-8") from error
+def _rows(path: Path, form: Form) -> Iterator[tuple[int, list[str]]]:
+    """The cells of each line that is not empty, with its number. Slow: for names, and for errors."""
+    with path.open(encoding="utf-8-sig", newline="") as stream:
+        reader, before = csv.reader(stream, delimiter=form.delimiter), 0
+        for cells in reader:
+            if cells:
+                yield before + 1, cells
+            before = reader.line_num
 
 
-def cells_of(content: bytes, names: Sequence[str] = (), form: Form = PLAIN, text: Collection[str] = ()) -> Any:
-    """Lines of a CSV in UTF-8 as a pyarrow.Table with these columns, or those that its first line names. `text`: the columns
-    that are left as they are."""
-    import pyarrow as pa
-    from pyarrow import csv
-
-    convert = csv.ConvertOptions(
-        strings_can_be_null=True,
-        quoted_strings_can_be_null=False,
-        null_values=[*csv.ConvertOptions().null_values, *MISSING],
-        column_types=dict.fromkeys(text, pa.string()),
-        decimal_point=form.decimal,
-    )
-    read = csv.ReadOptions(column_names=names, block_size=len(content) + 1)
-    return csv.read_csv(arrows_own(content), read, csv.ParseOptions(delimiter=form.delimiter), convert)
-
-
-def arrows_own(content: bytes) -> Any:
-    """A file of these bytes that holds nothing of Python's. Arrow's threads let go of a file some time after the reader has
-    returned; one of Python's needs the interpreter for that, and where it is ending by then, the process aborts."""
-    import pyarrow as pa
-
-    memory = pa.BufferOutputStream()
-    memory.write(content)
-    return pa.BufferReader(memory.getvalue())
-
-
-def _table(content: bytes, names: Sequence[str] | None, form: Form, text: Collection[str]) -> Any:
-    import pyarrow as pa
-
-    if names is None:
-        body = content.lstrip(b"\r\n")
-        header, _, content = body.partition(b"\n")
-        names = [name.strip() for name in cells_of(header + b"\n", form=form).column_names]
-    if not content.strip(b"\r\n"):
-        return pa.Table.from_arrays([pa.nulls(0)] * len(names), list(names))
-    return cells_of(content, names, form, text)
-
-
-def _whole_rows(block: bytes) -> int:
-    """How many bytes of it are whole rows: behind the last line end that is in no cell in quotes. Where a large block has none,
-    behind its last line end: its quotes don't match."""
-    if b'"' not in block:
-        return whole_lines(block)
-    start = end = 0
-    for cell in _QUOTED.finditer(block):
-        end = max(end, block.rfind(b"\n", start, cell.start()) + 1)
-        start = cell.end()
-    end = max(end, block.rfind(b"\n", start) + 1)
-    return end or (0 if len(block) < 2 * PIECE_BYTES else whole_lines(block))
-
-
-def _lines(block: bytes, before: int, header: bool) -> Callable[[int], str]:
-    def where(row: int) -> str:
-        numbers = (number for number, line in enumerate(block.split(b"\n"), before + 1) if line.strip(b"\r"))
-        return f"line {next(islice(numbers, row + header, None)):,}"
-
-    return where
-
-
-def _width(lines: Sequence[str], delimiter: str) -> tuple[bool, bool, int]:
-    """Whether all lines have several cells and equally many, whether no cell holds several numbers, and how many cells the
-    first line has."""
-    rows = _rows(lines, delimiter)
-    widths = [len(row) for row in rows]
-    several = any(_SEVERAL.fullmatch(cell) for row in rows for cell in row)
-    return (len(set(widths)) == 1 and widths[0] > 1), not several, (widths[0] if widths else 0)
-
-
-def _rows(lines: Sequence[str], delimiter: str) -> list[list[str]]:
-    try:
-        return list(csv.reader(lines, delimiter=delimiter))
-    except csv.Error:  # what reads all of it tells
-        return []
-
-
-@contextmanager
-def _recoded(path: Path) -> Iterator[BinaryIO]:
-    """The bytes of a file in UTF-16 as UTF-8."""
-    with opened(path) as stream:
-        yield cast(BinaryIO, codecs.EncodedFile(stream, "utf-8", "utf-16"))
+def _lines(path: Path, form: Form, first: int) -> Callable[[int], str]:
+    return lambda row: f"line {next(islice(_rows(path, form), first + row, None))[0]:,}"

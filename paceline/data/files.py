@@ -67,24 +67,18 @@ def opened(path: Path) -> Iterator[BinaryIO]:
                 yield unpacked
 
 
-def whole_lines(block: bytes) -> int:
-    """How many bytes of it are whole lines."""
-    return block.rfind(b"\n") + 1
-
-
 def parsed(
     path: Path,
     parse: Callable[[bytes], Parsed],
     expected: str,
     open_: Callable[[Path], AbstractContextManager[BinaryIO]] = opened,
-    whole: Callable[[bytes], int] = whole_lines,
 ) -> Iterator[Parsed]:
     """What `parse` makes of each block of whole lines (about 16 MiB) of the unpacked file, in turn. `parse` changes nothing
     and raises an Exception where a block is bad; the DataError then names the first bad line. `expected`: as for
-    `reading`; `open_`: gives the file's bytes; `whole`: how many bytes of some belong to whole examples."""
+    `reading`; `open_`: gives the file's bytes."""
     before = 0
     with reading(path, expected):
-        for block in _blocks(path, open_, whole):
+        for block in _blocks(path, open_):
             try:
                 found = parse(block)
             except ImportError:
@@ -97,9 +91,7 @@ def parsed(
             before += block.count(b"\n")
 
 
-def _blocks(
-    path: Path, open_: Callable[[Path], AbstractContextManager[BinaryIO]], whole: Callable[[bytes], int]
-) -> Iterator[bytes]:
+def _blocks(path: Path, open_: Callable[[Path], AbstractContextManager[BinaryIO]]) -> Iterator[bytes]:
     rest, total = b"", 0
     is_packed = path.suffix in UNPACK
     most = max(_LITTLE, MOST_UNPACKED * path.stat().st_size)
@@ -113,7 +105,7 @@ def _blocks(
                     f"it unpacks to more than {MOST_UNPACKED:,} times its size; unpack it to read it nevertheless"
                 )
             block = rest + piece
-            end = whole(block)
+            end = block.rfind(b"\n") + 1
             if len(block) - end > longest:
                 raise ValueError(f"a line has more than {longest:,} bytes")
             if end:

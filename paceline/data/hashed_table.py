@@ -5,16 +5,11 @@ from pathlib import Path
 
 from paceline.core.errors import DataError
 from paceline.core.settings.table import TableConfig
-from paceline.data.as_read import some
 from paceline.data.cells import Feature
 from paceline.data.dataset import Dataset
 from paceline.data.files import at
-from paceline.data.hashed_cells import features_of
 from paceline.data.linear_labels import MOST
-from paceline.data.table import chosen_columns, columns_at, read_parts
-
-_SHOWN = 20
-"""Names of classes, or columns, that are shown."""
+from paceline.data.table import chosen_columns, columns_at, read_sets
 
 
 def read_hashed(path: str | Path, how: TableConfig, test: str | Path | None = None) -> Dataset:
@@ -22,28 +17,26 @@ def read_hashed(path: str | Path, how: TableConfig, test: str | Path | None = No
     names it or, if that names none, where its cells are texts: 1 at the place of its hash. A date is its month, weekday and
     hour, each hashed as a text; a number lies between 0 and 1, from the column's least to its largest in `path`. An empty
     cell is the text '(none)', of numbers the mean of the column. Labels become class numbers from 0 in sorted order. DataError
-    names file and line: no such column, a number or date that is none, an empty label, a line that is not UTF-8; one class
-    only, or more than 1,000."""
-    file = at(path)
-    if how.label is None:
-        raise DataError(
-            f"{file} is a table; say which column to predict (data.table.label): it has {some(columns_at(file), _SHOWN)}."
-        )
+    names file and line: no such column, a number or date that is none, an empty label; one class only, or more than 1,000."""
+    file, label = at(path), how.label
+    if label is None:
+        there = columns_at(file)
+        raise DataError(f"{file} is a table; say which column to predict (data.table.label): it has {there}.")
 
     def pick(names: Sequence[str]) -> list[Feature]:
-        wanted = (*(how.categories or ()), *how.dates)
-        return features_of(chosen_columns(file, names, str(how.label), how.columns, wanted), how)
+        texts = how.categories or ()
+        chosen = chosen_columns(file, names, label, how.columns, (*texts, *how.dates))
+        return [Feature(name, is_text=name in texts, how=how) for name in chosen]
 
-    raw = (*(how.categories or ()), *(how.dates if how.date_form else ()))
-    found = read_parts([file, *([] if test is None else [at(test)])], how.label, pick, raw, bits=how.bits)
+    found = read_sets(file, test, label, pick, bits=how.bits)
     rows, names = sum(len(part) for _, part in found.sets()), found.classes or ()
     if len(names) == 1:
         raise DataError(
-            f"{file}: all {rows:,} examples have {names[0]!r} in column {how.label!r}; expected two classes, or more."
+            f"{file}: all {rows:,} examples have {names[0]!r} in column {label!r}; expected two classes, or more."
         )
     if len(names) > MOST:
         raise DataError(
-            f"{file}: column {how.label!r} has {len(names):,} different labels; expected up to {MOST:,} classes, not "
+            f"{file}: column {label!r} has {len(names):,} different labels; expected up to {MOST:,} classes, not "
             "amounts. Name another column."
         )
     return found

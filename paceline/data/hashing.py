@@ -44,20 +44,17 @@ def parts_of_dates(column: str, dates: Any) -> dict[str, Any]:
     }
 
 
-def hashed_rows(each: Iterable[Rows], bits: int, numbers: Array | None = None) -> Any:
+def hashed_rows(each: Iterable[Rows], bits: int, numbers: Array) -> Any:
     """Sparse rows (N, 2**bits + numbers), a csr_array of float64: how often each place occurs among a row's places, and behind
     them its `numbers` (N, numbers). `each`: the places of one column after the other, (N,) each."""
     from scipy.sparse import csr_array
 
     together = np.column_stack(list(each))
+    behind = np.broadcast_to((1 << bits) + np.arange(numbers.shape[1]), numbers.shape)
+    values, together = np.hstack([np.ones(together.shape), numbers]), np.hstack([together, behind])
     rows, columns = together.shape
-    values = np.ones(together.shape)
-    width = 1 << bits
-    if numbers is not None:
-        behind = np.broadcast_to(width + np.arange(numbers.shape[1]), numbers.shape)
-        together, values = np.hstack([together, behind]), np.hstack([values, numbers])
-        width, columns = width + numbers.shape[1], columns + numbers.shape[1]
-    found = csr_array((values.ravel(), together.ravel(), np.arange(rows + 1) * columns), (rows, width))
+    shape = (rows, (1 << bits) + numbers.shape[1])
+    found = csr_array((values.ravel(), together.ravel(), np.arange(rows + 1) * columns), shape)
     found.sum_duplicates()
     found.eliminate_zeros()
     return found

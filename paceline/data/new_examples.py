@@ -13,11 +13,13 @@ import numpy as np
 
 from paceline.core.errors import DataError
 from paceline.data import images, table
-from paceline.data.classes import NOT, name_of
+from paceline.data.as_read import description
+from paceline.data.cells import rows_of
+from paceline.data.classes import NOT, name_of, number_classes
+from paceline.data.columns import Column, Columns
 from paceline.data.dataset import Array, Dataset, Labelled, is_sparse
 from paceline.data.files import at, ending, reading
 from paceline.data.inputs import Inputs
-from paceline.data.new_tables import LABELS, read_in_order, read_named
 from paceline.data.npz import EXPECTED as ARRAYS
 from paceline.data.npz import array_in, loaded
 from paceline.data.rcv1 import read_documents
@@ -28,6 +30,8 @@ _TEXT = ("", ".txt", ".libsvm", ".svm", ".svmlight", ".t", ".scale", ".tr", ".te
 _DOCUMENTS = re.compile(r"lyrl2004_vectors_\w+\.dat")
 _MAGIC = ((b"PAR1", ".parquet"), (b"\x93NUMPY", ".npy"), (b"PK\x03\x04", ".npz"))
 _SHOWN = 5
+LABELS = ("label", "labels", "target", "class", "y")
+"""Columns that hold the label of a table whose columns the model does not know by name, and arrays of an .npz."""
 
 
 class _Read(NamedTuple):
@@ -85,9 +89,7 @@ def _read(file: Path, inputs: Inputs, own: Callable[[str], Dataset] | None) -> _
     if is_rcv1(file):
         return _Read(*read_documents(file, (inputs.classes or ("CCAT",))[-1], inputs.size))
     if kind in table.ENDINGS or _holds(file, table.ENDINGS):
-        if inputs.columns is None:
-            return _Read(*read_in_order(file, inputs.size, inputs.has_classes))
-        return _Read(*read_named(file, inputs.columns, inputs.has_classes))
+        return _table(file, inputs)
     if kind in (".npy", ".npz"):
         return _arrays(file, inputs)
     if len(inputs.shape) in (2, 3) and (kind in images.FORMATS or (own is None and file.is_dir()) or _has_images(file)):
@@ -100,6 +102,42 @@ def _read(file: Path, inputs: Inputs, own: Callable[[str], Dataset] | None) -> _
     part = data.test or data.train
     names = None if data.classes is None else np.array(data.classes, object)[part.labels]
     return _Read(part.features, part.labels if names is None else names, as_read=data.as_read)
+
+
+def _table(file: Path, inputs: Inputs) -> _Read:
+    """Columns are found by their names, or taken in order where the model knows none. A category that is not in the training
+    data is none. DataError: a missing column, one that holds another kind of values than in training; a damaged file."""
+    columns = inputs.columns or _in_order(file, inputs.size)
+    part = table.read_known(file, columns, inputs.has_classes, is_new=True, needs_names=inputs.columns is not None)
+    labels, unscored = part.labels, part.unscored
+    if labels is not None and inputs.has_classes:
+        try:
+            names, (ranks,) = number_classes([labels.names], f"column {columns.label!r} of {file}")
+            labels = np.array(names, object)[ranks][labels.numbers]
+        except DataError as error:
+            labels, unscored = None, str(error).rstrip(".")
+    said = description(file, part.forms, part.features, columns)
+    return _Read(rows_of(part.cells, part.features, columns), labels, unscored, said)
+
+
+def _in_order(path: Path, size: int) -> Columns:
+    """All columns but one that is called like a label; the names of the first line may be missing. DataError: not `size` of
+    them."""
+    names = next((piece.table.column_names for piece in table.pieces_of(table.files_of(path), needs_names=False)), None)
+    if names is None:
+        raise DataError(f"{path} has only column names, but no examples.")
+    every = [name for name in names if table.is_feature(name, "")]
+    label = min((name for name in names if name.lower() in LABELS), key=lambda name: name.lower() == "y", default="")
+    if label.lower() == "y" and len(every) == size:  # a coordinate, like x
+        label = ""
+    chosen = [name for name in names if table.is_feature(name, label)]
+    if len(chosen) != size:
+        beside = f" besides the label {label!r}" if label else f", none of them called {', '.join(LABELS)}"
+        raise DataError(
+            f"{path} has {len(chosen):,} columns{beside}; the model was trained on {size:,} features without "
+            "names, so it needs exactly these, in their order. Leave out the other columns."
+        )
+    return Columns(label=label, features=tuple(Column(name=name) for name in chosen))
 
 
 def _expected(inputs: Inputs) -> str:

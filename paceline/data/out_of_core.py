@@ -80,13 +80,13 @@ class Growing:
             blocks = self._blocks
             self._blocks = []
             return np.concatenate(blocks) if blocks else np.empty((0, *self._row_shape), self._dtype)
-        with _disk_errors():
+        with disk_errors():
             self._file.flush()
         row = self._dtype.itemsize * math.prod(self._row_shape)
         return np.memmap(self._file, self._dtype, "r", shape=(self._bytes // row, *self._row_shape))
 
     def _spill(self, rows: npt.NDArray[Any]) -> None:
-        with _disk_errors():
+        with disk_errors():
             if self._file is None:
                 self._file = tempfile.TemporaryFile()  # noqa: SIM115 - lives as long as the array
             for block in (*self._blocks, rows):
@@ -95,7 +95,8 @@ class Growing:
 
 
 @contextmanager
-def _disk_errors() -> Iterator[None]:
+def disk_errors() -> Iterator[None]:
+    """DiskError where the temporary folder is full."""
     try:
         yield
     except OSError as error:

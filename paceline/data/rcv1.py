@@ -9,7 +9,6 @@ import numpy as np
 import numpy.typing as npt
 
 from paceline.core.errors import DataError
-from paceline.data.csv_blocks import arrows_own
 from paceline.data.dataset import Array, Dataset, Labelled, Rows
 from paceline.data.files import at, folder_at, parsed, plain_or_packed, reading
 from paceline.data.svmlight import Numbering, SparseRows
@@ -122,6 +121,16 @@ def _others(topic: str, topics: Counter[str]) -> str:
     meant = f"The nearest of its {len(topics):,} topics are {', '.join(near)}; the" if near else "The"
     most = ", ".join(name for name, _ in topics.most_common(8) if name != topic)
     return f"Set svm.positive to another topic (topic=... of read_rcv1). {meant} most frequent ones are {most}."
+
+
+def arrows_own(content: bytes) -> Any:
+    """A file of these bytes that holds nothing of Python's. Arrow's threads let go of a file some time after the reader has
+    returned; one of Python's needs the interpreter for that, and where it is ending by then, the process aborts."""
+    import pyarrow as pa
+
+    memory = pa.BufferOutputStream()
+    memory.write(content)
+    return pa.BufferReader(memory.getvalue())
 
 
 def _judgements(block: bytes) -> Any:

@@ -10,14 +10,14 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from paceline.core.errors import DataError
-from paceline.data.as_read import new_lines, some, training_lines
-from paceline.data.cells import Feature, spread
+from paceline.core.settings.table import TableConfig
+from paceline.data.as_read import description, some
+from paceline.data.cells import Feature, as_numbers, bad_cell, coded, finite, first_without, plain, rows_of
 from paceline.data.classes import number_classes
 from paceline.data.columns import Columns
-from paceline.data.csv_blocks import EXPECTED, Piece, cells_of, check_utf8, csv_pieces, is_number
+from paceline.data.csv_blocks import EXPECTED, Piece, as_number, csv_pieces
 from paceline.data.dataset import Array, Dataset, Labelled, Rows
 from paceline.data.files import UNPACK, at, ending, opened, reading
-from paceline.data.hashed_cells import known_features, spread_hashed
 from paceline.data.out_of_core import PIECE_BYTES, Growing
 
 PARQUET = ".parquet"
@@ -45,20 +45,39 @@ def read_table(
     false they stay numbers, float32. A folder is read as one table, part by part in order of names. DataError: no such
     column, a column of more than 100 texts, of dates, or of numbers and texts, a label that is empty, a damaged file."""
     if label is None:
-        there = some(columns_at(at(path)), _SHOWN)
-        raise DataError(f"read_table needs label=..., the column to predict; {path} has {there}.")
-    files = [at(file) for file in (path, test) if file is not None]
+        raise DataError(f"read_table needs label=..., the column to predict; {path} has {columns_at(at(path))}.")
+    file = at(path)
 
     def pick(names: Sequence[str]) -> list[Feature]:
-        chosen = chosen_columns(files[0], names, label, columns, categories)
-        return [Feature(name, is_category=name in categories) for name in chosen]
+        chosen = chosen_columns(file, names, label, columns, categories)
+        return [Feature(name, is_text=name in categories) for name in chosen]
 
-    return read_parts(files, label, pick, categories, classes)
+    return read_sets(file, test, label, pick, classes)
 
 
-def columns_at(path: Path) -> list[str]:
-    """What the table's columns are called."""
-    return next((piece.table.column_names for piece in pieces_of(files_of(path))), [])
+def read_like(path: str | Path, columns: Columns, classes: Sequence[str] | None = None) -> tuple[Array, Array | None]:
+    """Features (N, features) of a table as `read_table` gave them for the one that `columns` describe, and its labels: the
+    numbers of these classes, int64, or float32 without classes; None where it has no column of labels, or not all of them can
+    be read. Categories that the training data lack are none. DataError for the columns of features as for `read_table`, and
+    for a class that is none of these."""
+    file = at(path)
+    part = read_known(file, columns, classes is not None, is_new=True)
+    found = rows_of(part.cells, part.features, columns)
+    if part.labels is None or classes is None:
+        return found, part.labels
+    names, (ranks,) = number_classes([part.labels.names], f"Column {columns.label!r} of {file}")
+    unknown = next((name for name in names if name not in classes), None)
+    if unknown is not None:
+        raise DataError(
+            f"{file} has the class {unknown!r}, which the model does not know; it knows {', '.join(classes)}."
+        )
+    places = np.array([classes.index(name) for name in names], np.int64)
+    return found, places[ranks][part.labels.numbers]
+
+
+def columns_at(path: Path) -> str:
+    """What the table's columns are called, for people."""
+    return some(next((piece.table.column_names for piece in pieces_of(files_of(path))), []), _SHOWN)
 
 
 def chosen_columns(
@@ -73,57 +92,29 @@ def chosen_columns(
     return chosen
 
 
-def read_parts(
-    files: Sequence[Path],
+def read_sets(
+    file: Path,
+    test: str | Path | None,
     label: str,
     pick: Callable[[Sequence[str]], list[Feature]],
-    texts: Collection[str],
     classes: bool = True,
     bits: int | None = None,
 ) -> Dataset:
-    """A table to learn from, and one to test on, if there is one. `pick`, `texts`: as for `read_part`; `bits`: of hashed
-    texts, which make sparse rows."""
-    parts = [read_part(files[0], label, classes, pick, texts, strict=bits is not None)]
-    described = tuple(feature.found(files[0]) for feature in parts[0].features)
-    found = Columns(label=label, features=described, bits=bits)
-    parts += [read_known(file, found, classes) for file in files[1:]]
-    everything = [rows_of(part, found) for part in parts]
+    """A table to learn from, and one to test on, if there is one. `pick`: as for `_read_part`; `bits`: of hashed texts, which
+    make sparse rows."""
+    first = _read_part(file, label, classes, pick)
+    columns = Columns(label=label, features=tuple(one.found(file) for one in first.features), bits=bits)
+    parts = [first, *([read_known(at(test), columns, classes)] if test is not None else [])]
+    everything = [rows_of(part.cells, part.features, columns) for part in parts]
     names, labels = None, [part.labels for part in parts]
     if classes:
-        names, ranks = number_classes([own.names for own in labels], f"Column {label!r} of {files[0]}")
+        names, ranks = number_classes([own.names for own in labels], f"Column {label!r} of {file}")
         labels = [rank[own.numbers] for rank, own in zip(ranks, labels, strict=True)]
     kind = "numbers" if names is None else f"{len(names):,} classes{f': {some(names)}' if bits else ''}"
-    said = training_lines(files[0], parts[0].forms, parts[0].features, found, kind)
-    for file, part in zip(files[1:], parts[1:], strict=True):
-        said += new_lines(file, part.forms, part.features, found)
-    return Dataset(*map(Labelled, everything, labels), classes=names, columns=found, as_read=said)
-
-
-def rows_of(part: "Part", columns: Columns) -> Any:
-    """The features of the table (N, columns.width), sparse where texts are hashed."""
-    if columns.bits is None:
-        return spread(part.cells, part.features, columns.features)
-    return spread_hashed(part.cells, columns)
-
-
-def read_like(path: str | Path, columns: Columns, classes: Sequence[str] | None = None) -> tuple[Array, Array | None]:
-    """Features (N, features) of a table as `read_table` gave them for the one that `columns` describe, and its labels: the
-    numbers of these classes, int64, or float32 without classes; None where it has no column of labels, or not all of them can
-    be read. Categories that the training data lack are none. DataError for the columns of features as for `read_table`, and
-    for a class that is none of these."""
-    file = at(path)
-    part = read_known(file, columns, classes is not None, is_new=True)
-    found = rows_of(part, columns)
-    if part.labels is None or classes is None:
-        return found, part.labels
-    names, (ranks,) = number_classes([part.labels.names], f"Column {columns.label!r} of {file}")
-    unknown = next((name for name in names if name not in classes), None)
-    if unknown is not None:
-        raise DataError(
-            f"{file} has the class {unknown!r}, which the model does not know; it knows {', '.join(classes)}."
-        )
-    places = np.array([classes.index(name) for name in names], np.int64)
-    return found, places[ranks][part.labels.numbers]
+    said = description(file, first.forms, first.features, columns, kind)
+    if test is not None:
+        said += description(at(test), parts[1].forms, parts[1].features, columns)
+    return Dataset(*map(Labelled, everything, labels), classes=names, columns=columns, as_read=said)
 
 
 class _Classes(NamedTuple):
@@ -150,116 +141,130 @@ class Part(NamedTuple):
 
 def read_known(path: Path, columns: Columns, classes: bool, is_new: bool = False, needs_names: bool = True) -> Part:
     """A table with columns like those of the training data. `is_new`: labels may be missing, or of no use."""
-    texts = [column.name for column in columns.features if column.is_text or column.form is not None]
-    dtype, is_hashed = np.float32 if needs_names else np.float64, columns.bits is not None
-
-    def known(names: Sequence[str]) -> list[Feature]:
-        if is_hashed:
-            return known_features(columns)
-        return [Feature(column.name, column, dtype=dtype) for column in columns.features]
-
-    return read_part(path, columns.label, classes, known, texts, is_new, needs_names, is_hashed)
+    dtype = np.float32 if needs_names else np.float64
+    how = None if columns.bits is None else TableConfig(bits=columns.bits)
+    features = [Feature(column.name, column, dtype=dtype, how=how) for column in columns.features]
+    return _read_part(path, columns.label, classes, lambda names: features, is_new, needs_names)
 
 
-def read_part(
+def _read_part(
     path: Path,
-    label: str | None,
+    label: str,
     classes: bool,
     pick: Callable[[Sequence[str]], list[Feature]],
-    texts: Collection[str],
     is_new: bool = False,
     needs_names: bool = True,
-    strict: bool = False,
 ) -> Part:
-    """`pick` gives the columns to read, from those of the table; `texts` are those of them whose cells are names. `strict`:
-    a CSV must be UTF-8."""
-    for file in files_of(path) if strict else ():
-        if ending(file) != PARQUET:
-            check_utf8(file)
-    files, features, forms = files_of(path), list[Feature](), dict[Path, str]()
+    """`pick` gives the columns to read, from those of the table."""
+    features, forms = list[Feature](), dict[Path, str]()
     labels, cells = _Labels(label, classes, is_new), Growing(np.float32)
-    for piece in pieces_of(files, {*texts, *labels.texts}, needs_names):
+    for piece in pieces_of(files_of(path), needs_names):
         names = piece.table.column_names
-        labels.check(piece)
+        labels.read(piece)
         if not features:
             features = pick(names)
             cells = Growing(features[0].dtype, (len(features),))
         for feature in features:
             _check_there(piece.file, feature.name, names)
-        labels.read(piece)
         cells.append(_cells(features, piece))
         forms[piece.file] = piece.form
     if not forms:
         raise DataError(f"{path} has only column names, but no examples.")
-    found = labels.found(is_typed=ending(files[0]) == PARQUET)
-    return Part(features, cells.array(), found, tuple(forms.values()), labels.unscored)
+    return Part(features, cells.array(), labels.found(), tuple(forms.values()), labels.unscored)
 
 
 class _Labels:
     """The column of labels while its table is read. Not thread-safe."""
 
-    def __init__(self, name: str | None, are_classes: bool, is_optional: bool) -> None:
-        self._name = name or ""
+    def __init__(self, name: str, are_classes: bool, is_optional: bool) -> None:
+        self._name = name
+        self._are_classes = are_classes
         self._is_optional = is_optional
-        self._places: dict[Any, int] | None = {} if are_classes else None
-        self._numbers = Growing(np.int64 if are_classes else np.float32)
         self._is_there = bool(name)
+        self._are_texts = False
+        """Whether they are texts even where they look like numbers."""
+        self._places: dict[str, int] = {}
+        self._numbers = Growing(np.int64 if are_classes else np.float32)
         self.unscored = ""
         """Why they can't be read although they may be missing."""
 
-    @property
-    def texts(self) -> list[str]:
-        """The column, where its cells are names."""
-        return [self._name] if self._is_there and self._places is not None else []
-
-    def check(self, piece: Piece) -> None:
-        """DataError where there is no such column but must be."""
+    def read(self, piece: Piece) -> None:
+        """DataError where there is no such column, or one that can't be read, but must be."""
         if self._is_optional and self._name not in piece.table.column_names:
             self._is_there = False
-        if self._is_there:
-            _check_there(piece.file, self._name, piece.table.column_names)
-
-    def read(self, piece: Piece) -> None:
-        """DataError where there are some that can't be read but must be."""
         if not self._is_there:
             return
+        _check_there(piece.file, self._name, piece.table.column_names)
         try:
-            self._numbers.append(_labels(piece, self._name, self._places))
+            self._numbers.append(self._classes(piece) if self._are_classes else self._amounts(piece))
         except DataError as error:
             if not self._is_optional:
                 raise
             self._is_there = False
             self.unscored = str(error).rstrip(".")
 
-    def found(self, is_typed: bool) -> Any:
-        """As a `Part` has them. `is_typed`: names of classes have their types already."""
+    def found(self) -> Any:
+        """As a `Part` has them."""
         if not self._is_there:
             return None
-        if self._places is None:
+        if not self._are_classes:
             return self._numbers.array()
         names = list(self._places)
-        return _Classes(np.array(names) if is_typed else _typed(names), self._numbers.array())
+        return _Classes(np.array(names) if self._are_texts else _typed(names), self._numbers.array())
+
+    def _classes(self, piece: Piece) -> Rows:
+        """The place of each name among those that occur."""
+        import pyarrow as pa
+
+        column = plain(piece, self._name)
+        self._are_texts = pa.types.is_string(column.type) and ending(piece.file) == PARQUET
+        names, rows = coded(column.cast(pa.string()))
+        is_blank = np.array([*(name.isspace() for name in names), True])[rows]  # an empty text in quotes is meant
+        if is_blank.any():
+            raise self._empty(piece, int(np.argmax(is_blank)))
+        places = [self._places.setdefault(name.strip(), len(self._places)) for name in names]
+        return np.array(places, np.int64)[rows]
+
+    def _amounts(self, piece: Piece) -> Array:
+        """float32 labels; DataError where one is no finite number."""
+        import pyarrow as pa
+
+        column = plain(piece, self._name)
+
+        def numbers(cells: Any) -> Any:
+            if pa.types.is_string(cells.type):
+                return as_numbers(cells, piece.decimal)
+            is_time = pa.types.is_temporal(cells.type)
+            return None if is_time else cells.cast(pa.float64(), safe=False).to_numpy(zero_copy_only=False)
+
+        found = numbers(column)
+        if found is None:
+            row = first_without(numbers, column)
+            seen = f"{column[row].as_py()!r:.40}"
+            raise bad_cell(piece, self._name, row, seen, "which is not a number; a regression needs numbers")
+        if np.isnan(found).any():
+            raise self._empty(piece, int(np.argmax(np.isnan(found))))
+        return finite(found, np.float32, piece, self._name)
+
+    def _empty(self, piece: Piece, row: int) -> DataError:
+        return DataError(
+            f"Column {self._name!r} of {piece.file} is empty in {piece.where(row)}; every example needs a label: fill it or "
+            'remove the example. NA, null, nan and ? count as empty; write "NA" in quotes where it is the name of a class.'
+        )
 
 
-def _labels(piece: Piece, label: str, places: dict[Any, int] | None) -> Array:
-    """The labels of a piece: numbers, or places among the names that occur."""
-    column = piece.table.column(label)
-    if column.null_count:
-        raise _empty(piece, label, int(np.argmax(column.is_null().to_numpy())))
-    if places is None:
-        return _regression(column, label, piece)
-    with reading(f"column {label!r} of {piece.file}", "Classes are whole numbers or text."):
-        found, blank = _places(column, places)
-    if blank is not None:
-        raise _empty(piece, label, blank)
+def _typed(names: list[str]) -> Array:
+    """The names as numbers if all of them are numbers."""
+    import pyarrow as pa
+    from pyarrow import csv
+
+    stream = pa.BufferOutputStream()
+    csv.write_csv(pa.table({"name": names}), stream)
+    text = stream.getvalue()
+    convert = csv.ConvertOptions(quoted_strings_can_be_null=False)
+    read = csv.ReadOptions(block_size=text.size + 1)
+    found: Array = csv.read_csv(pa.BufferReader(text), read, convert_options=convert)["name"].to_numpy()
     return found
-
-
-def _empty(piece: Piece, label: str, row: int) -> DataError:
-    return DataError(
-        f"Column {label!r} of {piece.file} is empty in {piece.where(row)}; every example needs a label: fill it or remove "
-        'the example. NA, null, nan and ? count as empty; write "NA" in quotes where it is the name of a class.'
-    )
 
 
 def _cells(features: Sequence[Feature], piece: Piece) -> Array:
@@ -280,12 +285,11 @@ def _cells(features: Sequence[Feature], piece: Piece) -> Array:
     raise error
 
 
-def pieces_of(files: Sequence[Path], text: Collection[str] = (), needs_names: bool = True) -> Iterator[Piece]:
-    """The rows of all files, piece by piece. `text`: the columns that are left as they are in a CSV, which may lack a line of
-    names unless it `needs_names`."""
+def pieces_of(files: Sequence[Path], needs_names: bool = True) -> Iterator[Piece]:
+    """The rows of all files, piece by piece. A CSV may lack a line of names unless it `needs_names`."""
     names: list[str] = []
     for file in files:
-        for piece in _parquet(file) if ending(file) == PARQUET else csv_pieces(file, text, needs_names):
+        for piece in _parquet(file) if ending(file) == PARQUET else csv_pieces(file, needs_names):
             own = piece.table.column_names
             names = names or own
             twice = next((name for name in own if name and own.count(name) > 1), None)
@@ -358,63 +362,8 @@ def _check_there(path: Path, name: str, names: Sequence[str]) -> None:
     low = {other.lower(): other for other in reversed(names)}
     near = difflib.get_close_matches(name.lower(), low, 1)
     hint = f" Did you mean {low[near[0]]!r}?" if near else ""
-    if all(is_number(cell) for cell in names[: max(1, len(names) // 2)]):
+    if all(as_number(cell) is not None for cell in names[: max(1, len(names) // 2)]):
         hint = " Its first line seems to be an example: put a line with names of the columns above it."
     elif len(names) == 1:
         hint = " Its cells seem not to be separated by any of , ; tab |."
     raise DataError(f"{path} has no column {name!r}; it has {some(names, _SHOWN)}.{hint}")
-
-
-def _typed(names: list[str]) -> Array:
-    """The cells of a CSV, as numbers if all of them are numbers."""
-    import pyarrow as pa
-    from pyarrow import csv
-
-    text = pa.BufferOutputStream()
-    csv.write_csv(pa.table({"name": names}), text)
-    found: Array = cells_of(text.getvalue().to_pybytes())["name"].to_numpy()
-    return found
-
-
-def _places(column: Any, places: dict[Any, int]) -> tuple[Rows, int | None]:
-    """Each cell's place among the names that occur, in order of first occurrence; new ones are added to `places`. And the first
-    row that is blank, if one is: only an empty text in quotes is meant."""
-    cells = column.combine_chunks()
-    cells = cells if hasattr(cells, "dictionary") else cells.dictionary_encode()
-    used, rows = np.unique(cells.indices.to_numpy(), return_inverse=True)
-    names = cells.dictionary.take(used).to_pylist()
-    blank = [place for place, name in enumerate(names) if isinstance(name, str) and name and not name.strip()]
-    if blank:
-        return rows, int(np.argmax(np.isin(rows, blank)))
-    own = [places.setdefault(name, len(places)) for name in _stripped(names)]
-    return np.array(own, np.int64)[rows], None
-
-
-def _stripped(names: list[Any]) -> list[Any]:
-    return [name.strip() if isinstance(name, str) else name for name in names]
-
-
-def _regression(column: Any, label: str, piece: Piece) -> Array:
-    """float32 labels; DataError where one is no finite number."""
-    import pyarrow as pa
-
-    found = (column.cast(pa.float64()) if pa.types.is_decimal(column.type) else column).to_numpy()
-    bad = (
-        next((row for row, cell in enumerate(found) if not (isinstance(cell, str) and is_number(cell))), 0)
-        if found.dtype.kind not in "biuf"
-        else None
-    )
-    if bad is not None:
-        raise DataError(
-            f"Column {label!r} of {piece.file} holds {found[bad]!r:.40} in {piece.where(bad)}, which is not a "
-            "number; a regression needs numbers."
-        )
-    with np.errstate(over="ignore"):
-        numbers: Array = found.astype(np.float32)
-    if not np.isfinite(numbers).all():
-        row = int(np.argmin(np.isfinite(numbers)))
-        raise DataError(
-            f"Column {label!r} of {piece.file} holds {found[row]} in {piece.where(row)}, which is not a finite "
-            "float32; correct or remove it."
-        )
-    return numbers

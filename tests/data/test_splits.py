@@ -4,10 +4,11 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from sklearn.model_selection import train_test_split
 
 from paceline.core.errors import DataError
 from paceline.data.dataset import Dataset, Labelled
-from paceline.data.splits import split
+from paceline.data.splits import cut_off, split
 
 
 def examples(labels):
@@ -162,3 +163,22 @@ def test_folds_of_labels_that_are_no_classes_are_cut_at_random():
 def test_too_few_examples_for_the_folds_are_refused(labels, told):
     with pytest.raises(DataError, match=told):
         split(Dataset(examples(labels)), validation=0, test=0, seed=0, fold=(0, 3))
+
+
+@pytest.mark.parametrize("classes", [0, 1, 2, 3, 10, 40])
+def test_the_same_rows_as_scikit_learns_are_cut_off(classes: int):
+    for seed in range(60):
+        rng = np.random.default_rng([seed, classes])
+        strata = np.concatenate(
+            [np.full(rng.integers(2, 40), number - 3) for number in range(classes)] or [np.zeros(50)]
+        )
+        rng.shuffle(strata)
+        rows, least = len(strata), max(1, classes)
+        count = int(rng.integers(least, rows - least + 1))
+
+        own = cut_off(strata if classes else None, rows, count, seed)
+
+        _, theirs = train_test_split(
+            np.arange(rows), test_size=count, stratify=strata if classes else None, random_state=seed
+        )
+        assert own.tolist() == np.sort(theirs).tolist()

@@ -1,7 +1,7 @@
 """Tables as people have them: texts, gaps, other delimiters and encodings, and new ones for a model that is trained."""
 
 import gzip
-import sys
+import tempfile
 from pathlib import Path
 
 import numpy as np
@@ -9,10 +9,9 @@ import pyarrow as pa
 import pytest
 from pyarrow import csv, parquet
 
-from paceline.core.errors import DataError
-from paceline.data import files, out_of_core, table
+from paceline.core.errors import DataError, DiskError
+from paceline.data import csv_blocks, files, out_of_core, table
 from paceline.data.columns import Columns
-from paceline.data.csv_blocks import arrows_own
 from paceline.data.out_of_core import is_mapped
 from paceline.data.table import read_like, read_table
 
@@ -28,6 +27,7 @@ def written(folder: Path, text: str, name: str = "a.csv") -> Path:
 @pytest.fixture
 def small_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
     """Blocks of a few lines, and a file for what was read."""
+    monkeypatch.setattr(csv_blocks, "PIECE_BYTES", 50)
     monkeypatch.setattr(files, "PIECE_BYTES", 50)
     monkeypatch.setattr(table, "PIECE_BYTES", 50)
     monkeypatch.setattr(out_of_core, "PIECE_BYTES", 50)
@@ -145,16 +145,24 @@ def test_letters_are_read_in_whichever_encoding(tmp_path: Path, small_pieces: No
     assert dataset.columns.names[1:] == ("taste=bitter", "taste=süß")
 
 
+def test_a_full_temporary_folder_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    (tmp_path / "a.csv.gz").write_bytes(gzip.compress(TEXT.encode()))
+    monkeypatch.setattr(tempfile, "TemporaryFile", lambda: open("/dev/full", "wb", buffering=0))  # noqa: SIM115
+
+    with pytest.raises(DiskError, match=r"Can't keep a large data set in .*: No space left on device"):
+        read_table(tmp_path / "a.csv.gz", "species")
+
+
 def test_a_csv_in_two_encodings_or_in_none_is_refused(tmp_path: Path, small_pieces: None):
     (tmp_path / "a.csv").write_bytes(b"x,y\n1,\xc3\xa4\n" + b"1,a\n" * 30 + b"1,\xe4\n")
     with pytest.raises(
-        DataError, match=r"line 33 .*byte 0xe4 is no UTF-8, though lines before hold some; save all of it"
+        DataError, match=r"line 33 .*byte 0xe4 is no UTF-8, though lines before hold some; save the whole"
     ):
         read_table(tmp_path / "a.csv", "y")
 
     (tmp_path / "a.csv").write_bytes(b"x,y\n1,\x81\n")
     with pytest.raises(
-        DataError, match=r"line 2 .*byte 0x81 is neither UTF-8 nor Windows-1252; save the file as UTF-8"
+        DataError, match=r"line 2 .*byte 0x81 is neither UTF-8 nor Windows-1252; save the whole file as UTF-8"
     ):
         read_table(tmp_path / "a.csv", "y")
 
@@ -263,17 +271,14 @@ def test_a_new_table_that_does_not_fit_is_refused(tmp_path: Path, text: str, mes
         read_like(written(tmp_path, text, "new.csv"), dataset.columns, dataset.classes)
 
 
-def test_arrow_is_given_nothing_of_pythons(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+@pytest.mark.parametrize("encoding", ["utf-8", "cp1252", "utf-16"])
+def test_arrow_is_given_nothing_of_pythons(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, encoding: str):
     """One of its threads may let go of it when the interpreter is ending; a Python object makes it abort then."""
     given: list[object] = []
-    read_csv = csv.read_csv
-    monkeypatch.setattr(csv, "read_csv", lambda source, *rest: given.append(source) or read_csv(source, *rest))
-    content = TEXT.encode() * 9
-    holders = sys.getrefcount(content)
-    file = arrows_own(content)
+    open_csv = csv.open_csv
+    monkeypatch.setattr(csv, "open_csv", lambda source, *rest: given.append(source) or open_csv(source, *rest))
+    (tmp_path / "a.csv").write_bytes(TEXT.replace("rose", "ros\u00e9").encode(encoding))
 
-    read_table(written(tmp_path, TEXT), "species")
+    read_table(tmp_path / "a.csv", "species")
 
-    assert file.read() == content
-    assert sys.getrefcount(content) == holders
-    assert {type(source) for source in given} == {pa.BufferReader}
+    assert {type(source) for source in given} == {pa.OSFile}

@@ -1,13 +1,14 @@
 """Reads the CSV of a real table: texts, numbers and dates, each with its cells that are empty."""
 
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from paceline.core.errors import DataError
-from paceline.data.csv_blocks import Piece, check_utf8, csv_pieces
-from paceline.data.files import at
+from paceline.data.csv_blocks import Piece, csv_pieces
+from paceline.data.files import at, opened, reading
 from paceline_papers.baseline.table import Table
 
 
@@ -18,10 +19,10 @@ def read_csv(table: Table, label: str, path: str) -> dict[str, Any]:
     import pyarrow.compute as pc
 
     file = at(path)
-    check_utf8(file)
+    _check_utf8(file)
     wanted = list(dict.fromkeys([label, *table.texts, *table.numbers, *table.dates]))
     pieces: dict[str, list[Any]] = {name: [] for name in wanted}
-    for piece in csv_pieces(file, wanted):
+    for piece in csv_pieces(file):
         _check_columns(piece, wanted, label)
         has_label = pc.is_valid(piece.table[label])
         for name in wanted:
@@ -34,6 +35,17 @@ def read_csv(table: Table, label: str, path: str) -> dict[str, Any]:
     if not sum(map(len, pieces[label])):
         raise DataError(f"{file}: no row has a {label}, the label. Fill the column, or give another --label.")
     return {name: pa.chunked_array(found).combine_chunks() for name, found in pieces.items()}
+
+
+def _check_utf8(file: Path) -> None:
+    with reading(file), opened(file) as stream:
+        for number, line in enumerate(stream, 1):
+            try:
+                line.decode()
+            except UnicodeDecodeError as error:
+                raise DataError(
+                    f"{file}, line {number:,}: byte 0x{line[error.start]:02x} is not UTF-8. Save the file as UTF-8."
+                ) from error
 
 
 def _check_columns(piece: Piece, wanted: Sequence[str], label: str) -> None:

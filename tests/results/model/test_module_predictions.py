@@ -214,9 +214,15 @@ def test_a_table_without_a_line_of_names_may_write_fractions_with_commas(pairs: 
 
 def test_a_first_line_that_counts_columns_from_0_is_pandas_names_for_them(tmp_path: Path) -> None:
     file = tmp_path / "a.csv"
-    for text, unnamed in [("0,1,2\n5,1,2\n", 0), (",0,1\n0,5,1\n", 0), ("0,1,1\n", 3), ("0,1\n", 2), ("0\n", 1)]:
+    for text, named in [
+        ("0,1,2\n5,1,2\n", True),
+        (",0,1\n0,5,1\n", True),
+        ("0,1,1\n", False),
+        ("0,1\n", False),
+        ("0\n", False),
+    ]:
         file.write_text(text)
-        assert form_of(file, needs_names=False).unnamed == unnamed, text
+        assert form_of(file, needs_names=False).has_names == named, text
 
 
 def test_it_is_said_that_a_first_line_of_numbers_is_an_example(pairs: str) -> None:
