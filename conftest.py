@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, settings
 
-from paceline.core.steps.optimizer import Optimizer
+from paceline.core.optimizers.optimizer import Optimizer
 from tests.support import cpu, own
 from tests.support.ledger import Ledger
 

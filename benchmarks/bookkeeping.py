@@ -12,10 +12,10 @@ import numpy as np
 
 from benchmarks.contenders import RESNET_50
 from paceline.core import registry
+from paceline.core.optimizers.builtin.sgd import Sgd
+from paceline.core.policies.policy import PACKAGE, build_policy
 from paceline.core.settings.config import Options
 from paceline.core.slice.model_slice import ModelSlice
-from paceline.core.steps.optimizers.sgd import Sgd
-from paceline.core.sync.policy import PACKAGE, build_policy
 from paceline.core.values import Base, Dense, Push, Seat, View
 
 MEMBERS = (8, 64)

@@ -8,8 +8,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from benchmarks.kernels import ELEMENTS, interleaved
-from paceline.core.coding.codec import Codec, build_codec
-from paceline.core.coding.error_feedback import Owed
+from paceline.core.codecs.codec import Codec, build_codec
+from paceline.core.codecs.error_feedback import Owed
 from paceline.core.settings.config import Config, Options
 from paceline.core.values import Vector
 from paceline.rpc.transport import encoded_parts, room_for

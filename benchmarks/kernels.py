@@ -9,9 +9,9 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from paceline.core import kernels
-from paceline.core.steps import optimizer_loops as loops
-from paceline.core.steps.optimizers.adam import Adam
-from paceline.core.steps.optimizers.adamw import AdamW
+from paceline.core.optimizers import optimizer_loops as loops
+from paceline.core.optimizers.builtin.adam import Adam
+from paceline.core.optimizers.builtin.adamw import AdamW
 from paceline.core.values import Vector
 
 ELEMENTS = 23_500_000

@@ -28,9 +28,9 @@ import numpy.typing as npt
 
 from benchmarks.contender import LEARNING_RATE, MOMENTUM, WEIGHT_DECAY, Job, Vector, WrongResult
 from benchmarks.peers import paceline
+from paceline.core.optimizers.optimizer import build_optimizer
 from paceline.core.settings.config import Options, PlanConfig
 from paceline.core.slice.plan import make_plan
-from paceline.core.steps.optimizer import build_optimizer
 from paceline.rpc.malloc import MALLOC_ENVIRONMENT
 from paceline_papers.reproduce.layouts import LAYOUTS, Shapes
 

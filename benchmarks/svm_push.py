@@ -9,10 +9,10 @@ from typing import NamedTuple
 
 import numpy as np
 
+from paceline.core.optimizers.builtin.sgd import Sgd
+from paceline.core.policies.builtin.asp import Asp
 from paceline.core.slice.model_slice import ModelSlice
 from paceline.core.slice.sparse_folding import SparseFolding
-from paceline.core.steps.optimizers.sgd import Sgd
-from paceline.core.sync.policies.asp import Asp
 from paceline.core.values import Base, Push, Seat, Sparse, View
 
 WIDTHS, PLACES = (10**4, 10**6, 10**8), 20_000

@@ -42,7 +42,7 @@ from paceline.launch.k8s.kubectl import COMPONENT, Kubectl, newest_jobs
 from tools.authority import Authority
 
 OWN_POLICY = """
-from paceline.core.sync.policies.everyone import Everyone
+from paceline.core.policies.builtin.everyone import Everyone
 
 class Mine(Everyone):
     pass

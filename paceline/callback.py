@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from paceline.base.private import make_private
-from paceline.core.run.scoring import Score as Score
-from paceline.core.run.warnings import RunWarning as RunWarning
+from paceline.core.chief.scoring import Score as Score
+from paceline.core.chief.warnings import RunWarning as RunWarning
 
 PACKAGE = "paceline.launch.loggers"
 """The folder of loggers: one file is one, and its stem is its name."""

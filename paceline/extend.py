@@ -8,17 +8,17 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from paceline.callback import Callback
-    from paceline.core.coding.codec import Buffer, Bytes, Codec, bytes_of, numbers_at
+    from paceline.core.chief.advice import Advice
+    from paceline.core.codecs.codec import Buffer, Bytes, Codec, bytes_of, numbers_at
     from paceline.core.errors import BadPush, ConfigError, DataError, PacelineError
     from paceline.core.explain.cause import Cause, Finding
     from paceline.core.explain.evidence import Evidence
     from paceline.core.extension import SettingsRule
+    from paceline.core.optimizers.optimizer import Optimizer
     from paceline.core.peers.peer_policy import Group, Kind, Message, PeerPolicy, Welcome
     from paceline.core.peers.topology import Members, Topology
-    from paceline.core.run.advice import Advice
-    from paceline.core.steps.optimizer import Optimizer
-    from paceline.core.sync.clocks import Clocks
-    from paceline.core.sync.policy import Gathered, Own, Policy
+    from paceline.core.policies.clocks import Clocks
+    from paceline.core.policies.policy import Gathered, Own, Policy
     from paceline.core.values import Outcome, Places, Push, Update, Vector, Verdict
     from paceline.data.dataset import Dataset, Labelled
     from paceline.data.files import BUNDLED
@@ -27,35 +27,35 @@ if TYPE_CHECKING:
     from paceline.sharder.strategy import Assignment, Cluster, ShardingStrategy
 
 _HOME = {
-    "Advice": "core.run.advice",
+    "Advice": "core.chief.advice",
     "Assignment": "sharder.strategy",
     "BUNDLED": "data.files",
     "BadPush": "core.errors",
-    "Buffer": "core.coding.codec",
-    "Bytes": "core.coding.codec",
+    "Buffer": "core.codecs.codec",
+    "Bytes": "core.codecs.codec",
     "Callback": "callback",
     "Cause": "core.explain.cause",
-    "Clocks": "core.sync.clocks",
+    "Clocks": "core.policies.clocks",
     "Cluster": "sharder.strategy",
-    "Codec": "core.coding.codec",
+    "Codec": "core.codecs.codec",
     "ConfigError": "core.errors",
     "DataError": "core.errors",
     "Dataset": "data.dataset",
     "Evidence": "core.explain.evidence",
     "Finding": "core.explain.cause",
-    "Gathered": "core.sync.policy",
+    "Gathered": "core.policies.policy",
     "Group": "core.peers.peer_policy",
     "Kind": "core.peers.peer_policy",
     "Labelled": "data.dataset",
     "Members": "core.peers.topology",
     "Message": "core.peers.peer_policy",
-    "Optimizer": "core.steps.optimizer",
+    "Optimizer": "core.optimizers.optimizer",
     "Outcome": "core.values",
-    "Own": "core.sync.policy",
+    "Own": "core.policies.policy",
     "PacelineError": "core.errors",
     "PeerPolicy": "core.peers.peer_policy",
     "Places": "core.values",
-    "Policy": "core.sync.policy",
+    "Policy": "core.policies.policy",
     "Push": "core.values",
     "SettingsRule": "core.extension",
     "ShardingStrategy": "sharder.strategy",
@@ -64,8 +64,8 @@ _HOME = {
     "Vector": "core.values",
     "Verdict": "core.values",
     "Welcome": "core.peers.peer_policy",
-    "bytes_of": "core.coding.codec",
-    "numbers_at": "core.coding.codec",
+    "bytes_of": "core.codecs.codec",
+    "numbers_at": "core.codecs.codec",
     "read_like": "data.table",
     "read_svmlight": "data.svmlight",
     "read_table": "data.table",

@@ -4,17 +4,17 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 
+from paceline.core.chief.membership import Membership
+from paceline.core.chief.phases import RunPhase
+from paceline.core.chief.run import Run
+from paceline.core.chief.scoring import Score
+from paceline.core.chief.warnings import Kind
+from paceline.core.chief.workers import WorkerReport
 from paceline.core.errors import DataError, DiskError
-from paceline.core.run.membership import Membership
-from paceline.core.run.phases import RunPhase
-from paceline.core.run.run import Run
-from paceline.core.run.scoring import Score
-from paceline.core.run.warnings import Kind
-from paceline.core.run.workers import WorkerReport
+from paceline.core.policies.clocks import Clocks
 from paceline.core.settings.config import Options
 from paceline.core.slice.lost_slices import lost
 from paceline.core.slice.model_slice import ModelSlice
-from paceline.core.sync.clocks import Clocks
 from paceline.server.checked_files import understood
 from paceline.server.common_versions import CommonVersions
 from paceline.server.disk_trouble import DiskTrouble

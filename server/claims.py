@@ -4,8 +4,8 @@ kept, logged or shown."""
 import math
 from collections.abc import Iterable, Mapping
 
+from paceline.core.chief.phases import RunPhase
 from paceline.core.errors import BadPush, TryAgain
-from paceline.core.run.phases import RunPhase
 from paceline.core.settings.config import Config
 from paceline.v1 import run_service_pb2 as pb
 

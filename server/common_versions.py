@@ -3,14 +3,14 @@ policy it keeps those that are good, for a run that diverges."""
 
 from collections.abc import Callable, Collection
 
-from paceline.core.run.common_snapshots import GoBack
+from paceline.core.chief.common_snapshots import GoBack
 from paceline.server.slice_driver import SliceDriver
 from paceline.server.snapshots import Snapshots
 from paceline.server.state_folder import StateFolder
 
 
 class CommonVersions:
-    """Follows the chief's word (paceline.core.run.common_snapshots). Call it from one thread."""
+    """Follows the chief's word (paceline.core.chief.common_snapshots). Call it from one thread."""
 
     def __init__(
         self, driver: SliceDriver, folder: StateFolder, snapshots: Snapshots, say: Callable[..., None]
@@ -49,7 +49,7 @@ class CommonVersions:
         self._folder.spare_good(versions)
 
     def bring_good_weights(self) -> None:
-        """Where the chief has ordered a diverged run to go back (paceline.core.run.divergence): reads the weights for the
+        """Where the chief has ordered a diverged run to go back (paceline.core.chief.divergence): reads the weights for the
         slice, which takes them at the moment that the order names."""
         change = self._driver.lacks_weights
         if change is None:

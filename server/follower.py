@@ -3,9 +3,9 @@
 import threading
 from collections.abc import Callable
 
+from paceline.core.chief.common_snapshots import GoBack
+from paceline.core.chief.phases import RunPhase
 from paceline.core.errors import BadPush, DataError, OtherProtocol, PacelineError, PermissionDenied
-from paceline.core.run.common_snapshots import GoBack
-from paceline.core.run.phases import RunPhase
 from paceline.core.slice.lost_slices import lost
 from paceline.core.values import View
 from paceline.rpc.auth import Credentials

@@ -8,8 +8,8 @@ from pathlib import Path
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
-from paceline.core.run.phases import RunPhase
-from paceline.core.run.warnings import Kind
+from paceline.core.chief.phases import RunPhase
+from paceline.core.chief.warnings import Kind
 from paceline.core.settings.config import NAME
 
 _SECONDS = (0.001, 0.0025, 0.01, 0.025, 0.1, 0.5, 2.5, 20)

@@ -7,7 +7,7 @@ from contextlib import AbstractContextManager, closing, contextmanager
 
 import numpy as np
 
-from paceline.core.coding.codec import load_codec
+from paceline.core.codecs.codec import load_codec
 from paceline.core.errors import BadPush, NotYet, PacelineError, PlanMismatch, TryAgain
 from paceline.core.linear.sparse import decode_places, encode_places
 from paceline.core.settings.config import NAME

@@ -1,7 +1,7 @@
 """Assembles the incoming parts of a push: they must cover an array in order, without gaps, with finite values."""
 
 from paceline.core import kernels
-from paceline.core.coding.codec import Codec
+from paceline.core.codecs.codec import Codec
 from paceline.core.errors import BadPush
 from paceline.core.values import Vector
 

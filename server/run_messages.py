@@ -4,12 +4,12 @@ import json
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict
 
+from paceline.core.chief.phases import RunPhase
+from paceline.core.chief.run import Run
+from paceline.core.chief.warnings import CAPPED
 from paceline.core.errors import BadPush
-from paceline.core.run.phases import RunPhase
-from paceline.core.run.run import Run
-from paceline.core.run.warnings import CAPPED
+from paceline.core.policies.clocks import Clocks
 from paceline.core.settings.config import Options
-from paceline.core.sync.clocks import Clocks
 from paceline.core.values import worker_order
 from paceline.rpc.score_messages import score_message
 from paceline.server.own_figures import most_capped

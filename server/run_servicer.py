@@ -4,9 +4,9 @@ import time
 from typing import Any
 
 from paceline.base.own_files import is_own
+from paceline.core.chief.phases import RunPhase
+from paceline.core.chief.workers import WorkerReport
 from paceline.core.errors import BadPush, ConfigError, PermissionDenied, TryAgain
-from paceline.core.run.phases import RunPhase
-from paceline.core.run.workers import WorkerReport
 from paceline.core.settings.config import NAME, Config
 from paceline.rpc.agreed_settings import changed_settings, joining_settings
 from paceline.rpc.protocol_version import check_protocol

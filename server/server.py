@@ -10,12 +10,12 @@ from collections.abc import Callable
 from grpc_reflection.v1alpha import reflection
 from prometheus_client import CollectorRegistry
 
+from paceline.core.chief.phases import RunPhase
+from paceline.core.chief.run import Run
 from paceline.core.errors import ConfigError, Stopped, TryAgain
-from paceline.core.run.phases import RunPhase
-from paceline.core.run.run import Run
+from paceline.core.optimizers.effective import told as rates_told
+from paceline.core.policies.policy import build_policy
 from paceline.core.settings.config import Config
-from paceline.core.steps.effective import told as rates_told
-from paceline.core.sync.policy import build_policy
 from paceline.rpc.agreed_settings import agreed_defaults, agreed_settings
 from paceline.rpc.auth import OPEN, Credentials, authentication
 from paceline.rpc.grpc_plane import SERVICE, GrpcServicer

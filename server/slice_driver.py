@@ -7,6 +7,10 @@ from dataclasses import replace
 from functools import partial
 
 from paceline.core.errors import ConfigError, NotYet, Overloaded, PacelineError
+from paceline.core.optimizers.effective import pool_of
+from paceline.core.optimizers.optimizer import build_optimizer
+from paceline.core.policies.clocks import Clocks
+from paceline.core.policies.policy import build_policy
 from paceline.core.settings.config import Config
 from paceline.core.slice.dense_folding import DenseFolding
 from paceline.core.slice.folding import NewFolding
@@ -15,10 +19,6 @@ from paceline.core.slice.norm_cap import NormCap
 from paceline.core.slice.plan import Shapes, SlicePlan, assembly_buffers, make_plan
 from paceline.core.slice.sparse_folding import SparseFolding
 from paceline.core.slice.state import Phase, SliceState, Standing
-from paceline.core.steps.effective import pool_of
-from paceline.core.steps.optimizer import build_optimizer
-from paceline.core.sync.clocks import Clocks
-from paceline.core.sync.policy import build_policy
 from paceline.core.values import Base, Outcome, Places, Published, Push, Reply, Sparse, Switch, Vector, View
 from paceline.rpc.transport import IsThere
 from paceline.server.metrics import ServerMetrics

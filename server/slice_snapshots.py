@@ -8,11 +8,11 @@ from typing import Any
 
 import numpy as np
 
+from paceline.core.policies.clocks import Clocks
 from paceline.core.settings.config import Config
 from paceline.core.slice.model_slice import ModelSlice
 from paceline.core.slice.plan import SlicePlan
 from paceline.core.slice.state import Phase, SliceState
-from paceline.core.sync.clocks import Clocks
 from paceline.server.named_snapshots import Mark, NamedSnapshots, Taken
 
 _BETWEEN_BLOCKS = 0.001

@@ -11,8 +11,8 @@ import typer
 from rich.console import Console
 
 from paceline.core.errors import ConfigError, NoData, Stopped, UsageError
+from paceline.core.optimizers.optimizer import build_optimizer
 from paceline.core.settings.config import Config, TableConfig
-from paceline.core.steps.optimizer import build_optimizer
 from paceline.data.dataset import Dataset, Selection
 from paceline.data.manifest import Manifest, Recipe, Rule
 from paceline.data.progress import SILENT, Progress

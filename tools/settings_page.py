@@ -11,19 +11,19 @@ from pydantic import BaseModel
 from pydantic_core import PydanticUndefined
 
 from paceline.core import registry
-from paceline.core.coding.codec import PACKAGE as CODECS
-from paceline.core.coding.codec import Codec
+from paceline.core.codecs.codec import PACKAGE as CODECS
+from paceline.core.codecs.codec import Codec
 from paceline.core.extension import SettingsRule
+from paceline.core.optimizers.optimizer import PACKAGE as OPTIMIZERS
+from paceline.core.optimizers.optimizer import Group, Optimizer
 from paceline.core.peers.peer_policy import PACKAGE as PEERS
 from paceline.core.peers.peer_policy import PeerPolicy
 from paceline.core.peers.topology import PACKAGE as TOPOLOGIES
 from paceline.core.peers.topology import Topology
-from paceline.core.rules.check_rules import TABLE
+from paceline.core.policies.policy import PACKAGE as POLICIES
+from paceline.core.policies.policy import Policy
+from paceline.core.setting_rules.check_rules import TABLE
 from paceline.core.settings.config import Config, Options
-from paceline.core.steps.optimizer import PACKAGE as OPTIMIZERS
-from paceline.core.steps.optimizer import Group, Optimizer
-from paceline.core.sync.policy import PACKAGE as POLICIES
-from paceline.core.sync.policy import Policy
 from tools.reference import environment
 
 PAGE = Path(__file__).resolve().parent.parent / "docs/reference/settings.md"

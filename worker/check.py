@@ -15,11 +15,11 @@ def main(told: ToldCheck) -> None:
         config = told.load()
         shards = whole_shards(config, told.shards, make_log("check"))
         if config.updates == "sparse":
-            from paceline.worker.checking.check_linear import check_linear
+            from paceline.worker.before_run.check_linear import check_linear
 
             check_linear(config, shards)
             return
-        from paceline.worker.checking.check_module import check
+        from paceline.worker.before_run.check_module import check
         from paceline.worker.training.model_and_gradient import use_threads
 
         use_threads(told.threads)

@@ -8,10 +8,10 @@ import numpy as np
 from paceline.core.errors import Behind
 from paceline.core.peers.peer_policy import build_peer_policy
 from paceline.core.peers.peer_run import topology_of
+from paceline.core.policies.policy import Own, build_policy
+from paceline.core.policies.policy_in_force import PolicyInForce
 from paceline.core.settings.config import Config
 from paceline.core.slice.plan import make_plan
-from paceline.core.sync.policy import Own, build_policy
-from paceline.core.sync.policy_in_force import PolicyInForce
 from paceline.core.values import Vector
 from paceline.data.manifest import Manifest
 from paceline.data.sampler import Sampler, proportions

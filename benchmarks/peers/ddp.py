@@ -13,8 +13,8 @@ from torch.nn.parallel import DistributedDataParallel
 from torch.nn.utils import parameters_to_vector
 
 from benchmarks.training import Snapshot, arguments, tell
+from paceline.core.optimizers.optimizer import build_optimizer
 from paceline.core.settings.config import Config
-from paceline.core.steps.optimizer import build_optimizer
 from paceline.data.sampler import Sampler, steps_per_epoch
 from paceline.data.shards import Shards, take
 from paceline.tasks.task import load_task

@@ -17,7 +17,7 @@ from pathlib import Path
 import numpy as np
 
 from benchmarks.contender import LEARNING_RATE, MOMENTUM, WEIGHT_DECAY, Job, Vector, job_of, parser, play
-from paceline.core.coding.codec import load_codec
+from paceline.core.codecs.codec import load_codec
 from paceline.core.settings.config import Config
 from paceline.core.slice.plan import Shapes
 from paceline.rpc.auth import Credentials

@@ -13,13 +13,13 @@ from pathlib import Path
 import numpy as np
 
 from benchmarks.contender import LEARNING_RATE, MOMENTUM, WEIGHT_DECAY, Job, Vector, job_of, nothing, parser, play
-from paceline.core.coding.codec import load_codec
+from paceline.core.codecs.codec import load_codec
+from paceline.core.optimizers.optimizer import build_optimizer
 from paceline.core.peers.peer_policy import build_peer_policy
 from paceline.core.peers.topology import build_topology
+from paceline.core.policies.policy import Own
 from paceline.core.settings.config import Config, Options
 from paceline.core.slice.plan import make_plan
-from paceline.core.steps.optimizer import build_optimizer
-from paceline.core.sync.policy import Own
 from paceline.rpc.auth import Credentials
 from paceline.rpc.malloc import MALLOC_ENVIRONMENT, tune_malloc
 from paceline.v1.run_service_pb2 import Peer

@@ -10,8 +10,8 @@ from pathlib import Path
 
 from benchmarks.contender import WrongResult
 from benchmarks.peers.svm_team import BATCH, LEARNING_RATE, Final, Job
+from paceline.core.policies.policy import from_shorthand
 from paceline.core.settings.config import Config
-from paceline.core.sync.policy import from_shorthand
 from paceline.data.shards import Shards, open_shards
 from paceline.rpc.malloc import tune_malloc
 from paceline.server.command_line import ToldServer

@@ -53,7 +53,7 @@ def brief(function: Callable[P, T]) -> Callable[P, T]:
                 raise
             short = ConfigError(told)
         except Exception as error:
-            from paceline.worker.live.own_faults import TRIED, behind_ours
+            from paceline.worker.live_objects.own_faults import TRIED, behind_ours
 
             if TRIED not in getattr(error, "__notes__", ()):
                 raise
@@ -189,7 +189,7 @@ def _train_live(
     callbacks: Sequence[Callback],
 ) -> Result:
     from paceline.api.train_live import train_live
-    from paceline.worker.live.given import Given
+    from paceline.worker.live_objects.given import Given
 
     for key in ("accumulate", "precision", "compile"):  # what a task's worker does is the live loop's here
         if key in overrides:

@@ -22,10 +22,10 @@ from paceline.server.description import described
 from paceline.settings.load_settings import differences, load
 from paceline.settings.load_settings import given as all_given
 from paceline.settings.own_extensions import check_own
-from paceline.worker.live import first_batch
-from paceline.worker.live.given import Given, read
-from paceline.worker.live.live_training import LiveTraining
-from paceline.worker.live.unsent import refusal
+from paceline.worker.live_objects import first_batch
+from paceline.worker.live_objects.given import Given, read
+from paceline.worker.live_objects.live_training import LiveTraining
+from paceline.worker.live_objects.unsent import refusal
 from paceline.worker.script.torch_optimizers import described as described_optimizer
 
 Run = Callable[[Config, RunFolder, int], None]

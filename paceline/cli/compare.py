@@ -110,8 +110,8 @@ def _policies(named: list[str], trained: Trained, by: str | None, out: Path | No
 
 def reader(what: str | None, trained: Trained) -> "Callable[[str], Config]":
     """The settings under a policy; one without servers has none unless somebody says how many."""
+    from paceline.core.policies.policy import is_served
     from paceline.core.settings.config import Options
-    from paceline.core.sync.policy import is_served
     from paceline.launch.settings.read_config import read_config
     from paceline.settings.flags import Flags
 

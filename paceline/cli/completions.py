@@ -129,10 +129,10 @@ def _extensions(section: str) -> "dict[str, type[BaseModel]]":
 
 def _registries() -> "dict[str, tuple[tuple[str, type[BaseModel]], ...]]":
     """By the setting that names an extension: its folders, with what their extensions inherit from."""
-    from paceline.core.coding import codec
+    from paceline.core.codecs import codec
+    from paceline.core.optimizers import optimizer
     from paceline.core.peers import peer_policy, topology
-    from paceline.core.steps import optimizer
-    from paceline.core.sync import policy
+    from paceline.core.policies import policy
     from paceline.sharder import engine, strategy
 
     codecs = ((codec.PACKAGE, codec.Codec),)

@@ -8,13 +8,13 @@ from typing import Any
 from paceline.base.own_files import is_own
 from paceline.callback import leaves
 from paceline.cli.resume import home_of
+from paceline.core.chief.advice import LAM, is_fitted, strength
+from paceline.core.chief.warnings import RunWarning
 from paceline.core.errors import PacelineError
 from paceline.core.explain.cause import Finding
-from paceline.core.run.advice import LAM, is_fitted, strength
-from paceline.core.run.warnings import RunWarning
+from paceline.core.optimizers.optimizer import build_optimizer
+from paceline.core.policies.policy import is_served
 from paceline.core.settings.config import NAME, Config
-from paceline.core.steps.optimizer import build_optimizer
-from paceline.core.sync.policy import is_served
 from paceline.launch.folder.run_folder import RUNS, RunFolder
 from paceline.launch.settings.read_config import read_config, read_launch
 from paceline.settings.flags import Flags

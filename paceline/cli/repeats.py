@@ -10,7 +10,7 @@ from rich.table import Column, Table
 from paceline.base.lasting_console import LastingConsole
 from paceline.base.terminal import show
 from paceline.cli.run import finish
-from paceline.core.run.best_model import by_split, scores_of
+from paceline.core.chief.best_model import by_split, scores_of
 from paceline.core.settings.config import Config
 from paceline.launch.folder.run_folder import RunFolder
 from paceline.launch.folder.series import series

@@ -12,12 +12,12 @@ from rich.console import Console
 from paceline.base.lasting_console import LastingConsole
 from paceline.base.terminal import show
 from paceline.cli.hints import next_lines
+from paceline.core.chief.best_model import by_split, result
+from paceline.core.chief.warnings import RunWarning
 from paceline.core.explain.cause import finding_of
-from paceline.core.run.best_model import by_split, result
-from paceline.core.run.warnings import RunWarning
+from paceline.core.optimizers.effective import told
+from paceline.core.policies.policy import build_policy
 from paceline.core.settings.config import Config, TableConfig
-from paceline.core.steps.effective import told
-from paceline.core.sync.policy import build_policy
 from paceline.launch.folder.lost_pushes import Lost
 from paceline.launch.folder.run_folder import RUNS, RunFolder, open_run
 from paceline.launch.forks.begin_early import Begun

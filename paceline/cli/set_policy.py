@@ -9,7 +9,7 @@ from typing import Any
 from paceline.base.own_files import is_own
 from paceline.core.errors import ServersGone, UsageError
 from paceline.core.extension import Options
-from paceline.core.sync.policy import build_policy, from_shorthand
+from paceline.core.policies.policy import build_policy, from_shorthand
 from paceline.launch.folder.run_folder import RunFolder
 from paceline.launch.status.chief_status import Chief, RemoteChief
 from paceline.launch.status.run_status import PAUSE, Connect, find_chief, patiently

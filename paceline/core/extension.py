@@ -45,7 +45,7 @@ def _held(name: str) -> property:
 @dataclass(frozen=True, slots=True, eq=False)
 class SettingsRule:
     """Settings that can't be combined. An extension lists its own rules in its ClassVar `rules`, which add to those of its
-    base classes; all others are in `paceline.core.rules`."""
+    base classes; all others are in `paceline.core.setting_rules`."""
 
     condition: Callable[[Any, Any], bool]
     """True if the config breaks the rule, given the rule's owner (an extension, built, or the value of a setting) and the

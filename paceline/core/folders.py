@@ -5,7 +5,7 @@ import pkgutil
 from collections.abc import Iterable
 from functools import cache
 
-POLICIES = "paceline.core.sync.policies"
+POLICIES = "paceline.core.policies.builtin"
 PEERS = "paceline.core.peers.peer_policies"
 """The folder of policies that train without servers."""
 

@@ -7,14 +7,14 @@ from typing import Any
 import numpy as np
 
 from paceline.base.private import make_private
+from paceline.core.chief.best_model import result
 from paceline.core.errors import ConfigError, DataError, DiskError
 from paceline.core.linear.model import Examples, score
 from paceline.core.linear.score import Score
-from paceline.core.rules.check_rules import refuse
-from paceline.core.rules.rules_of_settings import LOCAL
-from paceline.core.run.best_model import result
+from paceline.core.optimizers.optimizer import build_optimizer
+from paceline.core.setting_rules.check_rules import refuse
+from paceline.core.setting_rules.rules_of_settings import LOCAL
 from paceline.core.settings.config import Config, TableConfig
-from paceline.core.steps.optimizer import build_optimizer
 from paceline.data.costs import costs_of, counted
 from paceline.data.dataset import Dataset, PartName, is_sparse
 from paceline.data.inputs import Inputs

@@ -4,9 +4,9 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from paceline.core.run.best_model import number
-from paceline.core.run.scoring import Score
-from paceline.core.run.warnings import RunWarning
+from paceline.core.chief.best_model import number
+from paceline.core.chief.scoring import Score
+from paceline.core.chief.warnings import RunWarning
 from paceline.launch.folder.run_folder import RunFolder
 from paceline.launch.status.recoveries import Recovery
 from paceline.results.model.export import export

@@ -1,6 +1,6 @@
 """Scores of a run as messages, and back."""
 
-from paceline.core.run.scoring import Score
+from paceline.core.chief.scoring import Score
 from paceline.v1 import run_service_pb2 as pb
 
 

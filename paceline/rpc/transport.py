@@ -8,8 +8,8 @@ from typing import Protocol
 
 import numpy as np
 
-from paceline.core.coding.codec import Codec, codecs_that, load_codec
-from paceline.core.coding.error_feedback import ErrorFeedback
+from paceline.core.codecs.codec import Codec, codecs_that, load_codec
+from paceline.core.codecs.error_feedback import ErrorFeedback
 from paceline.core.errors import BadPush
 from paceline.core.values import Vector
 from paceline.v1 import parameter_service_pb2 as pb

@@ -15,9 +15,9 @@ from paceline.base.variables import CONNECT, KEY, PREFIX, TLS
 from paceline.core import registry
 from paceline.core.errors import ConfigError, UsageError
 from paceline.core.peers.peer_run import chosen_by
-from paceline.core.rules.check_rules import check
+from paceline.core.policies.policy import from_shorthand
+from paceline.core.setting_rules.check_rules import check
 from paceline.core.settings.config import Config, named
-from paceline.core.sync.policy import from_shorthand
 from paceline.settings.own_extensions import OWN
 from paceline.settings.presets import PRESETS, presets
 

@@ -15,12 +15,12 @@ from pydantic import BaseModel
 from paceline.base.installed_points import installed_points
 from paceline.base.own_files import is_own, load_file, note_code, said, where
 from paceline.core import registry
-from paceline.core.coding.codec import PACKAGE as CODECS
-from paceline.core.coding.codec import load_codec
+from paceline.core.codecs.codec import PACKAGE as CODECS
+from paceline.core.codecs.codec import load_codec
 from paceline.core.errors import ConfigError
 from paceline.core.extension import Options
 from paceline.core.folders import PEERS, POLICIES
-from paceline.core.rules.fault_in_rules import fault_in_rules
+from paceline.core.setting_rules.fault_in_rules import fault_in_rules
 from paceline.core.settings.config import Config
 
 T = TypeVar("T")
@@ -332,7 +332,9 @@ def _shown(point: importlib.metadata.EntryPoint) -> str:
 
 def _named(base: type) -> str:
     """Where the base is imported from."""
-    return {"Scaled": "paceline.core.sync.policy.Policy"}.get(base.__name__, f"{base.__module__}.{base.__qualname__}")
+    return {"Scaled": "paceline.core.policies.policy.Policy"}.get(
+        base.__name__, f"{base.__module__}.{base.__qualname__}"
+    )
 
 
 def _file_of(error: BaseException) -> str | None:

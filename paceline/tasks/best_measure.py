@@ -5,8 +5,8 @@ from collections.abc import Callable
 from types import ModuleType
 from typing import Any
 
+from paceline.core.chief.best_model import Measure
 from paceline.core.errors import ConfigError
-from paceline.core.run.best_model import Measure
 
 
 def best_of(module: ModuleType, is_sparse: bool) -> Measure | None:

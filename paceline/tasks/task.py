@@ -17,8 +17,8 @@ import numpy.typing as npt
 
 from paceline.base.own_files import is_own, load_file, where
 from paceline.core import registry
+from paceline.core.chief.best_model import Measure
 from paceline.core.errors import ConfigError
-from paceline.core.run.best_model import Measure
 from paceline.core.settings.config import Config, TableConfig
 from paceline.data.dataset import Dataset, dense
 from paceline.settings.load_settings import given, is_script, load, task_of

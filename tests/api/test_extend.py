@@ -114,7 +114,7 @@ def test_the_guide_and_the_examples_import_from_no_other_place():
 
 def test_a_file_of_a_users_that_imports_from_a_deeper_place_is_warned_and_works(tmp_path: Path):
     file = tmp_path / "mine.py"
-    file.write_text("from paceline.extend import Codec\nfrom paceline.core.sync.policy import Policy\n")
+    file.write_text("from paceline.extend import Codec\nfrom paceline.core.policies.policy import Policy\n")
 
     with pytest.warns(DeprecationWarning, match=r"mine\.py, line 2: paceline\.core\.sync\.policy may be elsewhere"):
         module = load_file("mine_of_a_test", str(file))

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from benchmarks.links import Cell, Found, judged, main, planned, rates, seconds_per_step, seconds_to, settings
+from paceline.core.chief.scoring import Score
 from paceline.core.errors import UsageError
-from paceline.core.run.scoring import Score
 from paceline_papers.reproduce import network
 from paceline_papers.reproduce.network import (
     UNLIMITED,

@@ -13,8 +13,8 @@ from typer.testing import CliRunner
 import paceline
 from paceline.cli import completions
 from paceline.cli.__main__ import app
+from paceline.core.optimizers.builtin.sgd import Sgd
 from paceline.core.settings.config import ScheduleConfig
-from paceline.core.steps.optimizers.sgd import Sgd
 
 
 def completed(line: str, folder: Path, shell: str = "bash") -> str:

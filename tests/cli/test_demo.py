@@ -10,7 +10,7 @@ from rich.console import Console
 
 from paceline.cli import demo
 from paceline.cli.demo import comparison, digits_demo, lesson, seconds_to, waiting
-from paceline.core.run.scoring import Score
+from paceline.core.chief.scoring import Score
 from paceline.core.settings.config import Config
 from paceline.launch.supervise.outcome import Outcome
 

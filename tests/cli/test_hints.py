@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from paceline.cli.hints import next_lines
-from paceline.core.run.warnings import RunWarning
+from paceline.core.chief.warnings import RunWarning
 from paceline.core.settings.config import Config
 from paceline.launch.folder.run_folder import RunFolder
 from paceline.launch.settings.read_config import read_config

@@ -9,8 +9,8 @@ from typer.testing import CliRunner
 from paceline.cli.__main__ import app
 from paceline.cli.resume import kept_config, resumed
 from paceline.core.errors import ConfigError, TooNew, UsageError
+from paceline.core.policies.policy import build_policy
 from paceline.core.settings.config import Config
-from paceline.core.sync.policy import build_policy
 from paceline.launch.folder.run_folder import RUNS, RunFolder, open_run
 from paceline.rpc.agreed_settings import agreed_settings
 from paceline.settings.load_settings import load
@@ -158,7 +158,7 @@ def test_servers_know_a_run_again_whose_task_file_was_moved() -> None:
 
 def test_a_run_that_is_resumed_by_its_folder_takes_its_policys_file_as_it_is_now(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    text = "from paceline.core.sync.policies.asp import Asp\n\nclass Mine(Asp):\n    pass\n"
+    text = "from paceline.core.policies.builtin.asp import Asp\n\nclass Mine(Asp):\n    pass\n"
     Path("mine.py").write_text(text)
     folder, _ = open_run(load(None, {"policy": "mine.py", "run": "own"}))
     folder.keep_own([Path("mine.py")])

@@ -20,7 +20,7 @@ import yaml
 from scipy.sparse import csr_array
 
 from paceline.core import registry
-from paceline.core.coding.codec import PACKAGE, load_codec
+from paceline.core.codecs.codec import PACKAGE, load_codec
 from paceline.core.linear.sparse import decode_places, encode_places
 from paceline.core.settings.config import Config
 from paceline.core.slice.plan import make_plan

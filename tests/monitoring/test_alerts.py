@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import yaml
 
-from paceline.core.run.warnings import Kind
+from paceline.core.chief.warnings import Kind
 from tests.support.tree import ROOT
 from tools.dashboard import ALERTS
 

@@ -11,9 +11,9 @@ from prometheus_client import CollectorRegistry
 from prometheus_client.parser import text_string_to_metric_families
 from prometheus_client.samples import Sample
 
+from paceline.core.chief.phases import RunPhase
+from paceline.core.chief.warnings import Kind
 from paceline.core.errors import Behind, ConfigError, NoData, OutOfMemory, UsageError, error_classes
-from paceline.core.run.phases import RunPhase
-from paceline.core.run.warnings import Kind
 from paceline.rpc.process import serve_metrics, start_metrics
 from paceline.server.metrics import ServerMetrics
 from paceline.v1 import parameter_service_pb2 as pb

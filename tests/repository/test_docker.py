@@ -189,7 +189,7 @@ def test_a_build_sees_all_that_it_copies():
     taken = [path for stage in FILE.stages.values() for path in stage.copied]
 
     assert {"pyproject.toml", "paceline", "server", "sharder", "worker"} < set(taken)
-    for path in [*taken, "paceline/core/run/run.py", "paceline/settings/presets/hogwild.yaml"]:
+    for path in [*taken, "paceline/core/chief/run.py", "paceline/settings/presets/hogwild.yaml"]:
         assert (ROOT / path).exists()
         assert not FILE.ignores(path)
 

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
+from paceline.core.policies.policy import build_policy
 from paceline.core.settings.config import Options
-from paceline.core.sync.policy import build_policy
 from paceline.settings.load_settings import load
 from paceline.settings.own_extensions import OWN, OwnExtensions
 from tools.doc_blocks.blocks import blocks

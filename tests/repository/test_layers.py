@@ -44,7 +44,7 @@ def loaded(*modules: str) -> set[str]:
 
 
 def test_what_checks_the_config_loads_nothing_heavy():
-    modules = ("paceline.settings.load_settings", "paceline.core.run.run", "paceline.core.slice.plan")
+    modules = ("paceline.settings.load_settings", "paceline.core.chief.run", "paceline.core.slice.plan")
 
     assert not {"numba", "grpc", "torch", "sklearn"} & loaded(*modules)
 

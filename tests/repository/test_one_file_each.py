@@ -89,15 +89,15 @@ def model():
 """,
 }
 TESTS = {
-    "leash": "tests/core/sync/test_policies.py",
-    "fixed16": "tests/core/coding",
+    "leash": "tests/core/policies/test_policies.py",
+    "fixed16": "tests/core/codecs",
     "progress": "tests/tasks/test_builtin_tasks.py",
     "few_classes": "tests/sharder/test_strategies.py",
-    "loose": "tests/core/sync/test_policies.py",
+    "loose": "tests/core/policies/test_policies.py",
     "swap": "tests/core/peers/test_peer_policies.py",
-    "word": "tests/core/coding",
+    "word": "tests/core/codecs",
     "circle": "tests/core/peers/test_topologies.py",
-    "signs": "tests/core/steps/test_optimizer.py",
+    "signs": "tests/core/optimizers/test_optimizer.py",
     "turns": "tests/sharder/test_strategies.py",
     "blobs": "tests/tasks/test_builtin_tasks.py",
 }

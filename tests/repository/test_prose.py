@@ -114,7 +114,7 @@ def test_code_is_counted_by_its_room_and_its_sentences_are_not(tmp_path) -> None
     file.write_text(f'"""Comes anew {LONG}."""\n')
 
     assert [finding.rule for finding in findings_of_words(read_code(file, "a.py"))] == ["phrase"]
-    assert left.row("paceline/core/sync/policies/bsp.py") == "paceline/core/"
+    assert left.row("paceline/core/policies/builtin/bsp.py") == "paceline/core/"
     assert left.row("worker/own_loop.py") == "worker/"
     assert left.row("docs/choose/policies.md") == "docs/choose/policies.md"
     assert left.counts([Finding("tools/prose/a.py", 1, "phrase", "")]) == {"tools/prose/": {"phrase": 1}}

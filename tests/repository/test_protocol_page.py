@@ -13,16 +13,16 @@ import grpc
 import numpy as np
 import pytest
 
+from paceline.core.chief.membership import Membership
 from paceline.core.errors import PacelineError
-from paceline.core.run.membership import Membership
+from paceline.core.optimizers.builtin.sgd import Sgd
+from paceline.core.optimizers.layout import Layout
+from paceline.core.policies.clocks import Clocks
+from paceline.core.policies.policy import build_policy
 from paceline.core.settings.config import Options
 from paceline.core.slice.model_slice import ModelSlice
 from paceline.core.slice.plan import make_plan, server_memory
 from paceline.core.slice.state import Standing
-from paceline.core.steps.layout import Layout
-from paceline.core.steps.optimizers.sgd import Sgd
-from paceline.core.sync.clocks import Clocks
-from paceline.core.sync.policy import build_policy
 from paceline.core.values import Base, Dense, Empty, Manner, Push, Reply, View
 from paceline.rpc.channel import call
 from paceline.rpc.protocol_version import PROTOCOL

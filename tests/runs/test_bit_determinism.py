@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from paceline.core import kernels
-from paceline.core.steps.optimizers.sgd import Sgd
+from paceline.core.optimizers.builtin.sgd import Sgd
 from paceline.core.values import Vector
 from paceline.data.sampler import Sampler, steps_per_epoch
 from paceline.data.shards import open_shards, take

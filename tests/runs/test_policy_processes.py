@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from paceline.core import registry
-from paceline.core.sync.policy import PACKAGE
+from paceline.core.policies.policy import PACKAGE
 from tests.support.nights import some
 from tests.support.processes import Cluster
 

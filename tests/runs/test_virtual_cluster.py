@@ -6,10 +6,10 @@ from itertools import pairwise
 import pytest
 
 from paceline.core import registry
-from paceline.core.steps.optimizer import Optimizer
-from paceline.core.steps.optimizers.sgd import Sgd
-from paceline.core.sync.policies.dssp import Dssp
-from paceline.core.sync.policy import PACKAGE, build_policy
+from paceline.core.optimizers.builtin.sgd import Sgd
+from paceline.core.optimizers.optimizer import Optimizer
+from paceline.core.policies.builtin.dssp import Dssp
+from paceline.core.policies.policy import PACKAGE, build_policy
 from tests.support.nights import seeds, some, spread
 from tests.support.virtual import Cluster, make_config, one_hot
 from tests.support.virtual_chaos import CLOCKS, DROPPING, NAMES, PLAIN, chaotic, check_ledger, ledger_of

@@ -7,12 +7,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from paceline.core.run.phases import RunPhase
-from paceline.core.run.run import Run
-from paceline.core.run.scoring import Score
+from paceline.core.chief.phases import RunPhase
+from paceline.core.chief.run import Run
+from paceline.core.chief.scoring import Score
+from paceline.core.optimizers.builtin.sgd import Sgd
+from paceline.core.optimizers.optimizer import Optimizer
 from paceline.core.settings.divergence import DivergenceConfig
-from paceline.core.steps.optimizer import Optimizer
-from paceline.core.steps.optimizers.sgd import Sgd
 from paceline.core.values import Vector
 from tests.support.ledger import Ledger
 from tests.support.nights import seeds, some

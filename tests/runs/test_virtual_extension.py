@@ -6,7 +6,7 @@ import random
 import numpy as np
 import pytest
 
-from paceline.core.run.phases import RunPhase
+from paceline.core.chief.phases import RunPhase
 from tests.runs.test_virtual_cluster import OTHERS, POLICIES
 from tests.support.nights import spread
 from tests.support.virtual import Cluster, make_config

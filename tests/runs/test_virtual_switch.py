@@ -8,11 +8,11 @@ from itertools import permutations
 import numpy as np
 import pytest
 
-from paceline.core.run.run import Run
+from paceline.core.chief.run import Run
+from paceline.core.optimizers.builtin.sgd import Sgd
+from paceline.core.optimizers.optimizer import Optimizer
+from paceline.core.policies.policy import from_shorthand
 from paceline.core.settings.config import Options
-from paceline.core.steps.optimizer import Optimizer
-from paceline.core.steps.optimizers.sgd import Sgd
-from paceline.core.sync.policy import from_shorthand
 from tests.runs.test_virtual_cluster import OTHERS, POLICIES
 from tests.support.nights import seeds, spread
 from tests.support.virtual import Cluster, make_config

@@ -11,11 +11,11 @@ from typing import Any
 import numpy as np
 import pytest
 
+from paceline.core.chief.phases import RunPhase
+from paceline.core.chief.run import Run
+from paceline.core.chief.scoring import Score
+from paceline.core.chief.workers import WorkerReport
 from paceline.core.errors import BadPush, ConfigError, Fenced, PoolFull, TryAgain
-from paceline.core.run.phases import RunPhase
-from paceline.core.run.run import Run
-from paceline.core.run.scoring import Score
-from paceline.core.run.workers import WorkerReport
 from paceline.core.settings.config import Config, Options, ScheduleConfig
 from paceline.rpc.protocol_version import PROTOCOL
 from paceline.server.chief import Chief

@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
+from paceline.core.chief.phases import RunPhase
 from paceline.core.errors import BadPush, TryAgain
-from paceline.core.run.phases import RunPhase
 from paceline.server import claims
 from paceline.v1 import run_service_pb2 as pb
 from tests.support.in_process import config_of, join_request

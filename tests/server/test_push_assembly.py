@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from paceline.core.coding.codec import load_codec
+from paceline.core.codecs.codec import load_codec
 from paceline.core.errors import BadPush
 from paceline.server.push_assembly import Assembly
 

@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 import pytest
 
+from paceline.core.chief.phases import RunPhase
 from paceline.core.errors import BadPush, ConfigError, Gap, PermissionDenied, PlanMismatch, Unauthenticated
-from paceline.core.run.phases import RunPhase
 from paceline.core.settings.config import Config, Options
 from paceline.core.slice.plan import make_plan
 from paceline.core.values import Manner

@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 from prometheus_client import CollectorRegistry
 
+from paceline.core.policies.clocks import Entry
 from paceline.core.settings.config import Config, Options
 from paceline.core.slice.plan import make_plan
-from paceline.core.sync.clocks import Entry
 from paceline.server import snapshots
 from paceline.server.metrics import ServerMetrics
 from paceline.server.own_figures import OwnFigures

@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 
 from paceline.core.errors import TryAgain, VersionGone
+from paceline.core.optimizers.builtin.sgd import Sgd
+from paceline.core.policies.builtin.asp import Asp
 from paceline.core.slice.model_slice import ModelSlice
-from paceline.core.steps.optimizers.sgd import Sgd
-from paceline.core.sync.policies.asp import Asp
 from paceline.core.values import Outcome, Reply
 from paceline.server.waiting_calls import WaitingPulls, WaitingPush, WaitingPushes, wait_until
 

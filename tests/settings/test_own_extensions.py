@@ -8,13 +8,13 @@ import pytest
 
 from paceline.cli.set_policy import set_policy
 from paceline.core import registry
-from paceline.core.coding.codec import load_codec
+from paceline.core.codecs.codec import load_codec
 from paceline.core.errors import ConfigError, UsageError
+from paceline.core.optimizers.effective import effective, pool_of
+from paceline.core.optimizers.optimizer import build_optimizer
 from paceline.core.peers.peer_policy import build_peer_policy
+from paceline.core.policies.policy import build_policy
 from paceline.core.settings.config import Options
-from paceline.core.steps.effective import effective, pool_of
-from paceline.core.steps.optimizer import build_optimizer
-from paceline.core.sync.policy import build_policy
 from paceline.core.values import Dense
 from paceline.launch.folder.run_folder import RunFolder
 from paceline.launch.settings.read_config import read_config
@@ -64,7 +64,7 @@ class Half(Codec):
 
 LION = """
 import numpy as np
-from paceline.core.steps.optimizers.sgd import Sgd
+from paceline.core.optimizers.builtin.sgd import Sgd
 
 class Lion(Sgd):
     def step(self, weights, out, gradient, scale, lr, slots, steps):
@@ -393,7 +393,7 @@ def test_what_a_server_keeps_does_not_hang_on_a_file_that_may_change(tmp_path):
 BAD = {
     "nothing": (
         "x = 1\n",
-        r"mine.py defines no policy: a class that inherits from paceline.core.sync.policy.Policy. See docs/",
+        r"mine.py defines no policy: a class that inherits from paceline.core.policies.policy.Policy. See docs/",
     ),
     "two": (
         f"{POLICY}\nclass Other(Policy):\n    pass\n",
@@ -494,7 +494,7 @@ def test_a_file_that_can_not_be_meant_is_refused(settings, told):
         (
             "mine = leash:x",
             "x = 1\n",
-            r"is not a policy: it must be a class that inherits from paceline.core.sync.policy.Policy",
+            r"is not a policy: it must be a class that inherits from paceline.core.policies.policy.Policy",
         ),
     ],
 )
@@ -583,5 +583,5 @@ def test_what_fails_while_a_worker_talks_to_a_server_is_told_as_the_users_own(ho
 
 
 def test_the_registry_without_anybody_outside_knows_its_folders_only():
-    assert registry.Outside().find("paceline.core.sync.policies", object, "mine.py") is None
-    assert registry.Outside().names("paceline.core.sync.policies") == ()
+    assert registry.Outside().find("paceline.core.policies.builtin", object, "mine.py") is None
+    assert registry.Outside().names("paceline.core.policies.builtin") == ()

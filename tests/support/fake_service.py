@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from paceline.core.coding.codec import load_codec
+from paceline.core.codecs.codec import load_codec
 from paceline.core.values import Vector
 from paceline.rpc.auth import OPEN, Credentials, authentication
 from paceline.rpc.channel import open_channel

@@ -3,7 +3,7 @@
 from pathlib import Path
 from typing import Any
 
-from paceline.core.run.scoring import Score
+from paceline.core.chief.scoring import Score
 from paceline.launch.folder.run_folder import RunFolder, open_run
 from paceline.settings.load_settings import load
 from paceline.studies.search.point import keep_point

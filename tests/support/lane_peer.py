@@ -13,7 +13,7 @@ from typing import Any
 import hpack
 import numpy as np
 
-from paceline.core.coding.codec import load_codec
+from paceline.core.codecs.codec import load_codec
 from paceline.core.errors import BadPush, TryAgain
 from paceline.core.values import Vector
 from paceline.rpc.auth import HEADER, Credentials, authentication, bearer, held

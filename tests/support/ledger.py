@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import ClassVar
 
-from paceline.core.steps.optimizer import Optimizer
+from paceline.core.optimizers.optimizer import Optimizer
 from paceline.core.values import Vector
 
 

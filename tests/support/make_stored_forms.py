@@ -11,7 +11,7 @@ from pathlib import Path
 
 import numpy as np
 
-from paceline.core.run.scoring import Score
+from paceline.core.chief.scoring import Score
 from paceline.core.settings.config import Config, Options
 from paceline.data.dataset import Labelled, Selection
 from paceline.data.inputs import Inputs

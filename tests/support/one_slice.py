@@ -8,14 +8,14 @@ from dataclasses import replace
 import numpy as np
 
 from paceline.core import kernels
+from paceline.core.optimizers.builtin.sgd import Sgd
+from paceline.core.optimizers.layout import Layout
+from paceline.core.optimizers.optimizer import Optimizer
+from paceline.core.policies.policy import Own, build_policy
 from paceline.core.settings.config import Options, ScheduleConfig
 from paceline.core.slice.dense_folding import DenseFolding
 from paceline.core.slice.folding import NewFolding
 from paceline.core.slice.model_slice import ModelSlice
-from paceline.core.steps.layout import Layout
-from paceline.core.steps.optimizer import Optimizer
-from paceline.core.steps.optimizers.sgd import Sgd
-from paceline.core.sync.policy import Own, build_policy
 from paceline.core.values import AS_SET, Base, Dense, Empty, Manner, Push, Reply, Seat, Update, View
 
 PLAIN = Sgd(lr=0.1, momentum=0.0, weight_decay=0.0)

@@ -12,11 +12,11 @@ import pytest
 
 from paceline.base.own_files import load_file, said, where
 from paceline.core import registry
-from paceline.core.coding.codec import Codec
+from paceline.core.codecs.codec import Codec
+from paceline.core.optimizers.optimizer import Optimizer
 from paceline.core.peers.peer_policy import PeerPolicy
 from paceline.core.peers.topology import Topology
-from paceline.core.steps.optimizer import Optimizer
-from paceline.core.sync.policy import Policy
+from paceline.core.policies.policy import Policy
 from paceline.sharder.strategy import ShardingStrategy
 
 BASES = (Policy, PeerPolicy, Codec, Topology, Optimizer, ShardingStrategy)

@@ -6,13 +6,13 @@ from random import Random
 
 import numpy as np
 
-from paceline.core.coding.codec import load_codec
+from paceline.core.codecs.codec import load_codec
+from paceline.core.optimizers.builtin.sgd import plain_sgd
+from paceline.core.optimizers.optimizer import Optimizer
 from paceline.core.peers.peer_policy import Group, Message, PeerPolicy, build_peer_policy
 from paceline.core.peers.topology import Topology, build_topology
+from paceline.core.policies.policy import Own
 from paceline.core.settings.config import Options
-from paceline.core.steps.optimizer import Optimizer
-from paceline.core.steps.optimizers.sgd import plain_sgd
-from paceline.core.sync.policy import Own
 
 Gradient = Callable[[int, np.ndarray], np.ndarray | None]
 

@@ -37,7 +37,7 @@ QUIET = {"OMP_NUM_THREADS": "1", "NUMBA_NUM_THREADS": "1"}
 """Read while modules load: no pool of threads that a fork would lose."""
 LIGHT = (
     "grpc_health.v1.health",
-    "paceline.core.steps.optimizer_loops",
+    "paceline.core.optimizers.optimizer_loops",
     "paceline.server.server",
     "paceline.sharder.serve",
     "paceline.sharder.sharding",

@@ -4,12 +4,12 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from paceline.core.optimizers.builtin.sgd import Sgd
+from paceline.core.policies.clocks import Clocks
+from paceline.core.policies.policy import build_policy
 from paceline.core.settings.config import Options, ScheduleConfig
 from paceline.core.slice.dense_folding import DenseFolding
 from paceline.core.slice.server_half import ServerHalf
-from paceline.core.steps.optimizers.sgd import Sgd
-from paceline.core.sync.clocks import Clocks
-from paceline.core.sync.policy import build_policy
 from paceline.core.values import Base, Dense, Outcome, Push, Seat, Update, Verdict, View
 
 PLAIN = Sgd(lr=0.1, momentum=0.0, weight_decay=0.0)

@@ -9,15 +9,15 @@ from typing import Any
 
 import numpy as np
 
+from paceline.core.chief.phases import RunPhase
+from paceline.core.chief.run import Run
+from paceline.core.chief.scoring import Score
 from paceline.core.errors import PacelineError
-from paceline.core.run.phases import RunPhase
-from paceline.core.run.run import Run
-from paceline.core.run.scoring import Score
+from paceline.core.optimizers.optimizer import Optimizer
+from paceline.core.policies.policy import build_policy, from_shorthand
 from paceline.core.settings.config import Config, Options
 from paceline.core.slice.plan import make_plan
 from paceline.core.slice.state import Phase
-from paceline.core.steps.optimizer import Optimizer
-from paceline.core.sync.policy import build_policy, from_shorthand
 from paceline.core.values import Dense, Outcome, Sparse, Vector
 from tests.support.virtual_server import Known, News, Server
 from tests.support.virtual_time import Body, Box, Conditions, Network, Task

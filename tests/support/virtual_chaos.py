@@ -9,10 +9,10 @@ from typing import Any
 
 import numpy as np
 
+from paceline.core.chief.run import Run
 from paceline.core.errors import NotYet, PacelineError
-from paceline.core.run.run import Run
+from paceline.core.optimizers.optimizer import Optimizer
 from paceline.core.settings.config import Options
-from paceline.core.steps.optimizer import Optimizer
 from paceline.core.values import Outcome, Vector
 from tests.support.virtual import Cluster, Gradient, make_config, one_hot
 from tests.support.virtual_server import Server

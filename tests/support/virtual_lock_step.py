@@ -7,7 +7,7 @@ from functools import partial
 import numpy as np
 
 from paceline.core import kernels
-from paceline.core.steps.optimizers.sgd import Sgd
+from paceline.core.optimizers.builtin.sgd import Sgd
 from paceline.core.values import Vector
 from tests.support.virtual import Cluster, make_config
 from tests.support.virtual_server import Server

@@ -11,15 +11,15 @@ from typing import TYPE_CHECKING, Any, cast
 import numpy as np
 from numpy.typing import NDArray
 
+from paceline.core.chief.common_snapshots import GoBack
 from paceline.core.errors import PacelineError
-from paceline.core.run.common_snapshots import GoBack
+from paceline.core.optimizers.optimizer import Optimizer
+from paceline.core.policies.policy import Gathered, Policy, build_policy
 from paceline.core.slice.dense_folding import DenseFolding
 from paceline.core.slice.model_slice import ModelSlice
 from paceline.core.slice.plan import SlicePlan
 from paceline.core.slice.sparse_folding import SparseFolding
 from paceline.core.slice.state import SliceState
-from paceline.core.steps.optimizer import Optimizer
-from paceline.core.sync.policy import Gathered, Policy, build_policy
 from paceline.core.values import Base, Outcome, Push, Reply, Sparse, Switch, Vector, View
 from paceline.server.common_versions import CommonVersions
 from paceline.server.named_snapshots import Mark, Taken

@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from paceline.core.chief.common_snapshots import Returns
+from paceline.core.chief.phases import RunPhase
+from paceline.core.chief.run import Run
+from paceline.core.chief.workers import WorkerReport
 from paceline.core.errors import Behind, Fenced, Gap, NotYet, PacelineError, PoolFull, VersionGone
-from paceline.core.run.common_snapshots import Returns
-from paceline.core.run.phases import RunPhase
-from paceline.core.run.run import Run
-from paceline.core.run.workers import WorkerReport
+from paceline.core.policies.policy import Own, build_policy
+from paceline.core.policies.policy_in_force import PolicyInForce
 from paceline.core.slice.state import Standing
-from paceline.core.sync.policy import Own, build_policy
-from paceline.core.sync.policy_in_force import PolicyInForce
 from paceline.core.values import Base, Empty, Outcome, Push, Reply, Switch, Vector, View
 from paceline.worker.training.bad_steps import Rows
 from paceline.worker.training.step_result import Step

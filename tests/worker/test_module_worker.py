@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 from prometheus_client import CollectorRegistry
 
+from paceline.core.chief.common_snapshots import Returns
+from paceline.core.chief.warnings import OTHER_BITS
 from paceline.core.errors import Behind, ConfigError, DataError, Fenced
-from paceline.core.run.common_snapshots import Returns
-from paceline.core.run.warnings import OTHER_BITS
 from paceline.core.settings.config import Config
 from paceline.v1 import parameter_service_pb2 as pb
 from paceline.v1 import run_service_pb2 as run_pb

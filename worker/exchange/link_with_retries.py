@@ -9,8 +9,8 @@ from typing import TypeVar
 
 import numpy as np
 
-from paceline.core.coding.codec import Codec, load_codec
-from paceline.core.coding.error_feedback import Owed
+from paceline.core.codecs.codec import Codec, load_codec
+from paceline.core.codecs.error_feedback import Owed
 from paceline.core.errors import BadPush, Behind, DataError, Gap, ServersGone, Stopped, TryAgain, VersionGone
 from paceline.core.linear.sparse import encode_places
 from paceline.core.slice.lost_slices import lost

@@ -11,8 +11,8 @@ from prometheus_client import CollectorRegistry
 
 from paceline.core.errors import Behind, Fenced, PacelineError, Stopped, TryAgain
 from paceline.core.fault import faults_of
+from paceline.core.policies.policy_in_force import PolicyInForce
 from paceline.core.slice.plan import SlicePlan
-from paceline.core.sync.policy_in_force import PolicyInForce
 from paceline.core.values import AS_SET, Base, Dense, Manner, Update, Vector
 from paceline.rpc.choose_transport import open_transport
 from paceline.rpc.lane.traffic import Traffic

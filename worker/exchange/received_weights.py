@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from paceline.core.coding.codec import Codec
+from paceline.core.codecs.codec import Codec
 from paceline.core.errors import BadPush
 from paceline.core.slice.plan import Range
 from paceline.core.values import Vector

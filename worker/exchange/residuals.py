@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 
 from paceline.base.private import make_private
-from paceline.core.coding.error_feedback import Owed
+from paceline.core.codecs.error_feedback import Owed
 
 _FORMAT = 1
 """Of the file. A file of any other one is emptied, as one of another run is, and that is said: it never outlives its machine's

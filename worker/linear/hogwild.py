@@ -15,9 +15,9 @@ from paceline.core.linear.model import Examples, Fit, Longs, score
 from paceline.core.linear.objective import Objective
 from paceline.core.linear.score import Score
 from paceline.core.linear.stopping import Stopping
+from paceline.core.optimizers.optimizer import Rate
+from paceline.core.optimizers.schedule import Schedule
 from paceline.core.settings.config import ScheduleConfig
-from paceline.core.steps.optimizer import Rate
-from paceline.core.steps.schedule import Schedule
 from paceline.core.values import Vector
 
 SNAPSHOTS = 32

@@ -12,10 +12,10 @@ from paceline.core.linear.linear_model import AnyModel, linear_model
 from paceline.core.linear.model import Examples, Fit, Longs, score
 from paceline.core.linear.sparse import distinct
 from paceline.core.linear.stopping import StoppingRule
+from paceline.core.optimizers.optimizer import build_optimizer
+from paceline.core.policies.policy import build_policy, push_batches
+from paceline.core.policies.policy_in_force import PolicyInForce
 from paceline.core.slice.plan import make_plan
-from paceline.core.steps.optimizer import build_optimizer
-from paceline.core.sync.policy import build_policy, push_batches
-from paceline.core.sync.policy_in_force import PolicyInForce
 from paceline.core.values import Base, Places, Sparse, Vector
 from paceline.data.linear_model import shapes_of
 from paceline.data.sampler import Sampler

@@ -4,15 +4,15 @@ import time
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 
+from paceline.core.chief.common_snapshots import Returns
+from paceline.core.chief.warnings import OTHER_BITS
 from paceline.core.errors import Behind, ConfigError, Fenced, Stopped
 from paceline.core.fault import LINK_SECONDS
-from paceline.core.run.common_snapshots import Returns
-from paceline.core.run.warnings import OTHER_BITS
+from paceline.core.policies.policy import build_policy
+from paceline.core.policies.policy_in_force import PolicyInForce
 from paceline.core.settings.config import Config
 from paceline.core.slice.lost_slices import lost
 from paceline.core.slice.plan import SlicePlan
-from paceline.core.sync.policy import build_policy
-from paceline.core.sync.policy_in_force import PolicyInForce
 from paceline.core.values import Vector
 from paceline.data.sampler import Sampler, steps_per_epoch
 from paceline.data.shards import Shards

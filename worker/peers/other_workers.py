@@ -10,12 +10,12 @@ from random import Random
 
 import numpy as np
 
-from paceline.core.coding.codec import Codec, load_codec
+from paceline.core.codecs.codec import Codec, load_codec
 from paceline.core.errors import BadPush, DataError, NotYet, PacelineError, TryAgain, VersionGone
 from paceline.core.peers.peer_policy import Group, Message, PeerPolicy, Welcome
 from paceline.core.peers.topology import SEATS, Topology
+from paceline.core.policies.policy import Own
 from paceline.core.slice.plan import Range, SlicePlan
-from paceline.core.sync.policy import Own
 from paceline.core.values import Vector
 from paceline.rpc.auth import Credentials
 from paceline.rpc.retries import backoff

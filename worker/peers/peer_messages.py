@@ -8,7 +8,7 @@ from contextlib import contextmanager
 import numpy as np
 
 from paceline.core import kernels
-from paceline.core.coding.codec import Bytes, Codec
+from paceline.core.codecs.codec import Bytes, Codec
 from paceline.core.errors import BadPush
 from paceline.core.peers.peer_policy import Message
 from paceline.core.peers.topology import SEATS

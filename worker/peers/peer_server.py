@@ -9,7 +9,7 @@ from typing import Protocol, Self
 import grpc
 from google.protobuf.message import Message
 
-from paceline.core.coding.codec import load_codec
+from paceline.core.codecs.codec import load_codec
 from paceline.core.errors import BadPush, Stopped, TryAgain
 from paceline.core.slice.plan import Range, SlicePlan
 from paceline.core.values import Vector

@@ -15,11 +15,11 @@ from prometheus_client import CollectorRegistry, Gauge
 from safetensors import SafetensorError, safe_open
 
 from paceline.base.private import make_private
+from paceline.core.chief.best_model import Measure, chooses, default_measure, scores_of
 from paceline.core.errors import DiskError
-from paceline.core.run.best_model import Measure, chooses, default_measure, scores_of
+from paceline.core.policies.policy import build_policy
+from paceline.core.policies.policy_in_force import PolicyInForce
 from paceline.core.slice.plan import SlicePlan
-from paceline.core.sync.policy import build_policy
-from paceline.core.sync.policy_in_force import PolicyInForce
 from paceline.core.values import Vector
 from paceline.data.dataset import Array, Rows, is_class_label
 from paceline.data.shards import Shards

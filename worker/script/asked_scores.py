@@ -4,8 +4,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Self
 
+from paceline.core.chief.best_model import Measure
 from paceline.core.errors import ConfigError
-from paceline.core.run.best_model import Measure
 
 Evaluate = Callable[[], Any]
 """The script's: metrics by name, or the loss as a number."""

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from paceline.core.run.best_model import ACCURACY, LOSS, Measure
+from paceline.core.chief.best_model import ACCURACY, LOSS, Measure
 
 
 def named(found: object, function: Callable[[], Any], best: Measure | None = None) -> tuple[Mapping[Any, Any], str]:

@@ -11,7 +11,7 @@ from torch.nn.modules.batchnorm import _NormBase
 from torch.optim import Optimizer
 
 from paceline.core.errors import ConfigError
-from paceline.core.steps.optimizer import OwnSteps
+from paceline.core.optimizers.optimizer import OwnSteps
 from paceline.tasks.task import Task
 from paceline.worker.script.loop_thread import LoopThread
 from paceline.worker.script.torch_steps import TorchSteps

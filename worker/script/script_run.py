@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from paceline.core.errors import ConfigError
+from paceline.core.policies.policy import build_policy
 from paceline.core.settings.config import Config
-from paceline.core.sync.policy import build_policy
 from paceline.data.dataset import Rows
 from paceline.data.sampler import Sampler
 from paceline.data.shards import take

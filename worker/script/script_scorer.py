@@ -4,8 +4,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from paceline.core.chief.best_model import SPLITS, chooses, default_measure
 from paceline.core.errors import ConfigError
-from paceline.core.run.best_model import SPLITS, chooses, default_measure
 from paceline.core.slice.plan import make_plan
 from paceline.v1 import run_service_pb2 as pb
 from paceline.worker.scoring.mean_and_vote import LocalModels

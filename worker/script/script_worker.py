@@ -5,8 +5,8 @@ from pathlib import Path
 from typing import Any
 
 from paceline.core.errors import Behind, TryAgain
-from paceline.core.sync.policy import build_policy
-from paceline.core.sync.policy_in_force import PolicyInForce
+from paceline.core.policies.policy import build_policy
+from paceline.core.policies.policy_in_force import PolicyInForce
 from paceline.data.sampler import Sampler
 from paceline.rpc.view_messages import switch_value
 from paceline.v1.run_service_pb2 import SeatReply

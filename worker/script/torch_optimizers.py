@@ -8,8 +8,8 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from paceline.core.errors import ConfigError
+from paceline.core.optimizers.optimizer import build_optimizer
 from paceline.core.settings.config import Options
-from paceline.core.steps.optimizer import build_optimizer
 
 _COMMON = ("lr", "weight_decay", "maximize")
 _OPTIONS: Mapping[str, tuple[str, ...]] = {

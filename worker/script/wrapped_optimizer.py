@@ -8,9 +8,9 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from paceline.core.errors import ConfigError
+from paceline.core.optimizers.optimizer import build_optimizer
+from paceline.core.policies.policy import build_policy
 from paceline.core.settings.config import Options
-from paceline.core.steps.optimizer import build_optimizer
-from paceline.core.sync.policy import build_policy
 from paceline.worker.script.schedulers import Schedulers
 from paceline.worker.script.script_replica import Buffers, ScriptReplica, inner, statistics
 from paceline.worker.script.script_run import ScriptRun

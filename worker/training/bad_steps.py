@@ -1,4 +1,4 @@
-"""What goes wrong in several steps in a row, for the chief's warnings (paceline/core/run/warnings.py)."""
+"""What goes wrong in several steps in a row, for the chief's warnings (paceline/core/chief/warnings.py)."""
 
 import math
 from collections.abc import Mapping

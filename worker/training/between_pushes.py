@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from paceline.core import kernels
-from paceline.core.steps.clip import l2_norm
+from paceline.core.optimizers.clip import l2_norm
 from paceline.core.values import Base
 from paceline.data.sampler import Batch
 from paceline.data.shards import take

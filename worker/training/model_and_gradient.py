@@ -15,7 +15,7 @@ from torch.nn.modules.batchnorm import _BatchNorm
 from torch.nn.parameter import is_lazy
 
 from paceline.core.errors import ConfigError, DataError, is_out_of_memory
-from paceline.core.steps.optimizer import OwnSteps
+from paceline.core.optimizers.optimizer import OwnSteps
 from paceline.core.values import Vector
 from paceline.tasks import defaults
 from paceline.tasks.task import Task

@@ -10,8 +10,8 @@ from functools import cache
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
 from paceline.callback import LEFT_OUT, LOG_PREFIX
+from paceline.core.chief.warnings import LASTING, ROW
 from paceline.core.errors import DataError
-from paceline.core.run.warnings import LASTING, ROW
 from paceline.v1 import parameter_service_pb2 as pb
 from paceline.worker.training.bad_steps import Rows
 from paceline.worker.training.logged_values import LoggedValues

@@ -6,8 +6,8 @@ from collections.abc import Callable
 import numpy as np
 
 from paceline.core import kernels
+from paceline.core.optimizers.groups import Grouped
 from paceline.core.slice.plan import Range
-from paceline.core.steps.groups import Grouped
 from paceline.core.values import AS_SET, Dense, Empty, Manner, Update
 from paceline.rpc.view_messages import newest_switch, switch_value
 from paceline.v1 import parameter_service_pb2 as pb

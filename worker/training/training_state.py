@@ -7,16 +7,16 @@ from typing import Self
 
 import numpy as np
 
+from paceline.core.optimizers.builtin.sgd import plainly
+from paceline.core.optimizers.clip import Clip
+from paceline.core.optimizers.effective import Pool, effective, pool_of
+from paceline.core.optimizers.groups import Grouped, Grouping, grouped
+from paceline.core.optimizers.layout import Layout
+from paceline.core.optimizers.momentum import WorkerMomentum
+from paceline.core.optimizers.optimizer import Optimizer, OwnSteps, build_optimizer
+from paceline.core.policies.policy import Own, Policy
+from paceline.core.policies.policy_in_force import PolicyInForce
 from paceline.core.settings.config import Config
-from paceline.core.steps.clip import Clip
-from paceline.core.steps.effective import Pool, effective, pool_of
-from paceline.core.steps.groups import Grouped, Grouping, grouped
-from paceline.core.steps.layout import Layout
-from paceline.core.steps.momentum import WorkerMomentum
-from paceline.core.steps.optimizer import Optimizer, OwnSteps, build_optimizer
-from paceline.core.steps.optimizers.sgd import plainly
-from paceline.core.sync.policy import Own, Policy
-from paceline.core.sync.policy_in_force import PolicyInForce
 from paceline.core.values import Base, Vector
 from paceline.data.sampler import Sampler
 from paceline.data.shards import Shard

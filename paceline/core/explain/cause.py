@@ -5,9 +5,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
+from paceline.core.chief.advice import Advice
 from paceline.core.explain.evidence import Evidence
 from paceline.core.registry import find, names
-from paceline.core.run.advice import Advice
 
 CAUSES = "paceline.core.explain.causes"
 """The folder of causes."""

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from statistics import median_low
 
-from paceline.core.run.warnings import RunWarning
+from paceline.core.chief.warnings import RunWarning
 from paceline.core.settings.config import Config
 
 ENOUGH = 5

@@ -1,10 +1,10 @@
 """Pushes and pulls: what several causes ask of them, so that only one of these names them."""
 
+from paceline.core.chief.advice import Advice
 from paceline.core.explain.evidence import OWN, Evidence
 from paceline.core.explain.laggards import laggards
-from paceline.core.run.advice import Advice
+from paceline.core.policies.policy import build_policy, push_batches
 from paceline.core.settings.config import Config
-from paceline.core.sync.policy import build_policy, push_batches
 
 LARGE = 1e6
 """Bytes from which on it is the size that costs time, not the number of messages."""

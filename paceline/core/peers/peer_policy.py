@@ -24,13 +24,13 @@ import numpy as np
 from pydantic import ConfigDict, PrivateAttr
 
 from paceline.core import registry
-from paceline.core.coding.codec import Codec, load_codec
+from paceline.core.codecs.codec import Codec, load_codec
 from paceline.core.errors import ConfigError
 from paceline.core.folders import PEERS
+from paceline.core.optimizers.effective import Scaled
 from paceline.core.peers.topology import Members, Topology
+from paceline.core.policies.policy import Own
 from paceline.core.settings.config import Options
-from paceline.core.steps.effective import Scaled
-from paceline.core.sync.policy import Own
 from paceline.core.values import Places, Vector
 
 PACKAGE = PEERS

@@ -4,7 +4,7 @@ from typing import Any
 
 from paceline.core.peers.peer_policy import build_peer_policy
 from paceline.core.peers.topology import Topology, build_topology
-from paceline.core.rules.check_rules import always_chosen
+from paceline.core.setting_rules.check_rules import always_chosen
 from paceline.core.settings.config import Config, Options
 
 

@@ -4,8 +4,8 @@ from typing import Literal
 
 from pydantic import Field
 
-from paceline.core.coding.codec import Codec, build_codec
-from paceline.core.coding.sparse_codec import SparseCodec
+from paceline.core.codecs.codec import Codec, build_codec
+from paceline.core.codecs.sparse_codec import SparseCodec
 from paceline.core.extension import Named, Options, Section
 
 Pushes = Literal["gradients", "differences", "weights"]

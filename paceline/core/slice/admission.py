@@ -4,9 +4,9 @@ from collections.abc import Callable
 
 from paceline.core.errors import BadPush, ConfigError, Fenced, Gap, NotYet
 from paceline.core.extension import place_of
+from paceline.core.policies.clocks import Clocks
+from paceline.core.policies.policy import Policy
 from paceline.core.slice.state import Phase
-from paceline.core.sync.clocks import Clocks
-from paceline.core.sync.policy import Policy
 from paceline.core.values import Outcome, Push, Switch, Verdict
 
 

@@ -5,13 +5,13 @@ from typing import Any
 import numpy as np
 
 from paceline.core.errors import BadPush
+from paceline.core.policies.clocks import Clocks
+from paceline.core.policies.policy import Gathered
 from paceline.core.slice.dense_sum import DenseSum
 from paceline.core.slice.folding import settled
 from paceline.core.slice.server_half import ServerHalf
 from paceline.core.slice.state import SliceState
 from paceline.core.slice.versions import Versions
-from paceline.core.sync.clocks import Clocks
-from paceline.core.sync.policy import Gathered
 from paceline.core.values import Dense, Places, Published, Push, Sparse, Vector
 
 

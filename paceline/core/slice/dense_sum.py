@@ -4,8 +4,8 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from paceline.core.steps.clip import l2_norm
-from paceline.core.sync.policy import Gathered
+from paceline.core.optimizers.clip import l2_norm
+from paceline.core.policies.policy import Gathered
 from paceline.core.values import Dense, Manner, Push, Vector, together, worker_order
 
 

@@ -3,9 +3,9 @@
 from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
+from paceline.core.policies.clocks import Clocks
 from paceline.core.slice.server_half import ServerHalf
 from paceline.core.slice.state import SliceState
-from paceline.core.sync.clocks import Clocks
 from paceline.core.values import Manner, Places, Published, Push, Sparse, Vector
 
 

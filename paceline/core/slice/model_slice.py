@@ -5,6 +5,11 @@ from dataclasses import replace
 from typing import Any
 
 from paceline.core.errors import BadPush, NotYet, VersionGone
+from paceline.core.optimizers.effective import Pool
+from paceline.core.optimizers.layout import Layout
+from paceline.core.optimizers.optimizer import Optimizer
+from paceline.core.policies.clocks import Clocks
+from paceline.core.policies.policy import Policy
 from paceline.core.settings.config import ScheduleConfig
 from paceline.core.slice.admission import Admission
 from paceline.core.slice.dense_folding import DenseFolding
@@ -14,11 +19,6 @@ from paceline.core.slice.recovery import Recovery
 from paceline.core.slice.rounds import Rounds
 from paceline.core.slice.server_half import ServerHalf
 from paceline.core.slice.state import Phase, SliceState, Snapshot, Standing
-from paceline.core.steps.effective import Pool
-from paceline.core.steps.layout import Layout
-from paceline.core.steps.optimizer import Optimizer
-from paceline.core.sync.clocks import Clocks
-from paceline.core.sync.policy import Policy
 from paceline.core.values import Base, Outcome, Places, Published, Push, Reply, Sparse, Switch, Vector, View
 
 

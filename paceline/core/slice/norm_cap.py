@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from paceline.core.steps.clip import l2_norm
+from paceline.core.optimizers.clip import l2_norm
 from paceline.core.values import Dense, Empty, Push
 
 _SHRUNK = 1 - 2.0**-22

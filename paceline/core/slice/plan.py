@@ -8,10 +8,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
-from paceline.core.coding.codec import Run
+from paceline.core.codecs.codec import Run
 from paceline.core.errors import PlanMismatch
+from paceline.core.optimizers.layout import Layout
 from paceline.core.settings.config import PlanConfig
-from paceline.core.steps.layout import Layout
 from paceline.core.values import Vector
 
 Shapes = Sequence[tuple[str, tuple[int, ...]]]

@@ -1,18 +1,18 @@
 """Changes a slice's policy during a run (docs/understand/rounds.md#changes-of-policy)."""
 
+from paceline.core.policies.clocks import Clocks
 from paceline.core.slice.folding import Folding
 from paceline.core.slice.recovery import Recovery
 from paceline.core.slice.rounds import Rounds
 from paceline.core.slice.server_half import ServerHalf
 from paceline.core.slice.state import SliceState
-from paceline.core.sync.clocks import Clocks
 from paceline.core.values import Switch, View
 
 
 class PolicySwitch:
     """A view names the change and a switch clock for each member. Once all members have reached theirs, the new policy
     begins, with all members level and the same version on all slices. A change that goes back to older weights
-    (paceline/core/run/divergence.py) also waits for these. Not thread-safe."""
+    (paceline/core/chief/divergence.py) also waits for these. Not thread-safe."""
 
     def __init__(self, clocks: Clocks, half: ServerHalf, rounds: Rounds, folding: Folding, recovery: Recovery) -> None:
         self._clocks = clocks

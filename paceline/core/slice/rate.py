@@ -2,10 +2,10 @@
 
 from typing import Any
 
-from paceline.core.steps.adascale import AdaScale
-from paceline.core.steps.clip import l2_norm
-from paceline.core.steps.schedule import LearningRate, Schedule
-from paceline.core.sync.policy import Gathered
+from paceline.core.optimizers.adascale import AdaScale
+from paceline.core.optimizers.clip import l2_norm
+from paceline.core.optimizers.schedule import LearningRate, Schedule
+from paceline.core.policies.policy import Gathered
 
 
 class Rate:

@@ -4,11 +4,11 @@ from collections import Counter
 from collections.abc import Iterable
 from dataclasses import asdict, replace
 
+from paceline.core.policies.clocks import Clocks, Entry
 from paceline.core.slice.copies import Copies
 from paceline.core.slice.folding import Folding
 from paceline.core.slice.server_half import ServerHalf
 from paceline.core.slice.state import SliceState, Snapshot
-from paceline.core.sync.clocks import Clocks, Entry
 from paceline.core.values import AS_SET, Manner, Outcome, Switch, Vector
 
 

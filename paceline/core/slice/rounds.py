@@ -1,8 +1,8 @@
 """Decides when pushes fold together: a round is complete, or a sum is large enough."""
 
+from paceline.core.policies.clocks import Clocks
 from paceline.core.slice.folding import Folding
 from paceline.core.slice.server_half import ServerHalf
-from paceline.core.sync.clocks import Clocks
 from paceline.core.values import Push
 
 

@@ -4,15 +4,15 @@ import math
 from collections import Counter
 
 from paceline.core.errors import BadPush, ConfigError
+from paceline.core.optimizers.effective import Pool, effective, scheduled
+from paceline.core.optimizers.groups import Grouped, Grouping, grouped
+from paceline.core.optimizers.layout import Layout
+from paceline.core.optimizers.optimizer import Optimizer
+from paceline.core.policies.policy import Policy
+from paceline.core.policies.policy_in_force import PolicyInForce
 from paceline.core.settings.config import ScheduleConfig
 from paceline.core.slice.copies import NO_COPIES
 from paceline.core.slice.rate import Rate
-from paceline.core.steps.effective import Pool, effective, scheduled
-from paceline.core.steps.groups import Grouped, Grouping, grouped
-from paceline.core.steps.layout import Layout
-from paceline.core.steps.optimizer import Optimizer
-from paceline.core.sync.policy import Policy
-from paceline.core.sync.policy_in_force import PolicyInForce
 from paceline.core.values import AS_SET, Manner, Switch, Vector
 
 

@@ -7,11 +7,11 @@ import numpy as np
 
 from paceline.core.errors import BadPush
 from paceline.core.linear.sparse import Changes, add_at, distinct
+from paceline.core.policies.clocks import Clocks
 from paceline.core.slice.folding import settled
 from paceline.core.slice.server_half import ServerHalf
 from paceline.core.slice.sparse_sum import SparseSum
 from paceline.core.slice.state import SliceState
-from paceline.core.sync.clocks import Clocks
 from paceline.core.values import Dense, Places, Published, Push, Sparse, Vector
 
 

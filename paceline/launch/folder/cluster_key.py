@@ -9,9 +9,9 @@ from paceline.base.bounded import read_text
 from paceline.base.own_files import is_own
 from paceline.core.errors import ConfigError, UsageError
 from paceline.core.extension import Section
+from paceline.core.policies.policy import build_policy
 from paceline.core.settings.config import Config
 from paceline.core.stored_format import check_format
-from paceline.core.sync.policy import build_policy
 from paceline.rpc.protocol_version import PROTOCOL
 from paceline.settings.load_settings import parse_yaml
 

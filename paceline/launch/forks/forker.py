@@ -33,7 +33,7 @@ WORKERS = (
 LINEAR = (
     "paceline.worker.linear.linear_worker",
     "paceline.worker.scoring.linear_scorer",
-    "paceline.worker.checking.check_linear",
+    "paceline.worker.before_run.check_linear",
 )
 """What workers and the evaluator of a linear model import besides: no torch."""
 ROWS = ("scipy.sparse",)

@@ -11,8 +11,8 @@ from tempfile import TemporaryDirectory
 from typing import Any, NamedTuple
 
 from paceline.base.variables import TLS
+from paceline.core.chief.best_model import result
 from paceline.core.errors import ConfigError, PacelineError
-from paceline.core.run.best_model import result
 from paceline.launch.k8s.findings import GROWS, Finding, Seen, condition, findings, lost_some, owner_of
 from paceline.launch.k8s.kubectl import COMPONENT, DATA, GRPC, Kubectl, newest_jobs
 from paceline.launch.k8s.queue import reason, troubles_of_queues, waits_whole

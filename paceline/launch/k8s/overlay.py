@@ -10,8 +10,8 @@ import yaml
 
 from paceline.base.own_files import is_own
 from paceline.core.errors import ConfigError
+from paceline.core.policies.policy import build_policy
 from paceline.core.settings.config import Config
-from paceline.core.sync.policy import build_policy
 from paceline.launch.folder.cluster_key import refusal
 from paceline.launch.k8s.cluster_status import has_tls
 from paceline.launch.k8s.kubectl import COMPONENT, RUN, Kubectl

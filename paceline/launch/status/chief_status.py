@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from google.protobuf.message import Message
 
+from paceline.core.chief.scoring import Score
+from paceline.core.chief.warnings import RunWarning
 from paceline.core.errors import ConfigError, NotYet, PacelineError
-from paceline.core.run.scoring import Score
-from paceline.core.run.warnings import RunWarning
 from paceline.rpc.listening import PLAIN_TEXT
 from paceline.rpc.score_messages import score_value
 from paceline.v1.run_service_pb2 import SetPolicyReply, SetPolicyRequest, StatusReply, StatusRequest, StopRequest

@@ -6,10 +6,10 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
+from paceline.core.chief.warnings import RunWarning
 from paceline.core.explain.cause import Finding, causes
 from paceline.core.explain.evidence import ENOUGH, LEAST, Evidence, ServerTime, WorkerTime
 from paceline.core.fault import LINK_SECONDS
-from paceline.core.run.warnings import RunWarning
 from paceline.core.settings.config import Config, Options
 from paceline.launch.status.chief_status import plain
 from paceline.launch.status.counters import Counters

@@ -14,10 +14,10 @@ from rich.table import Column, Table
 from rich.text import Text
 
 from paceline.base.terminal import can_redraw, fitted, show
+from paceline.core.chief.best_model import beside, measure_of, number, scores_of
+from paceline.core.chief.straggler import Straggler, straggler
+from paceline.core.chief.warnings import CAPPED
 from paceline.core.explain.cause import Finding
-from paceline.core.run.best_model import beside, measure_of, number, scores_of
-from paceline.core.run.straggler import Straggler, straggler
-from paceline.core.run.warnings import CAPPED
 from paceline.launch.status.chief_status import loss, policy_name
 from paceline.launch.status.evidence import said
 from paceline.v1.run_service_pb2 import StatusReply, WorkerStatus

@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from rich.console import Console
 
 from paceline.base.terminal import can_redraw, show
+from paceline.core.chief.best_model import result
+from paceline.core.chief.warnings import RunWarning
 from paceline.core.errors import ServersGone, TryAgain
 from paceline.core.explain.cause import Finding, finding_of
-from paceline.core.run.best_model import result
-from paceline.core.run.warnings import RunWarning
 from paceline.launch.folder.run_folder import RunFolder
 from paceline.launch.status.chief_status import (
     Chief,

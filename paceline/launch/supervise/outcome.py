@@ -3,10 +3,10 @@
 from dataclasses import dataclass, field
 
 from paceline.callback import End
+from paceline.core.chief.scoring import Score
+from paceline.core.chief.warnings import RunWarning
 from paceline.core.errors import PacelineError, Stopped, error_of
 from paceline.core.explain.cause import Finding
-from paceline.core.run.scoring import Score
-from paceline.core.run.warnings import RunWarning
 from paceline.launch.folder.lost_pushes import Lost
 from paceline.launch.status.recoveries import Recovery
 from paceline.launch.supervise.faults import Inflicted

@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 
 from paceline.callback import LEFT_OUT, LOG_PREFIX, Callback, RunBegin, RunEnd, Status, WorkerState, flat
-from paceline.core.run.warnings import RunWarning
+from paceline.core.chief.warnings import RunWarning
 from paceline.core.settings.config import Config
 from paceline.launch.folder.own_records import OwnRecords
 from paceline.launch.folder.run_folder import RunFolder

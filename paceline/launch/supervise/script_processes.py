@@ -6,9 +6,9 @@ from typing import Any
 
 from paceline.base.variables import CONNECT
 from paceline.core.errors import ConfigError
+from paceline.core.optimizers.effective import told as rates_told
+from paceline.core.policies.policy import build_policy
 from paceline.core.settings.config import Config
-from paceline.core.steps.effective import told as rates_told
-from paceline.core.sync.policy import build_policy
 from paceline.launch.settings.launch_settings import LaunchSettings
 from paceline.launch.supervise.children import Child
 from paceline.launch.supervise.others import Others

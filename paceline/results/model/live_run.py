@@ -10,7 +10,7 @@ import numpy as np
 
 from paceline.core.errors import ConfigError, DataError, NotYet, ServersGone, UsageError
 from paceline.core.extension import Options
-from paceline.core.sync.policy import build_policy
+from paceline.core.policies.policy import build_policy
 from paceline.core.values import Vector
 from paceline.launch.status.chief_status import RemoteChief
 from paceline.results.model.run_weights import Source, Weights

@@ -12,7 +12,7 @@ from safetensors import SafetensorError, safe_open
 from paceline.base.private import make_private
 from paceline.core.errors import ConfigError, DataError, DiskError, UsageError
 from paceline.core.extension import Options
-from paceline.core.sync.policy import build_policy
+from paceline.core.policies.policy import build_policy
 from paceline.data.whole_file import replacing
 from paceline.launch.status.chief_status import RemoteChief, plain
 from paceline.launch.status.run_status import find_chief

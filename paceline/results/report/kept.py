@@ -8,11 +8,11 @@ from typing import Any, TypeVar
 
 from safetensors import SafetensorError, safe_open
 
+from paceline.core.chief.best_model import Measure, chooses, measure_of, scores_of, whose
+from paceline.core.chief.scoring import Score
+from paceline.core.chief.warnings import RunWarning
 from paceline.core.errors import DataError
 from paceline.core.explain.cause import Finding, causes
-from paceline.core.run.best_model import Measure, chooses, measure_of, scores_of, whose
-from paceline.core.run.scoring import Score
-from paceline.core.run.warnings import RunWarning
 from paceline.core.settings.config import Config
 from paceline.data.manifest import Manifest, read_manifest
 from paceline.launch.folder.lost_pushes import Lost

@@ -9,7 +9,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator, StrMethodFormatter
 
 from paceline.base.plot_style import COLOURS, FAINT, INK, colour_of, marker_of, styled, svg
-from paceline.core.run.best_model import SPLITS
+from paceline.core.chief.best_model import SPLITS
 from paceline.results.report.course import SPENT, Course, mean
 from paceline.results.report.kept import Kept
 

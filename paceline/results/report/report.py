@@ -5,8 +5,8 @@ from typing import NamedTuple
 
 from paceline.base.extras import needing
 from paceline.base.html.page import Html, numbers, page, text
+from paceline.core.chief.best_model import result
 from paceline.core.errors import DiskError
-from paceline.core.run.best_model import result
 from paceline.data.whole_file import replacing
 from paceline.launch.folder.run_folder import RunFolder
 from paceline.results.report.course import mean

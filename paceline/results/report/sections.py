@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from paceline.base.html.page import Html, Section, Table, beside, code, details, facts, picture, table, text
 from paceline.base.plot_style import styled, svg
 from paceline.callback import LOG_PREFIX, flat
-from paceline.core.run.best_model import number, scores_of
+from paceline.core.chief.best_model import number, scores_of
 from paceline.core.settings.config import Config
 from paceline.core.units import size
 from paceline.core.values import worker_order

@@ -2,8 +2,8 @@
 
 from collections.abc import Sequence
 
+from paceline.core.chief.best_model import SPLITS, Measure, scores_of
 from paceline.core.errors import ConfigError
-from paceline.core.run.best_model import SPLITS, Measure, scores_of
 from paceline.studies.comparison.finished import Finished
 
 

@@ -8,8 +8,8 @@ from pathlib import Path
 from rich.console import Console
 
 from paceline.base.terminal import show
+from paceline.core.chief.best_model import Measure
 from paceline.core.errors import UsageError
-from paceline.core.run.best_model import Measure
 from paceline.launch.folder.run_folder import RunFolder
 from paceline.launch.folder.series import find_series
 from paceline.studies.comparison.comparable import measure_of_all, refuse_strangers, split_of_all

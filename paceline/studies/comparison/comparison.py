@@ -7,7 +7,7 @@ from statistics import fmean, stdev
 from typing import Any
 
 from paceline.base.intervals import FEWEST
-from paceline.core.run.best_model import Measure
+from paceline.core.chief.best_model import Measure
 from paceline.studies.comparison.differences import Difference, Verdict, difference
 from paceline.studies.comparison.figures import Figure
 from paceline.studies.comparison.sides import Side, differing

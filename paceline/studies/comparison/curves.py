@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from paceline.core.run.scoring import Score
+from paceline.core.chief.scoring import Score
 from paceline.studies.comparison.comparison import Comparison
 from paceline.studies.comparison.finished import Finished
 from paceline.studies.comparison.sides import Side

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from paceline.core.run.best_model import Measure, number
+from paceline.core.chief.best_model import Measure, number
 from paceline.studies.comparison.finished import Finished
 from paceline.studies.comparison.sides import Of
 

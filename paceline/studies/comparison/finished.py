@@ -7,9 +7,9 @@ from functools import cached_property
 from typing import Any
 
 from paceline.callback import flat
+from paceline.core.chief.best_model import Measure, measure_of
+from paceline.core.chief.scoring import Score
 from paceline.core.errors import DataError
-from paceline.core.run.best_model import Measure, measure_of
-from paceline.core.run.scoring import Score
 from paceline.core.settings.config import Config
 from paceline.data.manifest import Manifest, read_manifest
 from paceline.data.shards import is_there

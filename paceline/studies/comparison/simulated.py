@@ -4,9 +4,9 @@ It leaves in its folder what a run of processes leaves there, as far as a compar
 import time
 from pathlib import Path
 
+from paceline.core.chief.best_model import default_measure
+from paceline.core.chief.scoring import Score
 from paceline.core.errors import ConfigError
-from paceline.core.run.best_model import default_measure
-from paceline.core.run.scoring import Score
 from paceline.core.settings.config import Config
 from paceline.launch.folder.run_folder import RunFolder
 from paceline.studies.search.folder import SearchFolder

@@ -6,8 +6,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from paceline.core.errors import ConfigError, UsageError
+from paceline.core.policies.policy import build_policy, is_served
 from paceline.core.settings.config import Config, Options
-from paceline.core.sync.policy import build_policy, is_served
 from paceline.studies.planning.readers import Reader
 
 AROUND = ("bsp", "asp", "shat")

@@ -6,8 +6,8 @@ from typing import NamedTuple
 
 import numpy as np
 
+from paceline.core.policies.policy import push_batches
 from paceline.core.settings.config import Config
-from paceline.core.sync.policy import push_batches
 
 EMPTY_PUSH = 150e-6
 """CPU time that a server takes for a push without values (seconds)."""

@@ -2,8 +2,8 @@
 
 import statistics
 
+from paceline.core.policies.policy import build_policy
 from paceline.core.slice.plan import Shapes
-from paceline.core.sync.policy import build_policy
 from paceline.launch.this_machine.capacity import too_many
 from paceline.studies.planning.choices import Choice
 from paceline.studies.planning.figures import Figures, batch_of

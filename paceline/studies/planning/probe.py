@@ -12,8 +12,8 @@ import psutil
 
 from paceline.core.errors import ConfigError
 from paceline.core.explain.cause import Finding
+from paceline.core.policies.policy import build_policy
 from paceline.core.settings.config import Config
-from paceline.core.sync.policy import build_policy
 from paceline.launch.folder.run_folder import RunFolder, open_run
 from paceline.launch.supervise.launcher import run_local
 from paceline.launch.supervise.others import NoOthers

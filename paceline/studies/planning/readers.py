@@ -4,8 +4,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple, Protocol
 
+from paceline.core.policies.policy import is_served
 from paceline.core.settings.config import Config
-from paceline.core.sync.policy import is_served
 from paceline.launch.settings.read_config import read_config, read_launch
 from paceline.settings.flags import Flags
 from paceline.settings.load_settings import load

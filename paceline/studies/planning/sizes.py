@@ -12,12 +12,12 @@ from rich.table import Column, Table
 from paceline.base.extras import needing
 from paceline.base.terminal import show
 from paceline.core.errors import ConfigError, UsageError
+from paceline.core.optimizers.effective import effective, pool_of, told
+from paceline.core.optimizers.groups import grouped
+from paceline.core.optimizers.optimizer import build_optimizer
+from paceline.core.policies.policy import build_policy
 from paceline.core.settings.config import Config
 from paceline.core.slice.plan import Shapes, SlicePlan, make_plan, server_memory
-from paceline.core.steps.effective import effective, pool_of, told
-from paceline.core.steps.groups import grouped
-from paceline.core.steps.optimizer import build_optimizer
-from paceline.core.sync.policy import build_policy
 from paceline.core.units import size
 from paceline.rpc.memory import retained_bytes
 from paceline.rpc.transport import room_for

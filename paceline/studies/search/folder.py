@@ -10,8 +10,8 @@ from typing import Any, ClassVar, TypeVar
 
 from paceline.base.own_files import is_own
 from paceline.base.private import make_private
+from paceline.core.chief.warnings import RunWarning
 from paceline.core.errors import ConfigError, DiskError
-from paceline.core.run.warnings import RunWarning
 from paceline.core.settings.config import Config
 from paceline.data.manifest import read_manifest
 from paceline.data.shards import is_there

@@ -12,7 +12,7 @@ from typing import Annotated, Any
 
 import typer
 
-from paceline.core.run.scoring import Score
+from paceline.core.chief.scoring import Score
 from paceline.core.settings.config import Config, TableConfig
 from paceline.data.dataset import Dataset
 from paceline.launch.folder.run_folder import RunFolder

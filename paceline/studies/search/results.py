@@ -13,8 +13,8 @@ from typing import Any
 from rich import box
 from rich.table import Table
 
-from paceline.core.run.best_model import Measure, measure_of, scores_of
-from paceline.core.run.warnings import RunWarning
+from paceline.core.chief.best_model import Measure, measure_of, scores_of
+from paceline.core.chief.warnings import RunWarning
 from paceline.studies.search.folder import Measured
 from paceline.studies.search.grid import in_words, shown
 

@@ -12,8 +12,8 @@ from typing import Any
 from rich.console import Console
 
 from paceline.base.terminal import show
+from paceline.core.chief.best_model import Measure, scores_of
 from paceline.core.errors import PacelineError
-from paceline.core.run.best_model import Measure, scores_of
 from paceline.core.settings.config import Config
 from paceline.data.shards import is_there
 from paceline.launch.folder.run_folder import RunFolder

@@ -6,8 +6,8 @@ from pathlib import Path
 from paceline.base.extras import is_installed, lacks
 from paceline.base.lasting_console import LastingConsole
 from paceline.base.terminal import show
-from paceline.core.rules.check_rules import refuse
-from paceline.core.rules.rules_of_settings import LOCAL, SEARCH
+from paceline.core.setting_rules.check_rules import refuse
+from paceline.core.setting_rules.rules_of_settings import LOCAL, SEARCH
 from paceline.launch.folder.run_folder import new_name
 from paceline.launch.this_machine.cpu_cores import own_cores
 from paceline.studies.search.folder import SEARCHES, SearchFolder, opened

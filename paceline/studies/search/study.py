@@ -16,8 +16,8 @@ from optuna.storages import JournalStorage
 from optuna.storages.journal import JournalFileBackend
 from optuna.trial import FrozenTrial, Trial, TrialState
 
+from paceline.core.chief.best_model import Measure
 from paceline.core.errors import ConfigError, UsageError
-from paceline.core.run.best_model import Measure
 from paceline.core.settings.config import Config
 from paceline.studies.search.folder import SearchFolder, content_of, measured
 from paceline.studies.search.grid import Grid, Range, in_words, pairs, shown

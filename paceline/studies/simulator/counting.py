@@ -5,9 +5,9 @@ from typing import Any
 
 import numpy as np
 
+from paceline.core.policies.clocks import Clocks
 from paceline.core.slice.server_half import ServerHalf
 from paceline.core.slice.state import SliceState
-from paceline.core.sync.clocks import Clocks
 from paceline.core.values import Manner, Places, Published, Push, Sparse, Vector
 
 NOTHING: Vector = np.empty(0, np.float32)

@@ -5,8 +5,8 @@ from collections.abc import Callable, Iterable
 from paceline.core.errors import ConfigError
 from paceline.core.fault import faults_of
 from paceline.core.peers.peer_policy import build_peer_policy
+from paceline.core.policies.policy import is_served
 from paceline.core.settings.config import Config
-from paceline.core.sync.policy import is_served
 from paceline.tasks import defaults
 from paceline.tasks.task import load_task
 

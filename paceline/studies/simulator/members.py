@@ -5,8 +5,8 @@ from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from functools import partial
 
-from paceline.core.run.phases import RunPhase
-from paceline.core.run.run import Run
+from paceline.core.chief.phases import RunPhase
+from paceline.core.chief.run import Run
 from paceline.core.slice.model_slice import ModelSlice
 from paceline.core.values import Base, Reply, Vector, View
 from paceline.studies.simulator.pace import Pace

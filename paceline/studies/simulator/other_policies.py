@@ -7,8 +7,8 @@ from pydantic import ValidationError
 
 from paceline.core.errors import ConfigError
 from paceline.core.explain.evidence import Evidence, WorkerTime, middle
+from paceline.core.policies.policy import from_shorthand, is_served
 from paceline.core.settings.config import Config
-from paceline.core.sync.policy import from_shorthand, is_served
 from paceline.studies.simulator.scene import Scene
 from paceline.studies.simulator.timing import timed
 

@@ -7,8 +7,8 @@ from functools import partial
 import numpy as np
 
 from paceline.core import kernels
+from paceline.core.optimizers.clip import l2_norm
 from paceline.core.settings.config import Config
-from paceline.core.steps.clip import l2_norm
 from paceline.core.values import Base, Dense, Empty, Outcome, Reply, Update, Vector
 from paceline.data.dataset import Rows
 from paceline.studies.simulator.pace import Chances

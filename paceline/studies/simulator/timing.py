@@ -6,10 +6,10 @@ from dataclasses import dataclass
 import numpy as np
 
 from paceline.core.errors import ConfigError
+from paceline.core.policies.policy import build_policy, is_served
 from paceline.core.settings.config import Config
 from paceline.core.slice.model_slice import ModelSlice
 from paceline.core.slice.plan import Shapes
-from paceline.core.sync.policy import build_policy, is_served
 from paceline.core.values import Empty, Reply, Update, Vector
 from paceline.data.sampler import proportions
 from paceline.studies.simulator.counting import NOTHING, CountingFolding

@@ -4,8 +4,8 @@ as the settings say. `workers` has what is the same with servers (`servers`) and
 import math
 from dataclasses import dataclass, field
 
+from paceline.core.policies.policy import is_served
 from paceline.core.settings.config import Config
-from paceline.core.sync.policy import is_served
 from paceline.studies.simulator.links import Links
 from paceline.studies.simulator.pace import Chances, Pace, pace_of
 from paceline.studies.simulator.peers import ComputedAmong

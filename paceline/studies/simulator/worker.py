@@ -3,9 +3,9 @@
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from paceline.core.steps.clip import Clip
-from paceline.core.steps.momentum import WorkerMomentum
-from paceline.core.sync.policy import Own, Policy
+from paceline.core.optimizers.clip import Clip
+from paceline.core.optimizers.momentum import WorkerMomentum
+from paceline.core.policies.policy import Own, Policy
 from paceline.core.values import Base, Reply, Vector
 from paceline.data.sampler import Sampler
 

@@ -9,17 +9,17 @@ from typing import Protocol
 
 import numpy as np
 
+from paceline.core.chief.phases import RunPhase
+from paceline.core.chief.run import Run
 from paceline.core.errors import ConfigError
-from paceline.core.run.phases import RunPhase
-from paceline.core.run.run import Run
+from paceline.core.optimizers.clip import Clip
+from paceline.core.optimizers.effective import effective, pool_of
+from paceline.core.optimizers.optimizer import build_optimizer
+from paceline.core.policies.policy import Own, build_policy
 from paceline.core.settings.config import Config
 from paceline.core.slice.model_slice import ModelSlice
 from paceline.core.slice.norm_cap import NormCap
 from paceline.core.slice.plan import Shapes, make_plan
-from paceline.core.steps.clip import Clip
-from paceline.core.steps.effective import effective, pool_of
-from paceline.core.steps.optimizer import build_optimizer
-from paceline.core.sync.policy import Own, build_policy
 from paceline.core.values import Base, Push, Reply, Update, Vector
 from paceline.data.sampler import Sampler, steps_per_epoch
 from paceline.studies.simulator.members import Members

@@ -12,9 +12,9 @@ import numpy as np
 import torch
 
 from paceline.core.errors import ConfigError
+from paceline.core.optimizers.effective import cautioned
+from paceline.core.policies.policy import build_policy, from_shorthand, is_served
 from paceline.core.settings.config import Config, Options
-from paceline.core.steps.effective import cautioned
-from paceline.core.sync.policy import build_policy, from_shorthand, is_served
 from paceline.data.sampler import Sampler, steps_per_epoch
 from paceline.data.shards import open_shards
 from paceline.sharder.sharding import make_shards

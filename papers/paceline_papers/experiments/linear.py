@@ -12,7 +12,7 @@ import typer
 
 import paceline
 from paceline.core.errors import PacelineError
-from paceline.core.sync.policy import from_shorthand
+from paceline.core.policies.policy import from_shorthand
 from paceline.data.svmlight import read_svmlight
 from paceline.extend import Dataset, Labelled
 from paceline.launch.linear_without_servers import train_here

@@ -10,8 +10,8 @@ from random import Random
 import numpy as np
 
 from paceline.core import kernels
+from paceline.core.policies.policy import is_served
 from paceline.core.settings.config import Config, Options
-from paceline.core.sync.policy import is_served
 from paceline.core.values import Places, Vector
 from paceline.data.sampler import Sampler
 from paceline.studies.simulator.pace import Action

@@ -12,7 +12,7 @@ from typing import Any
 
 from prometheus_client import CollectorRegistry
 
-from paceline.core.run.scoring import Score
+from paceline.core.chief.scoring import Score
 from paceline.core.settings.config import Config
 from paceline.data.shards import open_shards
 from paceline.server.command_line import ToldServer

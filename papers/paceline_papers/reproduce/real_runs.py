@@ -10,8 +10,8 @@ from itertools import product
 from math import nan
 from typing import Any
 
+from paceline.core.chief.scoring import Score
 from paceline.core.errors import PacelineError, Stopped, UsageError, error_of
-from paceline.core.run.scoring import Score
 from paceline.core.settings.config import Config
 from paceline.launch.folder.run_folder import RunFolder
 from paceline.launch.forks.forker import Forker

@@ -13,8 +13,8 @@ from typing import Any
 import numpy as np
 import pytest
 
+from paceline.core.chief.scoring import Score
 from paceline.core.errors import ConfigError, PacelineError, UsageError
-from paceline.core.run.scoring import Score
 from paceline.core.settings.config import Config
 from paceline.data.cifar import PIXELS, TEST, TRAIN
 from paceline.launch.folder.run_folder import RunFolder, open_run

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from paceline.core.sync.policies.dana import Dana
+from paceline.core.policies.builtin.dana import Dana
 from paceline.extend import Gathered, Optimizer, Own, Vector
 
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from paceline.core.sync.policies.easgd import Easgd
+from paceline.core.policies.builtin.easgd import Easgd
 from paceline.extend import Gathered, Optimizer, Own, Vector
 
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from paceline.core.sync.policies.kbuffered import Kbuffered
+from paceline.core.policies.builtin.kbuffered import Kbuffered
 from paceline.extend import Gathered, Optimizer, Vector
 
 BATCH = 4

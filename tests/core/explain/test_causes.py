@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from paceline.core.chief.warnings import RunWarning
 from paceline.core.explain.cause import Finding, causes, finding_of
 from paceline.core.explain.evidence import Evidence, ServerTime, WorkerTime
-from paceline.core.run.warnings import RunWarning
 from paceline.core.settings.config import Config, Options
 
 MS = 0.001

@@ -7,12 +7,12 @@ from random import Random
 import numpy as np
 import pytest
 
+from paceline.core.optimizers.builtin.sgd import plain_sgd
 from paceline.core.peers.peer_policies.adpsgd import Adpsgd
 from paceline.core.peers.peer_policy import Group, Message
 from paceline.core.peers.topologies.complete import Complete
 from paceline.core.peers.topologies.ring import Ring
-from paceline.core.steps.optimizers.sgd import plain_sgd
-from paceline.core.sync.policy import Own
+from paceline.core.policies.policy import Own
 from tests.support.nights import some
 from tests.support.peer_network import Peers
 

@@ -10,14 +10,14 @@ from hypothesis import strategies as st
 
 from paceline.core import registry
 from paceline.core.errors import BadPush, ConfigError
+from paceline.core.optimizers.builtin.sgd import Sgd, plain_sgd
 from paceline.core.peers.peer_policies.allreduce import Buffers
 from paceline.core.peers.peer_policy import PACKAGE, Group, Message, PeerPolicy, build_peer_policy
 from paceline.core.peers.topologies.complete import Complete
 from paceline.core.peers.topologies.exponential import Exponential
 from paceline.core.peers.topologies.ring import Ring
+from paceline.core.policies.policy import Own
 from paceline.core.settings.config import Options
-from paceline.core.steps.optimizers.sgd import Sgd, plain_sgd
-from paceline.core.sync.policy import Own
 from tests.support.nights import fewer, some
 from tests.support.peer_network import Peers
 

@@ -4,12 +4,12 @@ from typing import Any
 
 import pytest
 
+from paceline.core.chief.run import Run
 from paceline.core.errors import ConfigError
 from paceline.core.peers.peer_run import topology_of
-from paceline.core.run.run import Run
+from paceline.core.policies.clocks import Clocks
+from paceline.core.policies.policy import from_shorthand
 from paceline.core.settings.config import Options
-from paceline.core.sync.clocks import Clocks
-from paceline.core.sync.policy import from_shorthand
 from paceline.settings.load_settings import load
 
 

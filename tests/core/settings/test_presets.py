@@ -6,7 +6,7 @@ import pytest
 
 from paceline.core import registry
 from paceline.core.errors import ConfigError
-from paceline.core.steps.schedule import Schedule
+from paceline.core.optimizers.schedule import Schedule
 from paceline.settings.load_settings import load, read_preset
 from paceline.settings.presets import PRESETS, presets
 from tests.support.tree import ROOT

@@ -7,11 +7,11 @@ import numpy as np
 import pytest
 
 from paceline.core.errors import BadPush, ConfigError, Fenced, Gap, NotYet, PacelineError
+from paceline.core.policies.builtin.asp import Asp
+from paceline.core.policies.clocks import Clocks
 from paceline.core.slice.admission import Admission
 from paceline.core.slice.model_slice import ModelSlice
 from paceline.core.slice.state import Phase
-from paceline.core.sync.clocks import Clocks
-from paceline.core.sync.policies.asp import Asp
 from paceline.core.values import Base, Dense, Outcome, Push, Seat, Switch, Verdict, View
 from tests.support.one_slice import OneSlice
 from tests.support.slice_parts import PLAIN, a_push, clocks_with, counted, half_of

@@ -6,12 +6,12 @@ from functools import partial
 import numpy as np
 import pytest
 
+from paceline.core.optimizers.builtin.adam import Adam
+from paceline.core.optimizers.builtin.ftrl import Ftrl
+from paceline.core.optimizers.builtin.sgd import Sgd
 from paceline.core.slice import copies as copies_module
 from paceline.core.slice.copies import Copies
 from paceline.core.slice.sparse_folding import SparseFolding
-from paceline.core.steps.optimizers.adam import Adam
-from paceline.core.steps.optimizers.ftrl import Ftrl
-from paceline.core.steps.optimizers.sgd import Sgd
 from paceline.core.values import Sparse
 from tests.support.one_slice import OneSlice
 

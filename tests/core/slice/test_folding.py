@@ -4,16 +4,16 @@ import numpy as np
 import pytest
 
 from paceline.core.errors import BadPush
+from paceline.core.optimizers.layout import Layout
+from paceline.core.optimizers.optimizer import build_optimizer
+from paceline.core.policies.clocks import Clocks
+from paceline.core.policies.policy import build_policy
 from paceline.core.settings.config import Options, ScheduleConfig
 from paceline.core.slice.dense_folding import DenseFolding
 from paceline.core.slice.folding import settled
 from paceline.core.slice.server_half import ServerHalf
 from paceline.core.slice.sparse_folding import SparseFolding
 from paceline.core.slice.state import SliceState
-from paceline.core.steps.layout import Layout
-from paceline.core.steps.optimizer import build_optimizer
-from paceline.core.sync.clocks import Clocks
-from paceline.core.sync.policy import build_policy
 from paceline.core.values import Dense, Empty, Outcome, Places, Seat, Sparse
 from tests.support.slice_parts import a_push, clocks_with, counted, dense_folding, half_of
 

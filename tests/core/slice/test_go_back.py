@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 
 from paceline.core.errors import NotYet
+from paceline.core.optimizers.builtin.sgd import Sgd
 from paceline.core.settings.config import ScheduleConfig
 from paceline.core.slice.state import SliceState
-from paceline.core.steps.optimizers.sgd import Sgd
 from paceline.core.values import Seat, Switch, View
 from tests.support.one_slice import OneSlice
 

@@ -3,9 +3,9 @@
 import pytest
 
 from paceline.core.errors import BadPush
-from paceline.core.steps.layout import Layout
-from paceline.core.steps.optimizers.adam import Adam
-from paceline.core.steps.optimizers.sgd import Sgd, plain_sgd
+from paceline.core.optimizers.builtin.adam import Adam
+from paceline.core.optimizers.builtin.sgd import Sgd, plain_sgd
+from paceline.core.optimizers.layout import Layout
 from paceline.core.values import AS_SET, Manner, together
 from tests.support.one_slice import OneSlice
 

@@ -9,12 +9,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from paceline.core.errors import BadPush, Fenced, Gap, NotYet, VersionGone
+from paceline.core.optimizers.builtin.sgd import Sgd
+from paceline.core.policies.policy import build_policy
 from paceline.core.settings.config import Options
 from paceline.core.slice.model_slice import ModelSlice
 from paceline.core.slice.state import Phase, SliceState
 from paceline.core.slice.versions import Versions
-from paceline.core.steps.optimizers.sgd import Sgd
-from paceline.core.sync.policy import build_policy
 from paceline.core.values import Base, Outcome, Reply, Seat, Switch, View
 from tests.support.one_slice import PLAIN, OneSlice, who
 

@@ -8,8 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 
+from paceline.core.optimizers.clip import l2_norm
 from paceline.core.slice.norm_cap import NormCap
-from paceline.core.steps.clip import l2_norm
 from paceline.core.values import AS_SET, Base, Dense, Empty, Manner, Push, Sparse, Update, Vector
 
 FINITE = st.floats(width=32, allow_nan=False, allow_infinity=False)

@@ -2,9 +2,9 @@
 
 import pytest
 
+from paceline.core.optimizers.schedule import Schedule
 from paceline.core.settings.config import ScheduleConfig
 from paceline.core.slice.rate import Rate
-from paceline.core.steps.schedule import Schedule
 from paceline.core.values import Seat, Switch, View
 from tests.support.one_slice import OneSlice
 

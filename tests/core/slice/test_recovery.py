@@ -2,9 +2,9 @@
 
 import json
 
+from paceline.core.policies.clocks import Clocks
 from paceline.core.slice.recovery import Recovery
 from paceline.core.slice.server_half import ServerHalf
-from paceline.core.sync.clocks import Clocks
 from paceline.core.values import Outcome, Seat, Switch
 from tests.support.slice_parts import a_push, clocks_with, counted, dense_folding, half_of
 

@@ -1,7 +1,7 @@
 """When the pushes that a slice has gathered fold together."""
 
+from paceline.core.policies.clocks import Clocks
 from paceline.core.slice.rounds import Rounds
-from paceline.core.sync.clocks import Clocks
 from paceline.core.values import Seat, View
 from tests.support.slice_parts import a_push, clocks_with, counted, dense_folding, half_of
 

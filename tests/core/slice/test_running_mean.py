@@ -12,12 +12,12 @@ from hypothesis import strategies as st
 from safetensors import safe_open
 
 from paceline.core.errors import ConfigError
+from paceline.core.policies.policy import build_policy
 from paceline.core.settings.config import Config, SvmConfig
 from paceline.core.slice.model_slice import ModelSlice
 from paceline.core.slice.plan import PlanConfig, make_plan, server_memory
 from paceline.core.slice.sparse_folding import SparseFolding
 from paceline.core.slice.state import SliceState
-from paceline.core.sync.policy import build_policy
 from paceline.core.values import Base, Sparse, Switch
 from paceline.data.linear_model import read_linear_model, shapes_of
 from paceline.server.state_folder import StateFolder

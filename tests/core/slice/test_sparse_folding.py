@@ -7,10 +7,10 @@ from hypothesis import strategies as st
 
 from paceline.core.errors import BadPush, ConfigError
 from paceline.core.linear.sparse import Changes, decode_places, distinct, encode_places, merged, overwritten
+from paceline.core.optimizers.builtin.ftrl import Ftrl
 from paceline.core.settings.config import Options, ScheduleConfig
 from paceline.core.slice.model_slice import ModelSlice
 from paceline.core.slice.sparse_folding import SparseFolding
-from paceline.core.steps.optimizers.ftrl import Ftrl
 from paceline.core.values import Base, Outcome, Places, Sparse
 from paceline.settings.load_settings import load
 from tests.support.one_slice import OneSlice

@@ -7,8 +7,8 @@ import pytest
 from rich.console import Console
 
 from paceline.base.terminal import WIDTH
+from paceline.core.chief.advice import Advice
 from paceline.core.explain.cause import Finding
-from paceline.core.run.advice import Advice
 from paceline.launch.status.evidence import Causes
 from paceline.launch.status.live_table import (
     LiveTable,

@@ -10,7 +10,7 @@ import pytest
 from rich.console import Console
 
 from paceline.cli.run import summary
-from paceline.core.run.warnings import RunWarning
+from paceline.core.chief.warnings import RunWarning
 from paceline.core.settings.config import Config
 from paceline.launch.folder.own_records import OwnRecords
 from paceline.launch.folder.run_folder import RunFolder, open_run

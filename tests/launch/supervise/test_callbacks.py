@@ -11,9 +11,9 @@ import pytest
 
 import paceline
 from paceline.callback import LEFT_OUT, End, RunBegin, RunEnd, Status
+from paceline.core.chief.scoring import Score
+from paceline.core.chief.warnings import RunWarning
 from paceline.core.errors import ConfigError
-from paceline.core.run.scoring import Score
-from paceline.core.run.warnings import RunWarning
 from paceline.core.settings.config import Config, Options
 from paceline.launch.folder.own_records import OwnRecords
 from paceline.launch.folder.run_folder import RunFolder, open_run

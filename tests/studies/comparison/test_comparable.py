@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
+from paceline.core.chief.best_model import Measure
 from paceline.core.errors import ConfigError, DataError, UsageError
-from paceline.core.run.best_model import Measure
 from paceline.launch.folder.run_folder import RunFolder
 from paceline.studies.comparison.compare import compare_runs, compared
 from tests.support.finished_run import finished_run

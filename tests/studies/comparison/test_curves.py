@@ -4,7 +4,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-from paceline.core.run.scoring import Score
+from paceline.core.chief.scoring import Score
 from paceline.launch.folder.run_folder import RunFolder
 from paceline.studies.comparison.curves import by_epoch, by_time
 from paceline.studies.comparison.finished import Finished

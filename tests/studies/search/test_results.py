@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
+from paceline.core.chief.warnings import RunWarning
 from paceline.core.errors import ConfigError
-from paceline.core.run.warnings import RunWarning
 from paceline.core.settings.config import Config
 from paceline.launch.folder.run_folder import open_run
 from paceline.studies.search.folder import Measured, measured

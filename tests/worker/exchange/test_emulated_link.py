@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from paceline.core.coding.codec import load_codec
+from paceline.core.codecs.codec import load_codec
 from paceline.core.fault import faults_of
 from paceline.rpc.transport import encoded_parts
 from paceline.v1 import parameter_service_pb2 as pb

@@ -13,8 +13,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from paceline.core import registry
-from paceline.core.coding.codec import PACKAGE, load_codec
-from paceline.core.coding.error_feedback import Owed
+from paceline.core.codecs.codec import PACKAGE, load_codec
+from paceline.core.codecs.error_feedback import Owed
 from paceline.core.errors import BadPush, Behind, DataError, Fenced, Gap, ServersGone, Stopped, TryAgain, VersionGone
 from paceline.core.settings.config import CodecConfig, Config, PlanConfig
 from paceline.core.slice.plan import make_plan

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from paceline.core.coding.error_feedback import Owed
+from paceline.core.codecs.error_feedback import Owed
 from paceline.core.errors import Behind, TryAgain
 from paceline.core.settings.config import CodecConfig, Config
 from paceline.core.slice.plan import make_plan
@@ -22,8 +22,8 @@ from paceline.worker.exchange import residuals as residuals_module
 from paceline.worker.exchange.link_with_retries import Link
 from paceline.worker.exchange.residuals import open_owed
 from paceline.worker.surroundings import Surroundings
-from tests.core.coding.test_dgc import topk
-from tests.core.coding.test_error_feedback import owing, through
+from tests.core.codecs.test_dgc import topk
+from tests.core.codecs.test_error_feedback import owing, through
 from tests.support.processes import Cluster
 from tests.worker.exchange.test_link_with_retries import LAYERWISE, SHAPES, Script, answer, standing
 

@@ -8,15 +8,15 @@ import pytest
 
 from paceline.core.errors import ConfigError
 from paceline.core.linear.model import Examples, LinearModel, score
+from paceline.core.optimizers.optimizer import build_optimizer
+from paceline.core.policies.policy import push_batches
 from paceline.core.settings.config import Config, Options
-from paceline.core.steps.optimizer import build_optimizer
-from paceline.core.sync.policy import push_batches
 from paceline.data.sampler import Sampler, steps_per_epoch
 from paceline.data.shards import Shards
 from paceline.launch.linear_without_servers import settings_of
 from paceline.launch.settings.read_config import read_config
 from paceline.settings.flags import Flags
-from paceline.worker.checking.check_linear import check_linear
+from paceline.worker.before_run.check_linear import check_linear
 from paceline.worker.linear.linear_rows import LinearData
 from tests.support.nights import some
 from tests.worker.linear.test_linear_classes import FITTED, three

@@ -7,11 +7,11 @@ import numpy as np
 import pytest
 
 from paceline.core.linear.model import Examples, Fit, LinearModel, score
+from paceline.core.optimizers.effective import told
+from paceline.core.optimizers.schedule import Schedule
+from paceline.core.policies.policy import build_policy, push_batches
 from paceline.core.settings.config import Config
 from paceline.core.slice.sparse_folding import RunningMean
-from paceline.core.steps.effective import told
-from paceline.core.steps.schedule import Schedule
-from paceline.core.sync.policy import build_policy, push_batches
 from paceline.core.values import Vector
 from paceline.data.dataset import Dataset
 from paceline.launch.linear_without_servers import settings_of, train_here

@@ -16,8 +16,8 @@ from scipy.sparse import csr_array
 from paceline.core.errors import ConfigError
 from paceline.core.linear.model import Examples, LinearModel, score
 from paceline.core.linear.objective import Objective
+from paceline.core.policies.policy import push_batches
 from paceline.core.settings.config import Config, Options, SvmConfig
-from paceline.core.sync.policy import push_batches
 from paceline.core.values import Sparse
 from paceline.data.dataset import Labelled, Selection
 from paceline.data.manifest import Recipe

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from paceline.core.coding.codec import load_codec
+from paceline.core.codecs.codec import load_codec
 from paceline.core.errors import (
     BadPush,
     DataError,
@@ -20,12 +20,12 @@ from paceline.core.errors import (
     Unauthenticated,
     VersionGone,
 )
+from paceline.core.optimizers.optimizer import build_optimizer
 from paceline.core.peers.peer_policy import build_peer_policy
 from paceline.core.peers.topology import build_topology
+from paceline.core.policies.policy import Own
 from paceline.core.settings.config import Options, PlanConfig
 from paceline.core.slice.plan import make_plan
-from paceline.core.steps.optimizer import build_optimizer
-from paceline.core.sync.policy import Own
 from paceline.core.values import Vector
 from paceline.rpc.auth import Credentials
 from paceline.rpc.transport import encoded_parts

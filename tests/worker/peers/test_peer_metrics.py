@@ -6,13 +6,13 @@ import numpy as np
 import pytest
 from prometheus_client import CollectorRegistry
 
-from paceline.core.coding.codec import load_codec
+from paceline.core.codecs.codec import load_codec
+from paceline.core.optimizers.optimizer import build_optimizer
 from paceline.core.peers.peer_policy import build_peer_policy
 from paceline.core.peers.topology import build_topology
+from paceline.core.policies.policy import Own
 from paceline.core.settings.config import Options, PlanConfig
 from paceline.core.slice.plan import make_plan
-from paceline.core.steps.optimizer import build_optimizer
-from paceline.core.sync.policy import Own
 from paceline.rpc.auth import Credentials
 from paceline.v1.run_service_pb2 import Peer
 from tests.support.in_process import SHAPES, Said

@@ -13,11 +13,11 @@ import pytest
 from safetensors import safe_open
 from safetensors.numpy import load_file
 
+from paceline.core.chief.run import Run
 from paceline.core.errors import PlanMismatch, Stopped, TryAgain, Unauthenticated
-from paceline.core.run.run import Run
+from paceline.core.policies.clocks import Clocks
 from paceline.core.settings.config import Config, Options, PlanConfig
 from paceline.core.slice.plan import make_plan
-from paceline.core.sync.clocks import Clocks
 from paceline.core.values import Vector
 from paceline.rpc.auth import HEADER, Credentials, held
 from paceline.rpc.protocol_version import PROTOCOL

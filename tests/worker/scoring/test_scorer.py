@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 from safetensors.numpy import save_file
 
+from paceline.core.chief.best_model import Measure
 from paceline.core.errors import DiskError
-from paceline.core.run.best_model import Measure
-from paceline.core.sync.policy_in_force import PolicyInForce
+from paceline.core.policies.policy_in_force import PolicyInForce
 from paceline.v1 import run_service_pb2 as pb
 from paceline.worker.scoring import scorer as scoring
 

@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 
 from paceline.core.errors import ConfigError
+from paceline.core.optimizers.groups import grouped
+from paceline.core.optimizers.layout import Layout
+from paceline.core.optimizers.optimizer import build_optimizer
 from paceline.core.settings.config import Options
-from paceline.core.steps.groups import grouped
-from paceline.core.steps.layout import Layout
-from paceline.core.steps.optimizer import build_optimizer
 
 torch = pytest.importorskip("torch")
 nn = torch.nn

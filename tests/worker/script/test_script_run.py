@@ -11,11 +11,11 @@ import pytest
 
 from paceline.api import script
 from paceline.base.variables import CONNECT
+from paceline.core.chief.best_model import Measure
+from paceline.core.chief.budget import Budget
 from paceline.core.errors import BadPush, ConfigError, OtherProtocol
-from paceline.core.run.best_model import Measure
-from paceline.core.run.budget import Budget
+from paceline.core.policies.policy import build_policy
 from paceline.core.settings.config import Config, Options
-from paceline.core.sync.policy import build_policy
 from paceline.rpc.protocol_version import PROTOCOL
 from paceline.server.command_line import ToldServer
 from paceline.server.description import described

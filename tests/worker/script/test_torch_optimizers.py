@@ -7,11 +7,11 @@ import numpy as np
 import pytest
 
 from paceline.core.errors import ConfigError
+from paceline.core.optimizers.groups import grouped
+from paceline.core.optimizers.layout import Layout
+from paceline.core.optimizers.optimizer import build_optimizer
 from paceline.core.settings.config import Options, PlanConfig
 from paceline.core.slice.plan import make_plan
-from paceline.core.steps.groups import grouped
-from paceline.core.steps.layout import Layout
-from paceline.core.steps.optimizer import build_optimizer
 from tests.support.one_slice import OneSlice
 
 torch = pytest.importorskip("torch")

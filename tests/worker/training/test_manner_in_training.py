@@ -7,10 +7,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from paceline.core.steps.effective import Pool
-from paceline.core.steps.optimizer import Group, Optimizer
-from paceline.core.steps.optimizers.adam import Adam
-from paceline.core.steps.optimizers.sgd import Sgd
+from paceline.core.optimizers.builtin.adam import Adam
+from paceline.core.optimizers.builtin.sgd import Sgd
+from paceline.core.optimizers.effective import Pool
+from paceline.core.optimizers.optimizer import Group, Optimizer
 from paceline.core.values import AS_SET, Dense, Manner, Update, Vector
 from paceline.v1 import parameter_service_pb2 as pb
 from tests.worker.training.test_training_loop import SHAPES, Client, Replica, loop, policy, training

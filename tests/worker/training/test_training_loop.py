@@ -8,14 +8,14 @@ import numpy as np
 import pytest
 
 from paceline.core.errors import Behind, ConfigError, Fenced
+from paceline.core.optimizers.builtin.sgd import Sgd
+from paceline.core.optimizers.clip import Clip
+from paceline.core.optimizers.effective import Pool
+from paceline.core.policies.builtin.asp import Asp
+from paceline.core.policies.policy import Policy, build_policy
+from paceline.core.policies.policy_in_force import PolicyInForce
 from paceline.core.settings.config import ClipConfig, Options, PlanConfig
 from paceline.core.slice.plan import make_plan
-from paceline.core.steps.clip import Clip
-from paceline.core.steps.effective import Pool
-from paceline.core.steps.optimizers.sgd import Sgd
-from paceline.core.sync.policies.asp import Asp
-from paceline.core.sync.policy import Policy, build_policy
-from paceline.core.sync.policy_in_force import PolicyInForce
 from paceline.core.values import AS_SET, Base, Dense, Empty, Manner, Switch, Update, Vector
 from paceline.data.sampler import Sampler
 from paceline.rpc.view_messages import switch_message

@@ -2,10 +2,10 @@
 
 from typing import ClassVar
 
+from paceline.core.chief.advice import other_mix
 from paceline.core.explain.cause import Cause, Finding
 from paceline.core.explain.evidence import Evidence
-from paceline.core.run.advice import other_mix
-from paceline.core.sync.policy import build_policy
+from paceline.core.policies.policy import build_policy
 
 ABOVE = 0.05
 """Mean weight above the floor from which on it is not always there: a slow worker's is, a fast one's is not (ratio)."""

@@ -1,10 +1,10 @@
 """A server that has more to do than it can."""
 
+from paceline.core.chief.advice import Advice
+from paceline.core.chief.straggler import FACTOR
 from paceline.core.explain.cause import Cause, Finding
 from paceline.core.explain.evidence import LEAST, OWN, Evidence
 from paceline.core.explain.exchanges import LARGE, SERVICE, are_of_few_examples, fewer_bytes, is_of_one_link
-from paceline.core.run.advice import Advice
-from paceline.core.run.straggler import FACTOR
 
 MOST = 0.4
 """Share of the time outside of waiting that goes into exchanges at least."""

@@ -1,8 +1,8 @@
 """A disk on which a server can't keep its state."""
 
+from paceline.core.chief.advice import Advice
 from paceline.core.explain.cause import Cause, Finding
 from paceline.core.explain.evidence import Evidence, ServerTime
-from paceline.core.run.advice import Advice
 
 
 class FullDisk(Cause):

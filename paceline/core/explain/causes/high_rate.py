@@ -2,19 +2,19 @@
 
 from typing import ClassVar
 
+from paceline.core.chief.advice import Advice
+from paceline.core.chief.warnings import RunWarning
 from paceline.core.explain.cause import Cause, Finding
 from paceline.core.explain.evidence import Evidence
-from paceline.core.run.advice import Advice
-from paceline.core.run.warnings import RunWarning
+from paceline.core.optimizers.optimizer import build_optimizer
 from paceline.core.settings.config import Config
-from paceline.core.steps.optimizer import build_optimizer
 
 _RATE = "optimizer.lr="
 
 
 class HighRate(Cause):
-    """Evidence: the run's own warnings (paceline.core.run.warnings) that stand and advise a lower rate: steps without a finite
-    gradient, a loss that explodes or has risen, a model that has learned nothing, a run that went back."""
+    """Evidence: the run's own warnings (paceline.core.chief.warnings) that stand and advise a lower rate: steps without a
+    finite gradient, a loss that explodes or has risen, a model that has learned nothing, a run that went back."""
 
     is_warned: ClassVar[bool] = True
 

@@ -1,10 +1,10 @@
 """One server whose slice of the model is much larger than the others'."""
 
+from paceline.core.chief.advice import Advice
+from paceline.core.chief.straggler import FACTOR
 from paceline.core.explain.cause import Cause, Finding
 from paceline.core.explain.evidence import OWN, Evidence
 from paceline.core.explain.exchanges import LARGE, is_of_one_link
-from paceline.core.run.advice import Advice
-from paceline.core.run.straggler import FACTOR
 from paceline.core.units import size
 
 MUCH = 0.25

@@ -1,8 +1,8 @@
 """Processes that die again and again."""
 
+from paceline.core.chief.advice import Advice
 from paceline.core.explain.cause import Cause, Finding
 from paceline.core.explain.evidence import Evidence
-from paceline.core.run.advice import Advice
 
 MANY = 3
 """Restarts in all of a run that are no accident any more."""

@@ -1,9 +1,9 @@
 """Examples that come more slowly than they are computed with."""
 
+from paceline.core.chief.advice import Advice
 from paceline.core.explain.cause import Cause, Finding
 from paceline.core.explain.evidence import OWN, Evidence
 from paceline.core.explain.laggards import laggards, times
-from paceline.core.run.advice import Advice
 
 MUCH = 0.3
 """Share of the time outside of waiting that loading may take: examples in memory take a few per cent."""

@@ -1,10 +1,10 @@
 """A worker that computes more slowly than the others."""
 
+from paceline.core.chief.advice import Advice
 from paceline.core.explain.cause import Cause, Finding
 from paceline.core.explain.evidence import Evidence
 from paceline.core.explain.laggards import laggards, times
-from paceline.core.run.advice import Advice
-from paceline.core.sync.policy import build_policy
+from paceline.core.policies.policy import build_policy
 
 
 class SlowWorker(Cause):

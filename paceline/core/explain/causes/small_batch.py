@@ -1,10 +1,10 @@
 """Mini-batches so small that exchanging takes longer than computing."""
 
+from paceline.core.chief.advice import Advice
 from paceline.core.explain.cause import Cause, Finding
 from paceline.core.explain.evidence import Evidence
 from paceline.core.explain.exchanges import are_of_few_examples, examples
-from paceline.core.run.advice import Advice
-from paceline.core.sync.policy import push_batches
+from paceline.core.policies.policy import push_batches
 
 WANTED = 0.3
 """Share that exchanges take with the advised size, if computing takes as much longer."""

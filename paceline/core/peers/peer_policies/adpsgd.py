@@ -6,9 +6,9 @@ from typing import ClassVar
 import numpy as np
 from pydantic import PrivateAttr
 
+from paceline.core.optimizers.optimizer import Optimizer
 from paceline.core.peers.peer_policy import Group, Kind, Message, PeerPolicy
 from paceline.core.peers.topology import Members
-from paceline.core.steps.optimizer import Optimizer
 from paceline.core.values import Vector
 
 

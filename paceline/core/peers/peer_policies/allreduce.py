@@ -8,7 +8,7 @@ from weakref import ref
 import numpy as np
 from pydantic import PrivateAttr
 
-from paceline.core.coding.codec import Codec
+from paceline.core.codecs.codec import Codec
 from paceline.core.errors import BadPush
 from paceline.core.peers.peer_policy import Group, Kind, Message, PeerPolicy, Welcome
 from paceline.core.values import Vector

@@ -5,7 +5,7 @@ from typing import ClassVar, Literal
 import numpy as np
 from pydantic import Field, PrivateAttr
 
-from paceline.core.coding.codec import Codec
+from paceline.core.codecs.codec import Codec
 from paceline.core.peers.peer_policy import Kind, Message, PeerPolicy
 from paceline.core.values import Places, Vector
 

@@ -7,8 +7,8 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from paceline.base.plot_style import COLOURS, FAINT, STYLE
+from paceline.core.policies.policy import from_shorthand
 from paceline.core.settings.config import Config
-from paceline.core.sync.policy import from_shorthand
 from paceline.studies.simulator.problem import Problem, problem_of
 from paceline.studies.simulator.servers import Computed
 from paceline.studies.simulator.worker import Worker

@@ -10,8 +10,8 @@ import matplotlib as mpl
 from matplotlib.figure import Figure
 
 from paceline.base.plot_style import STYLE, colour_of, marker_of
+from paceline.core.policies.policy import from_shorthand, is_served
 from paceline.core.settings.config import Options
-from paceline.core.sync.policy import from_shorthand, is_served
 from paceline.studies.simulator.training import training_of
 from paceline_papers.reproduce.claims import Apart, Fits, Found
 from paceline_papers.reproduce.recipe import Around, Column, Figures, Recipe, Runs

@@ -7,8 +7,8 @@ from typing import Any
 
 from matplotlib.figure import Figure
 
+from paceline.core.policies.policy import from_shorthand, is_served
 from paceline.core.settings.config import Config, Options
-from paceline.core.sync.policy import from_shorthand, is_served
 from paceline.studies.simulator.problem import problem_of
 from paceline.studies.simulator.scene import Scene
 from paceline.studies.simulator.timing import timed

@@ -1,0 +1,140 @@
+"""Suggests settings to try when a run does not learn, given its present ones."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from paceline.core.optimizers.optimizer import build_optimizer
+from paceline.core.settings.config import Config
+
+_ABSURD = 30.0
+"""Factor over the usual rate beyond which a tenth of the rate would not help."""
+_C, LAM = 1.0, 1e-5
+"""A linear model's default cost of errors, and the default pull on its weights."""
+_TIMID = 0.01
+"""Fraction of the usual rate below which a rate may be too low."""
+
+
+@dataclass(frozen=True, slots=True)
+class Advice:
+    """Settings to try, the best one first."""
+
+    text: str
+    """In words, without a full stop."""
+    settings: tuple[str, ...] = ()
+    """The first advice as 'key=value', as after --set; empty where no setting helps."""
+
+
+def lower_rate(config: Config, limited: bool = False) -> Advice:
+    """Advice against steps that are too long; `limited`: a limit on gradients would also help."""
+    if is_fitted(config):
+        return _of_objective(config, 0.1)
+    rate, usual = build_optimizer(config.optimizer).lr, _usual(config)
+    lower = usual if rate > _ABSURD * usual else rate / 10
+    first = f"optimizer.lr={lower:.3g}"
+    instead = _instead(config) or (", or clip.norm=1" if limited and _may_clip(config) else "")
+    return Advice(f"{first} (it is {rate:g}){instead}", (first,))
+
+
+def other_rate(config: Config, has_moved: bool) -> Advice:
+    """Advice when nothing is learned: a lower rate, or a higher one if a very low one has hardly changed the loss. With a
+    linear model's fitted steps: another cost of errors."""
+    if is_fitted(config):
+        return _dearer(config)
+    rate, usual = build_optimizer(config.optimizer).lr, _usual(config)
+    if has_moved or rate >= _TIMID * usual:
+        return lower_rate(config)
+    first = f"optimizer.lr={usual:.3g}"
+    return Advice(f"{first} (it is {rate:g})", (first,))
+
+
+def finite_gradients(config: Config) -> Advice:
+    """Advice against losses and gradients that are not finite."""
+    found = lower_rate(config, limited=True)
+    if config.updates == "sparse":
+        return found
+    if build_optimizer(config.optimizer).lr > _ABSURD * _usual(config):
+        return found
+    return Advice(f"{found.text}, and look for log(0), a root of 0 or a division by 0 in the loss", found.settings)
+
+
+def same_bits(config: Config) -> Advice:
+    """Advice where a run in lock-step has lost its bits to several deaths at once."""
+    again = "the run again from its beginning, if you need the same bits"
+    if config.on_lost_worker == "wait":
+        return Advice(again)
+    return Advice(f"{again}, with on_lost_worker=wait", ("on_lost_worker=wait",))
+
+
+def other_mix() -> Advice:
+    """Advice where a policy's formula has no effect."""
+    first = "policy.alpha=0.5"
+    return Advice(f"{first}, another policy.reading, or another number of workers", (first,))
+
+
+def other_cap(config: Config, workers: Sequence[str], others: int) -> Advice:
+    """Advice where these workers' pushes are above push_norm_cap most of the time, and those of that many others are not."""
+    if others > len(workers):
+        own = "its own data and machine are" if len(workers) == 1 else "their own data and machines are"
+        return Advice(f"a look at {' and '.join(workers)}: other workers' pushes are below the cap, so {own} odd")
+    cap = config.push_norm_cap or 0.0
+    first = f"push_norm_cap={10 * cap:.3g}"
+    return Advice(
+        f"{first} (it is {cap:g}) if the run learns too slowly, or a lower optimizer.lr if it diverges", (first,)
+    )
+
+
+def fewer_drops(config: Config) -> Advice:
+    """Advice for a worker whose pushes are all too old for the policy."""
+    if config.updates == "dense" and config.batch != "speed":
+        first = "batch=speed"
+        return Advice(f"{first} (a slower worker takes fewer examples), or a looser policy like asp", (first,))
+    return Advice("a looser policy: paceline set RUN policy=asp")
+
+
+def strength(config: Config) -> tuple[str, float]:
+    """The setting that controls a linear model's regularisation, and its value."""
+    objective = config.svm.objective
+    return ("svm.objective.lam", objective.lam) if objective.c is None else ("svm.objective.c", objective.c)
+
+
+def is_fitted(config: Config) -> bool:
+    """Whether a linear model takes fitted steps, whose rate needs no tuning."""
+    return config.updates == "sparse" and config.svm.steps == "fitted"
+
+
+def _of_objective(config: Config, factor: float) -> Advice:
+    """Advice to multiply the cost of errors, by C or by the inverse of lam; the default cost if the present one is far off."""
+    key, value = strength(config)
+    usual, times = (_C, factor) if key.endswith(".c") else (LAM, 1 / factor)
+    is_far = value > _ABSURD * usual if times < 1 else value < usual / _ABSURD
+    other = usual if is_far else times * value
+    first = f"{key}={other:.3g}"
+    return Advice(f"{first} (it is {value:g})", (first,))
+
+
+def _dearer(config: Config) -> Advice:
+    """Advice against a model that always names one class: raise the cost of errors if it is low, or that of rare classes."""
+    key, value = strength(config)
+    epochs = f"epochs={2 * config.epochs}"
+    more = _of_objective(config, 10) if value else Advice(f"{epochs} (it is {config.epochs})", (epochs,))
+    is_cheap = value < _C if key.endswith(".c") else value > LAM
+    if is_cheap or config.svm.class_weights is not None:
+        return more
+    first = "svm.class_weights=balanced"
+    return Advice(f"{first} (errors in rare classes cost more), or {more.text}", (first,))
+
+
+def _usual(config: Config) -> float:
+    return build_optimizer(config.optimizer).usual_rate
+
+
+def _may_clip(config: Config) -> bool:
+    return config.updates == "dense" and config.clip.norm is None and config.clip.quantile is None
+
+
+def _instead(config: Config) -> str:
+    """Further advice if rate and momentum are used unscaled although several workers push."""
+    scale = config.schedule.lr_scale
+    if scale == "auto" or config.workers == 1 or config.updates == "sparse":
+        return ""
+    return f", or schedule.lr_scale=auto (it is {scale}; auto fits rate and momentum to the policy and its workers)"

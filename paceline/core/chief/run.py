@@ -1,0 +1,418 @@
+"""The life of one training as the chief sees it: waiting, training, stopping, scoring, finished."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from paceline.core.chief.budget import Budget
+from paceline.core.chief.common_snapshots import CommonSnapshots
+from paceline.core.chief.common_stopping import CommonStopping
+from paceline.core.chief.divergence import Divergence
+from paceline.core.chief.early_stopping import settled
+from paceline.core.chief.membership import ROUNDS_AHEAD, Membership
+from paceline.core.chief.other_servers import OtherServers
+from paceline.core.chief.phases import Phases, RunPhase
+from paceline.core.chief.policy_change import PolicyChange
+from paceline.core.chief.scoring import Score, Scoring
+from paceline.core.chief.warnings import Warnings
+from paceline.core.chief.workers import WorkerReport, Workers
+from paceline.core.errors import NotYet
+from paceline.core.policies.clocks import Clocks
+from paceline.core.policies.policy import build_policy
+from paceline.core.settings.config import Config, Options
+from paceline.core.values import worker_order
+
+_FIRST_SNAPSHOT = 2.0
+"""Training time in which servers may still be writing their first weights, to which a run could go back (seconds)."""
+
+
+class Run:
+    """The chief's state machine: callers report events, and its parts hold the run's state. It decides what concerns more than
+    one part. Callers pass the time (seconds on any steady clock). Not thread-safe."""
+
+    def __init__(self, config: Config) -> None:
+        self.config = config
+        self.phases = Phases()
+        self.membership = Membership(
+            config.workers,
+            config.lease,
+            build_policy(config.policy).rounds,
+            config.on_lost_worker == "wait",
+            config.start_when or 0,
+            config.start_timeout,
+        )
+        self.workers = Workers(self.membership)
+        self.budget = Budget(config)
+        self.scoring = Scoring(config.evaluate_every)
+        self.common_stopping = CommonStopping(config)
+        self.policy_change = PolicyChange(config, self.membership)
+        self.warnings = Warnings(config)
+        self.divergence = Divergence(config)
+        self.other_servers = OtherServers(config.servers)
+        self.common_snapshots = CommonSnapshots(config.servers)
+        self._judged: tuple[Options, int] | None = None
+        """The policy and the number of members that warnings know."""
+        self._closed: int | None = None
+        """The version of the chief's slice when its pushes were counted last; None before that."""
+
+    @property
+    def phase(self) -> RunPhase:
+        return self.phases.phase
+
+    @property
+    def reason(self) -> str:
+        """Why the run stops."""
+        return self.phases.reason
+
+    @property
+    def policy(self) -> Options:
+        """The present policy, or the one that the run is changing to."""
+        return self.policy_change.policy
+
+    # workers
+    def join(
+        self,
+        worker: str,
+        was_fenced: bool,
+        examples: int,
+        steps: int,
+        fingerprint: str,
+        now: float,
+        address: str = "",
+        host: str = "",
+    ) -> int:
+        """Admits a worker whose shards hold `examples` in all and take `steps` an epoch; all must have the same data."""
+        self.budget.agree(worker, examples, steps, fingerprint)
+        incarnation = self.membership.join(worker, was_fenced, now)
+        self.membership.examples_per_epoch = examples
+        self.workers.joined(worker, address, now, host)
+        return incarnation
+
+    def seat(self, worker: str, incarnation: int, clock: int, clocks: Clocks, now: float) -> bool:
+        """A worker is ready to train from `clock` on; returns whether it already counts."""
+        if self.phase is RunPhase.WAITING:
+            self.membership.candidate(worker, incarnation, clock, now)
+            self._maybe_start(now)
+        elif self._may_seat(worker, clock):
+            last = self.budget.last_clock(self.policy)
+            self.membership.seat(worker, incarnation, clock, last, clocks, now)
+        seat = self.membership.view.seats.get(worker)
+        return seat is not None and seat.incarnation == incarnation
+
+    def _may_seat(self, worker: str, clock: int) -> bool:
+        """A taken seat may change hands until the end; a new seat needs to know how far the others are. A process with
+        nothing left to do before the policy changes waits for the change."""
+        seat = self.membership.view.seats.get(worker)
+        if seat is None:
+            return self._is_steady
+        has_work = seat.switch_clock is None or clock < seat.switch_clock
+        return self.phase in (RunPhase.TRAINING, RunPhase.STOPPING) and has_work
+
+    @property
+    def _is_steady(self) -> bool:
+        """Whether the run trains, knows how far its members are, and is not changing its policy. Only then does it seat new
+        workers and name clocks."""
+        is_clear = self.workers.are_caught_up and not self.policy_change.is_under_way
+        return self.phase is RunPhase.TRAINING and is_clear
+
+    def beat(self, worker: str, incarnation: int, report: WorkerReport, now: float, clock: int = 0) -> None:
+        """Renews a worker's lease; `clock`: its clock on the chief's slice. A worker that beats but makes no step for
+        `stall_timeout` has to leave."""
+        self.membership.beat(worker, incarnation, now)
+        self.workers.heard(worker, report, clock)
+        self.warnings.heard(worker, report.figures, self.membership.view.seats, self.budget.epochs, report.clock)
+        self._judge_policy()
+        if report.phase in ("data", "compute") and report.phase_seconds > self.config.stall_timeout:
+            self.membership.leave(worker, incarnation)
+
+    def _judge_policy(self) -> None:
+        """Lets warnings know the policy and the number of its members, where these are others than before."""
+        judged = self.policy, len(self.membership.view.seats)
+        if judged != self._judged and self._is_steady:
+            self._judged = judged
+            self.warnings.trains(build_policy(self.policy), judged[1], self.budget.epochs)
+
+    def told(self, worker: str, incarnation: int, now: float) -> None:
+        """A worker got a stop signal, and leaves soon."""
+        self.membership.told(worker, incarnation, now)
+
+    def leave(self, worker: str, incarnation: int, finished: bool, now: float, was_told: bool = False) -> None:
+        """A worker has finished its last clock, can't go on, or `was_told` to stop before that."""
+        if was_told and not finished:
+            self.membership.told(worker, incarnation, now, has_left=True)
+        else:
+            self.membership.leave(worker, incarnation, finished)
+        if finished:
+            self.workers.finished.add(worker)
+        self._maybe_all_left(now)
+
+    def capped(self, shares: Mapping[str, float]) -> None:
+        """The share of each worker's last pushes above push_norm_cap (ratio); see `Warnings.capped`. Once a worker has
+        finished, the others are not compared any more."""
+        if self.phase is RunPhase.TRAINING and not self.workers.finished:
+            self.warnings.capped(shares, self.membership.view.seats, self.budget.epochs)
+
+    # how it ends
+    def counted(self, clocks: Clocks, now: float) -> None:
+        """Pushes were counted on the chief's slice: the budget may be spent. It is that of the slice that got the least, where
+        a worker has left for good before all had its pushes."""
+        self.budget.examples = clocks.trained - self.other_servers.lacks(clocks.gone, self.membership.view.number)
+        self._maybe_settled(clocks, now)  # the worker that the others waited for may have left
+        if self.budget.is_spent and self._may_end(clocks):
+            # no slice has begun the next round before this one's pushes are answered
+            is_new = self._closed is not None and clocks.version > self._closed and clocks.trained > self.budget.total
+            self._name_ends("the budget of epochs is spent", clocks, now, 1 if is_new else ROUNDS_AHEAD)
+        self._closed = clocks.version
+
+    def validated(self, worker: str, epoch: int, loss: float, examples: int, clocks: Clocks, now: float) -> None:
+        """A worker has ended `epoch` of its shard (from 0) with this loss on the examples that it keeps back. Once all members
+        have ended another epoch, the mean of their newest losses may end the run (svm.stop: all)."""
+        if self.phase is RunPhase.TRAINING and self.common_stopping.looks_at(epoch):
+            self.common_stopping.add(worker, epoch, loss, examples)
+            self._maybe_settled(clocks, now)
+
+    def _maybe_settled(self, clocks: Clocks, now: float) -> None:
+        """Ends the run if the losses that all members have reported have settled."""
+        if self.phase is not RunPhase.TRAINING or not self.workers.are_caught_up:
+            return
+        why = self.common_stopping.judge(self.membership.view.seats.keys())
+        if why and not self.policy_change.is_under_way:
+            self.stop(why, clocks, now)
+
+    def give_up(self, clocks: Clocks, now: float) -> None:
+        """Lets a run that has diverged go back to good weights, or ends it: one that can no longer learn would never end, since
+        only examples that are learned from count."""
+        if not self._is_steady:
+            return
+        self.look_after_good(now)
+        seats, refusal = self.membership.view.seats, self.divergence.refusal
+        diverged = self.warnings.diverged(seats) if self.divergence.is_on else ""
+        if diverged and not refusal:
+            self._roll_back(diverged, clocks)
+        elif diverged and self._may_go_back_soon(now):
+            return
+        elif why := self.warnings.hopeless(seats) or (diverged if self.divergence.done else ""):
+            self.stop(f"{why}; {refusal}" if self.divergence.is_on else why, clocks, now)
+
+    def _may_go_back_soon(self, now: float) -> bool:
+        found = self.divergence
+        return found.may_find or (found.good is None and self.phases.seconds(now) < _FIRST_SNAPSHOT)
+
+    def _roll_back(self, why: str, clocks: Clocks) -> None:
+        epoch = self.budget.epochs
+        point, said = self.divergence.go_back()
+        self.scoring.go_back(point.epoch)
+        self.divergence.begins_again(self.policy_change.roll_back(point.versions, self.divergence.rate, clocks))
+        seats = self.membership.view.seats.items()
+        ends = {worker: seat.switch_clock or 0 for worker, seat in seats}
+        self.warnings.rolled_back(f"{why}: the run {said}", ends, self.divergence.done, epoch)
+
+    def look_after_good(self, now: float) -> None:
+        """Notes which snapshots a run that diverges could go back to."""
+        seats, reports = self.membership.view.seats, self.workers.reports
+        is_well = self._is_steady and self.warnings.is_well(seats)
+        clocks = {worker: reports[worker].clock for worker in seats if worker in reports}
+        self.divergence.look(is_well, self.membership.rounds, self.budget.epochs, now, clocks)
+
+    def stop_early(self, clocks: Clocks, now: float) -> None:
+        """Ends the run where its scores are reason enough (`stopping`)."""
+        if self._is_steady and (why := settled(self.config.stopping, self.scoring.judged)):
+            self.stop(why, clocks, now)
+
+    def stop(self, reason: str, clocks: Clocks, now: float) -> None:
+        """Names everybody's last clock. A run that has not started has nothing to score and is finished at once. NotYet
+        while the chief does not know how far its members are."""
+        if self.phase is RunPhase.WAITING:
+            self.phases.enter(RunPhase.FINISHED, now, f"{reason}; unscored: nothing was trained")
+        elif self.phase is RunPhase.TRAINING:
+            if not self.workers.are_caught_up:
+                raise NotYet("The chief has just restarted and waits for its workers; ask again in a few seconds.")
+            if self.policy_change.is_under_way:
+                raise NotYet("The policy is just changing; ask again in a few seconds.")
+            self._name_ends(reason, clocks, now)
+
+    def extend(self, clocks: Clocks, now: float) -> bool:
+        """Lets a run that was given more epochs train them: one that is over waits for its workers again. Returns whether it
+        does so from now on; a run that is stopping stops first."""
+        if not self.budget.has_grown or self.phase is RunPhase.STOPPING:
+            return False
+        self.budget.take_goal()
+        self.scoring.judge_anew()
+        self.common_stopping.judge_anew()
+        if self.phase is RunPhase.TRAINING and (last := self.budget.last_clock(self.policy)) is not None:
+            self.membership.rename_ends(last)
+        if self.phase not in (RunPhase.SCORING, RunPhase.FINISHED):
+            return False
+        self.phases.enter(RunPhase.WAITING, now)
+        self.membership.begin_anew(clocks)
+        self.workers.begin_anew()
+        return True
+
+    def _may_end(self, clocks: Clocks) -> bool:
+        """Whether a spent budget may end the run now. In rounds it is looked at when one has closed, so that each run of the
+        same settings ends with the same round; a slice that is back from a snapshot comes by that round again, and no
+        other slice is further."""
+        if not self.membership.rounds:
+            return self._is_steady
+        is_closed = all(clocks.progress(worker) <= clocks.version for worker in clocks.members)
+        return is_closed and self.phase is RunPhase.TRAINING and not self.policy_change.is_under_way
+
+    def _name_ends(self, reason: str, clocks: Clocks, now: float, ahead: int = ROUNDS_AHEAD) -> None:
+        self.phases.enter(RunPhase.STOPPING, now, reason)
+        self.membership.stop(clocks, ahead)
+        self._maybe_all_left(now)
+
+    def _maybe_all_left(self, now: float) -> None:
+        """No seat is taken any more: the run is over, unless a worker that lost its seat may still come back."""
+        self.workers.note_seatless(now)
+        if self.membership.view.seats:
+            return
+        if self.phase is RunPhase.STOPPING:
+            self.phases.enter(RunPhase.SCORING, now)
+        elif self.phase is RunPhase.TRAINING and self.workers.finished and not self.awaited(now):
+            others = ", ".join(self.workers.unfinished)
+            who = f"every worker but {others}" if others else "every worker"
+            self.phases.enter(RunPhase.SCORING, now, f"{who} has finished its epochs")
+
+    def awaited(self, now: float) -> list[str]:
+        """Workers without which the run does not end, where all others have finished: each may come back for
+        `start_timeout`. Without servers nobody would have the model for them."""
+        is_deserted = self.phase is RunPhase.TRAINING and self.workers.finished and not self.membership.view.seats
+        may_come = is_deserted and self.config.servers
+        return self.workers.awaited(now, self.config.start_timeout) if may_come else []
+
+    # a change of policy
+    def switch(self, policy: Options, clocks: Clocks) -> None:
+        """Lets a new policy begin as soon as every member has reached a clock named now
+        (docs/understand/rounds.md#changes-of-policy). ConfigError if it conflicts with the run's other settings; NotYet
+        if the run can't do it at the moment."""
+        if not self._is_steady:
+            raise NotYet(f"The run is {self.phase}, or it restarts or changes its policy. Try again while it trains.")
+        self.policy_change.begin(policy, clocks)
+
+    def maybe_switched(self, made: int) -> bool:
+        """Ends the change of policy once every slice has made it; returns whether it has ended just now. `made`: the number
+        of the change that the chief's slice has made last."""
+        switch = self.membership.view.switch
+        if switch is None or not self.policy_change.is_under_way:
+            return False
+        if made < switch.number or not self.other_servers.have_made(switch.number):
+            return False
+        self.switched()
+        return True
+
+    def switched(self) -> None:
+        """The new policy has begun on every slice."""
+        self.policy_change.end()
+
+    # the other servers
+    @property
+    def is_followed(self) -> bool:
+        """Whether every other server has said that it follows the newest view."""
+        return self.other_servers.follow(self.membership.view.number)
+
+    def open_from(self, version: int) -> int | None:
+        """The first round that the chief's slice, at this version, keeps open while the newest view is on its way to
+        the other servers (docs/understand/rounds.md#rounds-that-stay-open); None if it keeps none open."""
+        return self.other_servers.open_from(version) if self.membership.rounds else None
+
+    # common snapshots
+    def name_snapshot(self, version: int, pause: float, now: float) -> bool:
+        """In rounds, names the version of the next snapshot of all servers if it is time to; returns whether it did.
+        `version`: the chief's slice's; `pause`: between two snapshots (seconds)."""
+        if not self.membership.rounds or self.phase is not RunPhase.TRAINING or self.policy_change.is_under_way:
+            return False
+        return self.common_snapshots.name(version, self.workers.furthest, pause, now)
+
+    # evaluator
+    def ready(self, now: float) -> None:
+        """The evaluator has its data."""
+        self.scoring.is_ready = True
+        self._maybe_start(now)
+
+    def due_score(self) -> tuple[int, bool] | None:
+        """(epoch, final) that the evaluator should score next; None while there is nothing new. The final one is due once
+        every server follows the last view, for a slice folds what it has buffered when it learns that nobody is left."""
+        if self.phase is RunPhase.SCORING:
+            return (self.budget.epoch, True) if self.is_followed else None
+        is_training = self.phase is RunPhase.TRAINING and not self.policy_change.goes_back
+        return (self.budget.epoch, False) if is_training and self.scoring.is_due(self.budget.epoch) else None
+
+    def score(self, score: Score, now: float) -> None:
+        """The evaluator reports; the final score ends the run."""
+        went_back = self.divergence.done > 0 and score.epoch > self.budget.epoch
+        self.scoring.add(score, is_gone=not score.final and (went_back or self.policy_change.goes_back))
+        steps = score.epoch * self.budget.steps_per_epoch
+        self.warnings.scored(score.metrics, score.epoch, steps, score.final)
+        if score.final and self.phase is RunPhase.SCORING:
+            self.phases.enter(RunPhase.FINISHED, now)
+
+    # time
+    def tick(self, now: float) -> list[str]:
+        """Lets time pass: leases, start and scoring time-outs. Returns workers whose lease lapsed."""
+        lapsed = self.membership.tick(now)
+        if self.phase is RunPhase.WAITING and not self.membership.candidates:
+            self.phases.wait_anew(now)  # `start_timeout` counts from the first worker on: the data may still be read
+        waited = self.phases.waited(now)
+        if self.phase is RunPhase.WAITING and waited > self.config.start_timeout and self.membership.candidates:
+            self._start(now)
+        if self.phase is RunPhase.SCORING and waited > self.config.score_timeout:
+            self.phases.enter(RunPhase.FINISHED, now, "unscored: no evaluator reported in time")
+        self._maybe_all_left(now)
+        return lapsed
+
+    def missing(self) -> list[str]:
+        """What the run waits for before it starts, in words."""
+        here = sorted(self.membership.candidates, key=worker_order)
+        joining = sorted(set(self.membership.places) - set(here), key=worker_order)
+        words = []
+        if len(here) < self._needed:
+            who = f"ready: {', '.join(here) or 'none'}; joining: {', '.join(joining) or 'none'}"
+            words.append(f"{self._needed - len(here)} of {self._needed} workers ({who})")
+        if not self.scoring.is_ready:
+            words.append("the evaluator's data")
+        return words
+
+    def _maybe_start(self, now: float) -> None:
+        is_complete = len(self.membership.candidates) >= self._needed and self.scoring.is_ready
+        if self.phase is RunPhase.WAITING and is_complete:
+            self._start(now)
+
+    @property
+    def _needed(self) -> int:
+        """Workers that the run waits for before it starts."""
+        return self.config.start_when or self.config.workers
+
+    def _start(self, now: float) -> None:
+        last = self.budget.last_clock(self.policy)
+        lasts = dict.fromkeys(self.membership.candidates, last) if last is not None else {}
+        self.membership.start(lasts, now)
+        self.workers.started()
+        self.phases.enter(RunPhase.TRAINING, now)
+
+    # snapshots
+    def state(self) -> dict[str, Any]:
+        """The state that a restarted chief needs besides its slice's snapshot, as plain JSON values."""
+        parts = (
+            self.phases,
+            self.budget,
+            self.scoring,
+            self.common_stopping,
+            self.workers,
+            self.common_snapshots,
+            self.divergence,
+        )
+        found = {key: value for part in parts for key, value in part.state().items()}
+        return found | {"membership": self.membership.state(), "watch": self.warnings.state()}
+
+    def restore(self, state: dict[str, Any], now: float) -> None:
+        """Continues from `state`, without waiting for a start again."""
+        self.membership.restore(state["membership"], now)
+        self.policy_change.restore()
+        self.workers.restore(state, now)
+        self.budget.restore(state)
+        self.scoring.restore(state)
+        self.common_stopping.restore(state)
+        self.common_snapshots.restore(state)
+        self.divergence.restore(state)
+        self.warnings.restore(state.get("watch", {}))
+        self.phases.restore(state, now)

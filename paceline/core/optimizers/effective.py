@@ -1,0 +1,174 @@
+"""What n workers make of settings that are meant for one process: its mini-batch B, its rate a and its momentum m.
+
+The rate belongs to examples: a step on E of the B examples takes a * E / B for SGD [Goyal et al. 2017; Sharding eq. 3, 4], and
+a * sqrt(E / B) for adaptive steps [Malladi et al. 2022]. So lock-step on n shares of B is what one process does, and with one
+worker every policy is.
+
+Momentum belongs to steps that follow one another. Where other workers' steps come between, the servers' momentum would continue
+a direction that no longer fits; each worker keeps the momentum of its steps instead [Hakimi et al. 2019], and the servers take
+plain steps."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import ClassVar
+
+from paceline.core.extension import Extension, SettingsRule
+from paceline.core.optimizers.builtin.sgd import plainly
+from paceline.core.optimizers.momentum import WorkerMomentum
+from paceline.core.optimizers.optimizer import Optimizer, build_optimizer
+from paceline.core.optimizers.schedule import Schedule
+from paceline.core.settings.config import Config, ScheduleConfig
+from paceline.core.settings.linear import FEW
+
+
+class Scaled(Extension):
+    """What a policy, with servers or without, says of the steps that n members take."""
+
+    rules: ClassVar[tuple[SettingsRule, ...]] = ()
+    """Settings that conflict with it, besides those that conflict with every policy (core/setting_rules/)."""
+    plain: ClassVar[bool] = False
+    """Whether all steps are plain SGD's, whatever the optimizer."""
+    worker_momentum: ClassVar[bool] = True
+    """Whether each of several workers keeps SGD's momentum itself. Not in lock-step, nor where each worker steps a local model:
+    there one step follows the other."""
+
+    averages: ClassVar[bool] = False
+    """Whether each worker steps a local model with the run's optimizer, and these models are averaged."""
+    same_steps: ClassVar[bool] = False
+    """Without servers: whether all members take the same steps, so that those of a round must have one rate."""
+
+    waits: ClassVar[bool] = False
+    """Without servers: whether each step waits for messages of others, so that all make about as many."""
+
+    def step_pushes(self, members: int) -> float:
+        """Pushes whose mean makes one step: 1, or all members' in lock-step. Own steps of workers whose models are averaged
+        count like lock-step's."""
+        return 1.0
+
+    def divides(self, members: int) -> float:
+        """What the policy itself divides the rate of equal workers' pushes by."""
+        return 1.0
+
+    def caution(self, optimizer: Optimizer, members: int) -> str:
+        """Why several workers may end below plain torch with the same settings, in words; empty: they don't
+        (docs/choose/policies.md). `optimizer`: the user's."""
+        return ""
+
+
+@dataclass(frozen=True, slots=True)
+class Pool:
+    """The workers who carry out what is meant for one process."""
+
+    workers: int
+    """Seats."""
+    share: float
+    """A worker's mini-batch as a part of the user's (ratio)."""
+    corrects: bool = False
+    """Whether the workers' codec keeps the momentum (codec.momentum)."""
+
+    def scale(self, asked: Optimizer, policy: Scaled) -> Callable[[int], float]:
+        """The factor of the user's rate, given the number of live workers."""
+        alone = self.share if policy.averages else 1.0
+        return lambda live: asked.scaled(self.share * policy.step_pushes(live), alone) * policy.divides(live)
+
+    def momentum(self, asked: Optimizer, policy: Scaled) -> WorkerMomentum | None:
+        """What each worker keeps in place of the servers."""
+        alone = self.workers == 1 and not policy.plain
+        return None if alone or self.corrects or not policy.worker_momentum else asked.worker_momentum()
+
+
+def pool_of(config: Config) -> Pool | None:
+    """None where the user's rate and momentum are taken as they are: schedule.lr_scale says how, or updates are sparse."""
+    if config.schedule.lr_scale != "auto" or config.updates == "sparse":
+        return None
+    return Pool(config.workers, config.worker_batch / config.batch_size, bool(config.codec.momentum))
+
+
+def effective(pool: Pool | None, asked: Optimizer, policy: Scaled) -> Optimizer:
+    """What is stepped with in place of the optimizer that the user asked for; its rate is the schedule's."""
+    if pool is not None and pool.corrects:
+        return asked.each(lambda one: one.model_copy(update={"momentum": 0.0}))
+    if pool is None or policy.averages:
+        return asked
+    if pool.momentum(asked, policy) is not None:
+        return plainly(asked)
+    share = pool.share * policy.step_pushes(pool.workers)
+    return asked.spread(share) if share < 1 else asked
+
+
+def scheduled(schedule: ScheduleConfig, epochs: float, pool: Pool | None, asked: Optimizer, policy: Scaled) -> Schedule:
+    """The schedule of a run of `epochs` epochs, whose 'auto' is the pool's factor of the user's rate."""
+    return Schedule(schedule, epochs) if pool is None else Schedule(schedule, epochs, pool.scale(asked, policy))
+
+
+def told(config: Config, policy: Scaled) -> list[str]:
+    """What the user asked for, and what each worker makes of it, in one line; and others where that may be worse than in
+    one process, or takes longer."""
+    asked, pool, workers = build_optimizer(config.optimizer), pool_of(config), config.workers
+    rate = asked.lr * scheduled(config.schedule, config.epochs, pool, asked, policy).scale(workers)
+    each = f"{workers} worker{'s' if workers > 1 else ''} x {config.worker_batch}"
+    where = "" if pool is None or not (pool.corrects or pool.momentum(asked, policy)) else " at each worker"
+    how = "" if pool is not None else f" (schedule.lr_scale: {config.schedule.lr_scale})"
+    here = asked if where else effective(pool, asked, policy)
+    lines = [
+        f"for one process: mini-batch {config.batch_size}, {_words(asked, asked.lr)} -> here: {each}, "
+        f"{_words(here, rate)}{where}{how}{_groups(asked, rate)}"
+    ]
+    if why := cautioned(config, policy):
+        lines.append(f"{config.policy.name} may end below what one process reaches with the same settings: {why}.")
+    return [*lines, *_slower(config)]
+
+
+def cautioned(config: Config, policy: Scaled) -> str:
+    """Why the run may end below one process, in words; empty: nothing speaks for it."""
+    if config.workers == 1:
+        return ""
+    asked = build_optimizer(config.optimizer)
+    return policy.caution(asked, config.workers) or _noisier(config, asked, policy)
+
+
+def _noisier(config: Config, asked: Optimizer, policy: Scaled) -> str:
+    """Why the servers' adaptive steps may be noisy: each is on few examples. Empty where this does not apply (as for Adam in
+    workers)."""
+    pool = pool_of(config)
+    if pool is None or policy.averages or policy.step_pushes(config.workers) >= config.workers:
+        return ""
+    if not asked.adaptive:
+        return ""
+    return f"{asked.name}'s steps on few of the workers' pushes each are noisy; policy=bsp steps on all"
+
+
+def _slower(config: Config) -> list[str]:
+    """That workers of a linear model need more epochs, where they do."""
+    times = config.svm.slowdown(config.workers) if config.updates == "sparse" else 1.0
+    if times == 1:
+        return []
+    need = f"{config.workers} workers with fitted steps need about {times:g} times the epochs of up to {FEW}"
+    return [f"{need} (docs/choose/linear-models.md); this run has {config.epochs}."]
+
+
+def _words(optimizer: Optimizer, rate: float) -> str:
+    """'sgd, rate 0.1, momentum 0.9'."""
+    parts = [optimizer.name, f"rate {rate:.4g}"]
+    for name in ("momentum", "betas", "alpha"):
+        value = getattr(optimizer, name, None)
+        if value is not None:
+            parts.append(
+                " ".join([name, *(f"{each:.6g}" for each in (value if isinstance(value, tuple) else (value,)))])
+            )
+    return ", ".join(parts)
+
+
+def _groups(asked: Optimizer, rate: float) -> str:
+    """'; groups: *.bias with weight_decay 0; head.weight and 3 more with rate 0.01 -> 0.005', where the others' is `rate`
+    here; empty where there are none."""
+    told = []
+    for group, member in zip(asked.groups, asked.members[1:], strict=True):
+        first, *more = group.parameters
+        options = dict(group.model_extra or {})
+        here = rate * member.lr / asked.lr if asked.lr else 0.0
+        own = [f"rate {member.lr:.4g} -> {here:.4g}"] if options.pop("lr", None) is not None else []
+        own += [f"{name} {value}" for name, value in options.items()]
+        who = f"{first} and {len(more)} more" if more else first
+        told.append(f"{who} with {', '.join(own)}" if own else f"{who} as the others")
+    return f"; groups: {'; '.join(told)}" if told else ""

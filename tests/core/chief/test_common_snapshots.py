@@ -1,0 +1,210 @@
+"""Which versions all servers keep in lock-step, and when they go back to one."""
+
+import json
+
+import pytest
+
+from paceline.core.chief.common_snapshots import CommonSnapshots, GoBack, Returns
+
+
+def reported(kept: list[list[int]], due: int = 0) -> CommonSnapshots:
+    """Two or more servers that have said what they have on disk."""
+    common = CommonSnapshots(len(kept))
+    for server, versions in enumerate(kept):
+        common.reported(server, versions, due, 0)
+    return common
+
+
+def test_a_version_is_named_that_no_slice_can_have_reached_once_the_pause_is_over():
+    common = reported([[0], [0]])
+
+    assert common.name(7, 0, 5.0, 0.0) is False
+    assert common.name(8, 0, 5.0, 4.9) is False
+    assert common.name(9, 0, 5.0, 5.0) is True
+    assert common.due == 11
+
+
+def test_none_is_named_before_every_server_was_heard():
+    common = CommonSnapshots(2)
+    common.reported(0, [0], 0, 0)
+
+    assert common.name(7, 0, 0.0, 0.0) is False
+
+
+def test_one_server_alone_needs_no_common_version():
+    common = reported([[0]])
+
+    assert common.name(7, 0, 0.0, 0.0) is False
+
+
+def test_the_named_version_is_known_when_every_other_server_has_said_so():
+    common = reported([[0], [0], [0]])
+    common.name(7, 0, 0.0, 0.0)
+
+    common.reported(1, [0], 9, 0)
+    before = common.is_known
+    common.reported(2, [0], 9, 0)
+
+    assert (before, common.is_known) == (False, True)
+
+
+def test_the_next_one_is_named_when_all_have_written_the_last_one():
+    common = reported([[0], [0]])
+    common.name(7, 0, 0.0, 0.0)
+
+    common.reported(0, [0, 9], 9, 0)
+    before = common.name(20, 0, 1.0, 5.0)
+    common.reported(1, [0, 9], 9, 0)
+
+    assert before is False
+    assert common.name(20, 0, 1.0, 5.0) is True
+    assert common.due == 22
+
+
+def test_a_server_that_can_not_write_does_not_keep_the_others_from_it():
+    common = reported([[0], [0]])
+    common.name(7, 0, 0.0, 0.0)
+    common.reported(0, [0, 9], 9, 0)
+
+    assert common.name(20, 0, 1.0, 9.0) is False
+    assert common.name(20, 0, 1.0, 11.0) is True
+
+
+def test_a_version_that_is_not_reached_yet_is_not_replaced():
+    common = reported([[0], [0]])
+    common.name(7, 0, 0.0, 0.0)
+
+    assert common.name(8, 0, 1.0, 100.0) is False
+
+
+def test_slices_may_be_further_than_that_of_a_chief_that_is_back_from_a_snapshot():
+    common = reported([[0], [0]])
+
+    common.name(7, 30, 0.0, 0.0)
+
+    assert common.due == 32
+
+
+def test_a_worker_that_says_too_much_does_not_keep_all_from_snapshots():
+    common = reported([[0], [0]])
+    common.name(7, 10**9, 0.0, 0.0)
+
+    assert common.name(8, 10**9, 0.0, 11.0) is True
+    assert common.due == 10
+
+
+def test_a_server_that_comes_back_is_followed_by_a_snapshot_soon():
+    common = reported([[0], [0]])
+    common.name(7, 0, 30.0, 0.0)
+
+    common.soon(100.0)
+
+    assert common.name(7, 0, 1.0, 100.5) is False
+    assert common.name(7, 0, 1.0, 101.0) is True
+
+
+def test_all_go_back_to_the_newest_version_that_each_has():
+    common = reported([[5, 10, 15], [10, 5]])
+
+    assert common.newest == 10
+    assert common.go_back() is True
+    assert common.order(0) == common.order(1) == GoBack(1, 10)
+    assert common.is_going_back
+
+
+def test_each_server_goes_back_once():
+    common = reported([[5], [5]])
+    common.go_back()
+
+    common.reported(1, [5], 0, 1)
+    first = common.is_going_back
+    common.reported(0, [5], 0, 1)
+    common.reported(1, [5], 0, 0)  # a new process of it
+
+    assert (first, common.is_going_back) == (True, False)
+    assert common.order(1) is None
+
+
+def test_a_second_request_on_the_way_back_changes_nothing():
+    common = reported([[5], [5]])
+    common.go_back()
+
+    assert common.go_back() is True
+    assert common.back.number == 1
+
+
+def test_without_a_common_version_nobody_goes_back():
+    common = reported([[5], [6]])
+
+    assert common.go_back() is False
+    assert common.order(0) is None
+
+
+def test_nothing_is_named_on_the_way_back():
+    common = reported([[5], [5]])
+    common.go_back()
+
+    assert common.name(7, 0, 0.0, 100.0) is False
+
+
+def test_a_restarted_chief_knows_who_has_to_go_back():
+    common = reported([[5], [5]])
+    common.go_back()
+    common.reported(1, [5], 0, 1)
+
+    again = CommonSnapshots(2)
+    again.restore(json.loads(json.dumps(common.state())))
+
+    assert again.order(0) == GoBack(1, 5)
+    assert again.order(1) is None
+
+
+def test_a_run_of_an_older_release_has_no_order():
+    common = CommonSnapshots(2)
+    common.restore({})
+
+    assert common.is_going_back is False
+
+
+def test_a_snapshot_that_turns_out_to_be_damaged_is_replaced_by_an_older_one_that_all_have():
+    common = reported([[5, 10], [5, 10]])
+    common.go_back()
+    common.reported(0, [5, 10], 0, 1)
+
+    common.reported(1, [5], 0, 0)
+
+    assert common.order(0) == common.order(1) == GoBack(2, 5)
+
+
+def test_where_no_other_one_is_left_nobody_is_on_the_way_any_more():
+    common = reported([[10], [10]])
+    common.go_back()
+
+    common.reported(1, [], 0, 0)
+
+    assert common.is_going_back is False
+    assert common.go_back() is False
+
+
+@pytest.mark.parametrize(
+    ("after", "helps"),
+    [
+        ([(2, 2), (2, 0)], False),
+        ([(3, 2), (2, 0)], False),
+        ([(1, 2), (2, 0)], True),  # server 0 has not gone back yet
+        ([(2, 0), (2, 0)], True),  # the slices are level now
+    ],
+)
+def test_going_back_again_does_not_help_where_every_slice_still_has_the_same_clock_of_the_worker(
+    after: list[tuple[int, int]], helps: bool
+) -> None:
+    returns = Returns()
+    assert returns.help([(1, 2), (1, 0)])
+    assert returns.help(after) is helps
+
+
+def test_a_worker_that_has_trained_since_may_let_all_servers_go_back_again() -> None:
+    returns = Returns()
+    returns.help([(1, 2), (1, 0)])
+    returns.trains()
+    assert returns.help([(2, 2), (2, 0)])

@@ -1,0 +1,750 @@
+"""The life of a run: waiting, training, stopping, scoring, finished; budgets, time-outs and restarts of the chief."""
+
+import json
+from typing import Any
+
+import pytest
+
+from paceline.core.chief.other_servers import OtherServers
+from paceline.core.chief.phases import RunPhase
+from paceline.core.chief.run import Run
+from paceline.core.chief.scoring import Score
+from paceline.core.chief.workers import WorkerReport
+from paceline.core.errors import ConfigError, DataError, Fenced, NotYet
+from paceline.core.policies.clocks import Clocks
+from paceline.core.settings.config import Config, Options
+
+FACTS = (100, 10, "digest")
+
+
+def config(**settings: Any) -> Config:
+    return Config(**({"workers": 2, "epochs": 2, "policy": Options(name="asp")} | settings))
+
+
+def started(*workers: str, **settings: Any) -> tuple[Run, Clocks]:
+    """A run whose workers are seated, with the clocks of the chief's slice."""
+    run, clocks = Run(config(**({"workers": len(workers)} | settings))), Clocks()
+    run.ready(0.0)
+    for worker in workers:
+        run.seat(worker, run.join(worker, False, *FACTS, 0.0), 0, clocks, 0.0)
+    clocks.take_view(run.membership.view)
+    return run, clocks
+
+
+def test_a_run_waits_for_its_workers_and_says_for_whom():
+    run, clocks = Run(config(workers=3)), Clocks()
+    run.ready(0.0)
+    run.join("worker-1", False, *FACTS, 0.0)
+    incarnation = run.join("worker-0", False, *FACTS, 0.0)
+
+    assert run.seat("worker-0", incarnation, 0, clocks, 0.0) is False
+    assert run.missing() == ["2 of 3 workers (ready: worker-0; joining: worker-1)"]
+    assert run.phase is RunPhase.WAITING
+
+
+def test_a_run_waits_for_the_evaluators_data():
+    run, clocks = Run(config(workers=1)), Clocks()
+    incarnation = run.join("a", False, *FACTS, 0.0)
+
+    assert run.seat("a", incarnation, 0, clocks, 0.0) is False
+    assert run.missing() == ["the evaluator's data"]
+
+    run.ready(1.0)
+    assert run.phase is RunPhase.TRAINING
+    assert run.seat("a", incarnation, 0, clocks, 1.0) is True
+
+
+def test_a_run_starts_with_those_who_came_after_its_time_out():
+    run, clocks = Run(config(workers=2, start_timeout=60)), Clocks()
+    run.ready(0.0)
+    incarnation = run.join("a", False, *FACTS, 0.0)
+    run.seat("a", incarnation, 0, clocks, 0.0)
+
+    for now in range(62):
+        run.seat("a", incarnation, 0, clocks, float(now))
+        run.tick(float(now))
+
+    assert run.phase is RunPhase.TRAINING
+    assert set(run.membership.view.seats) == {"a"}
+
+
+def test_the_time_out_counts_from_the_first_worker_on_since_the_data_may_have_taken_longer():
+    run, clocks = Run(config(workers=2, start_timeout=60)), Clocks()
+    run.tick(0.0)
+    run.tick(100.0)
+    run.ready(100.0)
+    incarnation = run.join("a", False, *FACTS, 100.0)
+
+    run.seat("a", incarnation, 0, clocks, 100.0)
+    run.tick(100.2)
+
+    assert run.phase is RunPhase.WAITING
+
+
+def test_start_when_is_enough():
+    run, _ = started("a", "b", workers=3, start_when=2)
+
+    assert run.phase is RunPhase.TRAINING
+
+
+def test_workers_with_other_shards_are_refused():
+    run, _ = started("a")
+
+    with pytest.raises(DataError, match=r"b trains on other shards: 99 examples in 10 steps an epoch, the run has 100"):
+        run.join("b", False, 99, 10, "digest", 1.0)
+
+
+def test_workers_without_examples_are_refused():
+    with pytest.raises(ConfigError, match=r"a has no training examples; write shards first"):
+        Run(config()).join("a", False, 0, 0, "", 0.0)
+
+
+def test_the_budget_ends_the_run_with_a_view_that_names_clocks():
+    run, clocks = started("a", "b")
+    clocks.examples = 199
+    clocks.entry("a").clock = 7
+    run.counted(clocks, 5.0)
+    assert run.phase is RunPhase.TRAINING
+
+    clocks.examples = 200
+    run.counted(clocks, 6.0)
+
+    assert (run.phase, run.reason, run.budget.epoch) == (RunPhase.STOPPING, "the budget of epochs is spent", 2)
+    assert {worker: seat.last for worker, seat in run.membership.view.seats.items()} == {"a": 8, "b": 1}
+
+
+def test_the_budget_is_that_of_the_slice_that_got_the_least_of_workers_that_are_gone():
+    run, clocks = started("a", servers=3)
+    clocks.examples, clocks.gone = 1000, 500
+    view = run.membership.view.number
+
+    for server, gone in ((1, 200), (2, 450)):
+        run.other_servers.acknowledged(server, 1, view, 0, gone=gone)
+    run.counted(clocks, 1.0)
+
+    assert run.budget.examples == 700
+
+
+def test_a_budget_per_worker_names_its_last_clock_at_the_start():
+    run, clocks = started("a", "b", budget="per_worker")
+    clocks.examples = 10_000
+
+    run.counted(clocks, 1.0)
+
+    assert run.phase is RunPhase.TRAINING
+    assert {seat.last for seat in run.membership.view.seats.values()} == {20}
+
+
+def test_a_run_with_a_budget_per_worker_ends_when_all_have_left():
+    run, _ = started("a", "b", budget="per_worker")
+
+    run.leave("a", 1, True, 1.0)
+    assert run.phase is RunPhase.TRAINING
+    run.leave("b", 1, True, 2.0)
+
+    assert (run.phase, run.reason) == (RunPhase.SCORING, "every worker has finished its epochs")
+
+
+def test_a_run_with_a_budget_per_worker_says_who_was_gone_before_its_end():
+    run, _ = started("a", "b", budget="per_worker", start_timeout=30)
+
+    run.leave("b", 1, False, 1.0)
+    run.leave("a", 1, True, 32.0)
+
+    assert (run.phase, run.reason) == (RunPhase.SCORING, "every worker but b has finished its epochs")
+
+
+@pytest.mark.parametrize("budget", ["total", "per_worker"])
+def test_a_worker_that_is_told_to_stop_after_all_others_have_finished_is_waited_for(budget: str):
+    run, clocks = started("a", "b", budget=budget, epochs=9)
+    run.leave("a", 1, True, 1.0)
+    run.told("b", 1, 2.0)
+    run.leave("b", 1, False, 2.5, was_told=True)
+    assert (run.phase, run.awaited(3.0)) == (RunPhase.TRAINING, ["b"])
+    again = Run(run.config)
+
+    again.restore(json.loads(json.dumps(run.state())), 500.0)
+    for now in (500.0, 510.0, 790.0):
+        again.tick(now)
+    assert again.seat("b", again.join("b", False, *FACTS, 790.0), 0, clocks, 791.0) is True
+    assert again.awaited(791.0) == []
+    again.leave("b", 2, True, 900.0)
+
+    assert (again.phase, again.reason) == (RunPhase.SCORING, "every worker has finished its epochs")
+
+
+def test_without_servers_nobody_has_the_model_for_a_worker_that_would_come_back():
+    run, _ = started("a", "b", epochs=9, servers=0, policy=Options(name="allreduce"))
+    run.leave("b", 1, False, 1.0)
+    run.leave("a", 1, True, 2.0)
+
+    assert (run.phase, run.awaited(2.0)) == (RunPhase.SCORING, [])
+
+
+def test_a_worker_on_the_way_to_its_seat_is_waited_for_as_long_as_it_is_heard_of():
+    run, _ = started("a", "b", epochs=9, start_timeout=30, lease=15)
+    run.leave("b", 1, False, 1.0)
+    run.leave("a", 1, True, 2.0)
+    run.join("b", False, *FACTS, 20.0)
+
+    for now in (30.0, 33.0, 40.0):
+        run.beat("b", 2, WorkerReport(phase="joining"), now)
+        run.tick(now)
+        assert run.awaited(now) == ["b"]
+    run.tick(47.0)
+    run.tick(54.0)
+    run.tick(55.1)
+
+    assert run.phase is RunPhase.SCORING
+
+
+def test_a_run_that_loses_all_its_workers_waits_for_others():
+    run, _ = started("a", budget="per_worker")
+
+    run.leave("a", 1, False, 1.0)
+
+    assert run.phase is RunPhase.TRAINING
+
+
+def test_a_run_that_all_have_finished_is_over_at_once():
+    run, _ = started("a", "b", epochs=9)
+
+    run.leave("b", 1, True, 1.0)
+    run.leave("a", 1, True, 2.0)
+
+    assert (run.phase, run.reason) == (RunPhase.SCORING, "every worker has finished its epochs")
+
+
+def test_a_run_that_all_have_left_waits_for_those_who_did_not_finish():
+    run, _ = started("a", "b", epochs=9, start_timeout=30)
+    run.leave("a", 1, True, 1.0)
+    run.leave("b", 1, False, 2.0)
+
+    for now in (2.0, 9.0, 32.0):
+        run.tick(now)
+        assert run.phase is RunPhase.TRAINING
+    run.tick(32.1)
+
+    assert (run.phase, run.reason) == (RunPhase.SCORING, "every worker but b has finished its epochs")
+
+
+def test_a_worker_that_is_replaced_finds_the_run_going_on_and_the_next_wait_begins_anew():
+    run, clocks = started("a", "b", epochs=9, start_timeout=30)
+    run.leave("a", 1, True, 1.0)
+    run.leave("b", 1, False, 2.0)
+
+    assert run.seat("b", run.join("b", False, *FACTS, 10.0), 0, clocks, 10.0) is True
+    run.tick(17.0)
+    run.leave("b", 2, False, 18.0)
+    run.tick(24.0)
+    run.tick(48.0)
+    assert run.phase is RunPhase.TRAINING
+    run.tick(48.1)
+
+    assert run.phase is RunPhase.SCORING
+
+
+def test_a_restarted_chief_too_waits_for_those_who_did_not_finish():
+    run, _ = started("a", "b", epochs=9, start_timeout=30)
+    run.leave("a", 1, True, 1.0)
+    run.leave("b", 1, False, 2.0)
+    again = Run(run.config)
+
+    again.restore(json.loads(json.dumps(run.state())), 5.0)
+
+    for now in (5.0, 12.0, 35.0):
+        again.tick(now)
+        assert again.phase is RunPhase.TRAINING
+    again.tick(35.1)
+    assert again.phase is RunPhase.SCORING
+
+
+def test_the_run_is_finished_when_the_final_version_is_scored():
+    run, clocks = started("a")
+    run.stop("asked to", clocks, 5.0)
+    run.leave("a", 1, True, 6.0)
+    assert run.due_score() is None, "server 1 has not said yet that it has the last view"
+    run.other_servers.acknowledged(1, 1, run.membership.view.number, 0)
+    assert run.due_score() == (0, True)
+
+    run.score(Score(0, 6.0, [1], {"test_accuracy": 0.9}, final=False), 7.0)
+    assert run.phase is RunPhase.SCORING
+    run.score(Score(0, 6.0, [1], {"test_accuracy": 0.9}, final=True), 8.0)
+
+    assert run.phase is RunPhase.FINISHED
+
+
+def test_a_run_that_nobody_scores_finishes_and_says_so():
+    run, clocks = started("a", score_timeout=30)
+    run.stop("asked to", clocks, 5.0)
+    run.leave("a", 1, True, 6.0)
+
+    run.tick(37.0)
+
+    assert (run.phase, run.reason) == (RunPhase.FINISHED, "asked to; unscored: no evaluator reported in time")
+
+
+def test_a_run_that_is_stopped_before_its_start_is_finished_at_once():
+    run = Run(config())
+
+    run.stop("asked to", Clocks(), 0.0)
+
+    assert (run.phase, run.reason) == (RunPhase.FINISHED, "asked to; unscored: nothing was trained")
+
+
+def test_scores_are_due_at_epoch_ends_and_skips_are_counted():
+    run, clocks = started("a", epochs=9)
+    assert run.due_score() == (0, False)
+    run.score(Score(0, 0.0, [0], {}), 0.0)
+    assert run.due_score() is None
+
+    clocks.examples = 310
+    run.counted(clocks, 1.0)
+    assert run.due_score() == (3, False)
+    run.score(Score(3, 1.0, [9], {}), 2.0)
+
+    assert run.scoring.skipped == 2
+
+
+def test_a_worker_that_beats_but_makes_no_step_has_to_leave():
+    run, _ = started("a", "b", stall_timeout=600)
+
+    run.beat("a", 1, WorkerReport(phase="exchange", phase_seconds=9999), 1.0)
+    run.beat("b", 1, WorkerReport(phase="compute", phase_seconds=601), 1.0)
+
+    assert set(run.membership.view.seats) == {"a"}
+    with pytest.raises(Fenced):
+        run.beat("b", 1, WorkerReport(), 2.0)
+
+
+def test_nobody_new_is_seated_while_the_run_stops():
+    run, clocks = started("a", workers=2, start_when=1)
+    run.stop("asked to", clocks, 1.0)
+
+    assert run.seat("b", run.join("b", False, *FACTS, 2.0), 0, clocks, 2.0) is False
+
+
+def test_a_member_that_was_replaced_takes_its_seat_over_while_the_run_stops():
+    run, clocks = started("a", "b")
+    run.stop("asked to", clocks, 1.0)
+
+    assert run.seat("b", run.join("b", False, *FACTS, 2.0), 0, clocks, 2.0) is True
+    assert (run.membership.view.seats["b"].incarnation, run.membership.view.seats["b"].last) == (2, 1)
+
+
+def test_a_worker_whose_lease_lapses_while_the_run_stops_does_not_keep_it():
+    run, clocks = started("a")
+    run.stop("asked to", clocks, 1.0)
+
+    for now in range(2, 20):
+        run.tick(float(now))
+
+    assert run.phase is RunPhase.SCORING
+
+
+def test_training_time_leaves_out_waiting_and_scoring():
+    run, clocks = Run(config(workers=1)), Clocks()
+    incarnation = run.join("a", False, *FACTS, 0.0)
+    run.seat("a", incarnation, 0, clocks, 0.0)
+    run.ready(10.0)
+    run.stop("asked to", clocks, 14.0)
+    run.leave("a", 1, True, 15.0)
+
+    assert (run.phases.seconds(12.0), run.phases.seconds(99.0)) == (5.0, 5.0)
+
+
+def test_a_restarted_chief_goes_on_where_it_was():
+    run, clocks = started("a", "b")
+    run.score(Score(0, 1.0, [0], {"test_accuracy": 0.1}), 1.0)
+    run.phases.checkpoint(8.0)
+    state = json.loads(json.dumps(run.state()))
+
+    again = Run(config())
+    again.restore(state, 100.0)
+
+    assert (again.phase, again.scoring.scores) == (RunPhase.TRAINING, run.scoring.scores)
+    assert again.membership.view == run.membership.view
+    assert sorted(again.workers.reports) == ["a", "b"], "members are shown before they beat again"
+    assert again.phases.seconds(102.0) == 10.0
+    assert again.seat("a", 1, 0, clocks, 100.0) is True
+    with pytest.raises(DataError):
+        again.join("c", False, 99, 10, "digest", 101.0)
+
+
+def test_a_chief_that_does_not_know_how_far_its_members_are_neither_seats_nor_stops():
+    run, clocks = started("a", workers=2, start_when=1)
+    run = restarted(run, is_behind=True)
+    run.beat("a", 1, WorkerReport(phase="joining"), 1.0)
+    run.beat("a", 1, WorkerReport(phase="compute", reached=7), 1.0, clock=6)
+    clocks.examples = 10_000
+
+    run.counted(clocks, 1.0)
+    assert run.seat("b", run.join("b", False, *FACTS, 1.0), 0, clocks, 1.0) is False
+    assert run.seat("a", run.join("a", False, *FACTS, 1.0), 0, clocks, 1.0) is True
+    with pytest.raises(NotYet, match=r"ask again in a few seconds"):
+        run.stop("asked to", clocks, 2.0)
+    assert run.phase is RunPhase.TRAINING
+
+    run.beat("a", 2, WorkerReport(phase="compute", reached=7), 2.0, clock=7)
+    run.counted(clocks, 3.0)
+    assert run.phase is RunPhase.STOPPING
+
+
+def test_a_heartbeat_that_may_be_older_than_the_chiefs_restart_does_not_say_how_far_its_worker_is():
+    run, clocks = started("a", workers=2, start_when=1)
+    state, run = run.state(), Run(run.config)
+    run.restore(state, 1.0)
+    clocks.examples = 10_000
+
+    run.beat("a", 1, WorkerReport(phase="compute", reached=6), 1.0, clock=6)
+    run.counted(clocks, 1.0)
+    assert run.phase is RunPhase.TRAINING
+
+    run.beat("a", 1, WorkerReport(phase="compute", reached=7), 2.0, clock=6)
+    run.counted(clocks, 2.0)
+    assert run.phase is RunPhase.TRAINING
+
+    run.beat("a", 1, WorkerReport(phase="compute", reached=7), 3.0, clock=7)
+    run.counted(clocks, 3.0)
+    assert run.phase is RunPhase.STOPPING
+
+
+def test_a_restarted_chief_remembers_that_a_worker_has_finished():
+    run, _ = started("a", "b", budget="per_worker")
+    run.leave("a", 1, True, 1.0)
+    again = Run(config(budget="per_worker"))
+    again.restore(json.loads(json.dumps(run.state())), 2.0)
+
+    again.leave("b", 1, False, 3.0)
+    again.tick(303.1)
+
+    assert again.phase is RunPhase.SCORING
+
+
+def test_a_restarted_chief_that_was_still_waiting_waits_again():
+    run = Run(config())
+    again = Run(config())
+
+    again.restore(json.loads(json.dumps(run.state())), 5.0)
+
+    assert again.phase is RunPhase.WAITING
+    assert again.missing()
+
+
+# a change of policy
+def switched(run: Run, policy: str, clocks: Clocks, **options: Any) -> None:
+    run.switch(Options(name=policy, **options), clocks)
+    clocks.take_view(run.membership.view)
+
+
+@pytest.mark.parametrize(
+    ("policy", "settings", "words"),
+    [
+        ({"name": "nope"}, {}, "no 'nope' among the policies"),
+        ({"name": "ssp", "bound": -1}, {}, "bound"),
+        ({"name": "local_sgd"}, {}, "local_sgd can't replace asp while the run trains.*momentum=0.9.*Start a new run"),
+        ({"name": "diloco"}, {}, "diloco can't replace asp while the run trains.*lr=0.1.*nesterov=True.*lr=0.1"),
+        ({"name": "dana"}, {}, "dana can't replace asp while the run trains.*momentum=0.0.*momentum=0.9"),
+        ({"name": "bsp"}, {"overlap": True}, "overlap: true does not go with policy bsp"),
+    ],
+)
+def test_a_policy_that_can_not_follow_is_refused_with_the_reason_and_nothing_changes(policy, settings, words):
+    run, clocks = started("worker-0", **settings)
+    view = run.membership.view
+
+    with pytest.raises(ConfigError, match=words):
+        run.switch(Options(**policy), clocks)
+
+    assert (run.membership.view, run.policy) == (view, Options(name="asp"))
+
+
+def test_policies_whose_servers_remember_nothing_follow_each_other():
+    plain = Options(name="sgd", momentum=0, weight_decay=0)
+    run, clocks = started("worker-0", optimizer=plain)
+
+    switched(run, "local_sgd", clocks, steps=2)
+
+    assert run.policy == Options(name="local_sgd", steps=2)
+
+
+def test_a_policy_changes_only_in_training_and_one_at_a_time():
+    waiting = Run(config())
+    run, clocks = started("worker-0")
+    run = restarted(run, is_behind=True)
+    for one in (waiting, run):
+        with pytest.raises(NotYet, match="Try again while it trains"):
+            one.switch(Options(name="ssp"), clocks)
+    run.beat("worker-0", 1, WorkerReport(phase="compute"), 1.0)
+    switched(run, "ssp", clocks)
+
+    with pytest.raises(NotYet, match="or it restarts or changes its policy"):
+        run.switch(Options(name="asp"), clocks)
+    run.switched()
+    run.switch(Options(name="asp"), clocks)
+
+
+def test_a_run_neither_stops_nor_ends_its_budget_while_the_policy_changes():
+    run, clocks = started("worker-0", epochs=1)
+    switched(run, "ssp", clocks)
+    clocks.examples = 100
+
+    run.counted(clocks, 1.0)
+    with pytest.raises(NotYet, match="The policy is just changing"):
+        run.stop("asked to", clocks, 1.0)
+    assert run.phase is RunPhase.TRAINING
+    run.switched()
+    run.counted(clocks, 2.0)
+
+    assert run.phase is RunPhase.STOPPING
+
+
+def test_a_change_of_policy_ends_once_every_slice_has_made_it():
+    run, clocks = started("worker-0")
+    switched(run, "ssp", clocks)
+    ended = []
+
+    for own, other in ((0, 1), (1, 0), (1, 1), (1, 1)):
+        run.other_servers = OtherServers(2)
+        run.other_servers.acknowledged(1, 1, 2, other)
+        ended.append(run.maybe_switched(own))
+
+    assert ended == [False, False, True, False]
+
+
+def test_only_rounds_and_only_with_other_servers_stay_open_for_a_view_on_its_way():
+    assert started("worker-0", policy=Options(name="bsp"))[0].open_from(7) == 9
+    assert started("worker-0", policy=Options(name="bsp"), servers=1)[0].open_from(7) is None
+    assert started("worker-0")[0].open_from(7) is None
+
+
+def test_joiners_wait_until_the_policy_has_changed():
+    run, clocks = started("worker-0", workers=2, start_when=1)
+    switched(run, "bsp", clocks)
+    incarnation = run.join("worker-1", False, *FACTS, 1.0)
+
+    assert not run.seat("worker-1", incarnation, 0, clocks, 1.0)
+    run.switched()
+    assert run.seat("worker-1", incarnation, 0, clocks, 1.0)
+
+
+def test_a_process_that_was_replaced_takes_its_seat_where_it_has_clocks_left_under_the_old_policy():
+    run, clocks = started("worker-0", "worker-1")
+    clocks.entry("worker-0").clock = 3
+    switched(run, "ssp", clocks)
+    first, second = run.join("worker-0", False, *FACTS, 1.0), run.join("worker-1", False, *FACTS, 1.0)
+
+    assert run.seat("worker-0", first, 3, clocks, 1.0)
+    assert not run.seat("worker-1", second, 1, clocks, 1.0), "it would begin under a policy that ends"
+    run.switched()
+    assert run.seat("worker-1", second, 1, clocks, 1.0)
+
+
+def test_a_restarted_chief_goes_on_with_the_change_of_policy():
+    run, clocks = started("worker-0")
+    switched(run, "ssp", clocks, bound=2)
+    again = Run(run.config)
+
+    again.restore(json.loads(json.dumps(run.state())), 5.0)
+
+    assert again.policy_change.is_under_way
+    assert again.policy == Options(name="ssp", bound=2)
+
+
+# stopping together
+TOGETHER = {
+    "updates": "sparse",
+    "optimizer": {"name": "sgd", "lr": 0.1},
+    "epochs": 99,
+    "svm": {"stopping": {"rule": "window", "window": 1}, "stop": "all"},
+}
+
+
+def restarted(run: Run, *, is_behind: bool = False) -> Run:
+    """The chief comes back. `is_behind`: and its slice lacks what other slices have."""
+    again = Run(run.config)
+    again.restore(json.loads(json.dumps(run.state())), 1.0)
+    again.counted(Clocks(), 1.0)
+    for worker, seat in 2 * [*again.membership.view.seats.items()]:
+        again.beat(worker, seat.incarnation, WorkerReport(phase="compute", reached=int(is_behind)), 1.0)
+    return again
+
+
+def test_the_mean_of_the_losses_counts_every_example_once():
+    run, clocks = started("a", "b", **TOGETHER)
+
+    run.validated("a", 0, 1.0, 30, clocks, 1.0)
+    assert run.common_stopping.losses == []
+    run.validated("b", 0, 3.0, 10, clocks, 1.0)
+
+    assert run.common_stopping.losses == [1.5]
+
+
+def test_a_loss_that_is_told_again_counts_once():
+    run, clocks = started("a", "b", **TOGETHER)
+
+    for worker, epoch, loss in (("a", 0, 4.0), ("a", 0, 4.0), ("b", 0, 2.0), ("a", 0, 4.0), ("b", 1, 2.0)):
+        run.validated(worker, epoch, loss, 10, clocks, 1.0)
+    assert run.common_stopping.losses == [3.0]
+    run.validated("a", 1, 1.0, 10, clocks, 1.0)
+
+    assert run.common_stopping.losses == [3.0, 1.5]
+
+
+def test_of_fitted_steps_losses_count_from_the_last_quarter_on():
+    svm = {"stopping": {"rule": "delta"}, "stop": "all", "steps": "fitted"}
+    run, clocks = started("a", epochs=8, svm=svm)
+
+    for epoch in range(5):
+        run.validated("a", epoch, 1.0 + 1e-5 * epoch, 10, clocks, 1.0)
+    assert (run.common_stopping.losses, run.phase) == ([], RunPhase.TRAINING)
+    run.validated("a", 5, 0.5, 10, clocks, 1.0)
+    run.validated("a", 6, 0.5001, 10, clocks, 1.0)
+
+    assert run.common_stopping.losses == [0.5, 0.5001]
+    assert run.phase is RunPhase.STOPPING
+
+
+def test_nobody_waits_for_the_loss_of_a_worker_that_has_left():
+    run, clocks = started("a", "b", **TOGETHER)
+    run.validated("a", 0, 1.0, 10, clocks, 1.0)
+
+    run.leave("b", 1, False, 2.0)
+    clocks.take_view(run.membership.view)
+    run.counted(clocks, 3.0)
+
+    assert run.common_stopping.losses == [1.0]
+
+
+def test_losses_that_settle_while_the_policy_changes_end_the_run_after_it():
+    run, clocks = started("a", **TOGETHER)
+    run.validated("a", 0, 1.0, 10, clocks, 1.0)
+    switched(run, "ssp", clocks)
+
+    run.validated("a", 1, 2.0, 10, clocks, 2.0)
+    assert run.phase is RunPhase.TRAINING
+    run.switched()
+    clocks.take_view(run.membership.view)
+    run.validated("a", 2, 0.5, 10, clocks, 3.0)
+
+    assert run.phase is RunPhase.STOPPING
+
+
+@pytest.mark.parametrize("repeats", [False, True])
+@pytest.mark.parametrize("cut", range(1, 6))
+def test_a_chief_that_restarts_between_two_losses_stops_by_the_same_ones(cut: int, repeats: bool):
+    """`repeats`: the worker did not hear that its last loss had come."""
+    run, clocks = started("a", "b", **TOGETHER)
+    losses = [("a", 0, 3.0), ("b", 0, 5.0), ("a", 1, 2.0), ("b", 1, 1.0), ("b", 2, 3.0), ("a", 2, 1.0)]
+    phases = []
+
+    for number, (worker, epoch, loss) in enumerate(losses):
+        if number == cut:
+            run = restarted(run)
+        if number == cut and repeats:
+            run.validated(*losses[cut - 1], 10, clocks, 1.0)
+        run.validated(worker, epoch, loss, 10, clocks, 1.0)
+        phases.append(run.phase)
+
+    assert run.common_stopping.losses == [4.0, 1.5, 2.0]
+    assert phases == [RunPhase.TRAINING] * 5 + [RunPhase.STOPPING]
+    assert run.reason == "the validation loss has settled at 2"
+
+
+def test_losses_that_settle_while_the_chief_recovers_end_the_run_with_the_next_push():
+    run, clocks = started("a", "b", **TOGETHER)
+    for worker, epoch, loss in (("a", 0, 1.0), ("b", 0, 1.0), ("a", 1, 2.0)):
+        run.validated(worker, epoch, loss, 10, clocks, 1.0)
+    run = restarted(run, is_behind=True)
+
+    run.validated("b", 1, 2.0, 10, clocks, 2.0)
+    assert run.phase is RunPhase.TRAINING
+    for worker in "ab":
+        run.beat(worker, 1, WorkerReport(phase="compute"), 2.0)
+    run.counted(clocks, 3.0)
+
+    assert (run.phase, run.reason) == (RunPhase.STOPPING, "the validation loss has settled at 2")
+
+
+# more epochs than before
+def with_epochs(run: Run, epochs: int, clocks: Clocks) -> tuple[Run, bool]:
+    """The chief started again with that many, and whether its run, which was over, goes on."""
+    again = Run(run.config.model_copy(update={"epochs": epochs}))
+    again.restore(json.loads(json.dumps(run.state())), 20.0)
+    return again, again.extend(clocks, 20.0)
+
+
+def ended(**settings: Any) -> tuple[Run, Clocks]:
+    """A finished run of two workers, in which each has made ten pushes."""
+    run, clocks = started("a", "b", **settings)
+    for worker in ("a", "b"):
+        clocks.entry(worker).clock = 10
+    clocks.version = 10 if run.membership.rounds else 20
+    run.stop("asked to", clocks, 10.0)
+    for worker in ("a", "b"):
+        run.leave(worker, 1, True, 11.0)
+    run.score(Score(2, 11.0, [clocks.version], {}, final=True), 12.0)
+    assert run.phase is RunPhase.FINISHED
+    return run, clocks
+
+
+@pytest.mark.parametrize("policy", ["asp", "bsp"])
+def test_a_finished_run_with_more_epochs_waits_for_its_workers_and_starts_them_where_they_were(policy: str):
+    run, clocks = ended(policy=Options(name=policy))
+
+    again, goes_on = with_epochs(run, 5, clocks)
+
+    assert goes_on
+    assert (again.phase, again.reason, again.scoring.is_ready) == (RunPhase.WAITING, "", False)
+    again, _ = with_epochs(again, 5, clocks)
+    again.ready(21.0)
+    for worker in ("a", "b"):
+        again.seat(worker, again.join(worker, False, *FACTS, 21.0), 10, clocks, 21.0)
+    assert again.phase is RunPhase.TRAINING
+    assert {seat.incarnation for seat in again.membership.view.seats.values()} == {2}
+    level = {10 + seat.handicap for seat in again.membership.view.seats.values()}
+    assert level == ({clocks.version} if policy == "bsp" else {0})
+    assert again.extend(clocks, 22.0) is False
+
+
+@pytest.mark.parametrize("epochs", [1, 2])
+def test_a_finished_run_without_more_epochs_stays_finished(epochs: int):
+    run, clocks = ended()
+
+    again, goes_on = with_epochs(run, epochs, clocks)
+
+    assert not goes_on
+    assert again.phase is RunPhase.FINISHED
+
+
+def test_a_run_that_is_stopping_stops_before_it_goes_on_with_more_epochs():
+    run, clocks = started("a")
+    run.stop("asked to", clocks, 10.0)
+
+    again, goes_on = with_epochs(run, 5, clocks)
+    assert (goes_on, again.phase) == (False, RunPhase.STOPPING)
+    again.leave("a", 1, True, 21.0)
+
+    assert again.extend(clocks, 21.0) is True
+    assert again.phase is RunPhase.WAITING
+
+
+def test_a_run_that_trains_with_more_epochs_names_its_workers_later_last_clocks():
+    run, clocks = started("a", "b", budget="per_worker")
+    assert {seat.last for seat in run.membership.view.seats.values()} == {20}
+
+    again, goes_on = with_epochs(run, 5, clocks)
+
+    assert (goes_on, again.phase) == (False, RunPhase.TRAINING)
+    assert {seat.last for seat in again.membership.view.seats.values()} == {50}
+    assert again.membership.view.number == run.membership.view.number + 1
+
+
+def test_who_is_above_the_norm_cap_is_judged_until_the_first_worker_has_finished() -> None:
+    run, _ = started("a", "b", "c", push_norm_cap=1.0)
+    run.capped({"c": 1.0})
+    assert [each.said[:3] for each in run.warnings.found] == ["c: "]
+
+    run.leave("c", 1, True, 1.0)
+    run.capped({"a": 1.0, "c": 1.0})
+
+    assert [(each.said[:3], each.passed) for each in run.warnings.found] == [("c: ", False)]

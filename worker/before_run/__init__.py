@@ -1,0 +1,1 @@
+"""What is tried before a run: a mini-batch of its task."""
