@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, ClassVar, TypeVar
+from typing import Any, ClassVar
 
 from paceline.base.own_files import is_own
 from paceline.base.private import make_private
@@ -24,7 +24,6 @@ SEARCHES = Path("searches")
 """Under the working folder; each search that was given no other folder has one in it."""
 OLD = ("search.json", "chosen.json")
 """What an earlier Paceline kept a search in."""
-F = TypeVar("F", bound="SearchFolder")
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,7 +104,7 @@ class SearchFolder:
             listed = "".join(f"\n    {line}" for line in found)
             raise ConfigError(
                 f"The {self.kind} in {self.path} was started with other settings:{listed}\nTo resume it, give the old "
-                f"settings. To keep both, give another folder (--out). To start it over, add --fresh."
+                "settings. To keep both, give another folder (--out). To start it over, add --fresh."
             )
 
     def write(self, name: str, content: bytes) -> None:
@@ -119,7 +118,7 @@ class SearchFolder:
 
 
 @contextmanager
-def opened(folder: F, fresh: bool) -> Iterator[F]:
+def opened(folder: SearchFolder, fresh: bool) -> Iterator[SearchFolder]:
     """The folder, new or to be resumed, held until the block ends; `fresh` empties it first. ConfigError where it holds
     something else, or is another process's. DiskError: it can't be written."""
     path = folder.path

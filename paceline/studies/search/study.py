@@ -234,7 +234,7 @@ class Study:
             self.optuna.tell(trial, state=TrialState.FAIL)
             return None
         round_ = self._round(point.number)
-        found = self._found(point.number, round_)
+        found = self._figures(point.number, round_)
         results = Results([found], self._plan.folds, self._plan.by)
         results.check()
         trial.set_user_attr("figures", found)
@@ -249,7 +249,7 @@ class Study:
             return self._plan.point(point.number, trial.user_attrs["values"], self._rounds[round_ + 1])
         return None
 
-    def _found(self, number: int, round_: int) -> Row:
+    def _figures(self, number: int, round_: int) -> Row:
         """The figures of the round, whose examples are those of the rounds before, too."""
         names = [self._plan.names(number, epochs) for epochs in self._rounds[: round_ + 1]]
         *before, last = [[measured(self._folder.run(name)) for name in each] for each in names]

@@ -41,6 +41,7 @@ def main(
     factors: Annotated[str, typer.Option(help="Of --halving, with commas.")] = "2,4,8,16",
 ) -> None:
     """Prints what each factor loses against the full grid's best, and how good its choice is with the other seeds."""
+    optuna.logging.set_verbosity(optuna.logging.WARNING)
     with TemporaryDirectory() as folder, np.errstate(all="ignore"):
         grids = [_curves(seed, Path(folder) / str(seed)) for seed in range(seeds)]
     print("| | examples | points below the full grid's best | at most .5 below | accuracy with the other seeds |")
