@@ -89,7 +89,7 @@ def test_a_killed_search_goes_on_and_finished_points_are_not_run_again(place: Pa
     command = [sys.executable, "-m", "paceline.cli", "search", *words]
     with subprocess.Popen(command, cwd=place, stdout=subprocess.PIPE, text=True) as killed:
         assert killed.stdout is not None
-        next(line for line in killed.stdout if "accuracy" in line)
+        next(line for line in killed.stdout if line.startswith("point 2 of 3"))
         killed.kill()
     before = (place / "killed/points/point-1/run.json").read_text()
 
