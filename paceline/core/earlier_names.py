@@ -7,6 +7,7 @@ import warnings
 from collections.abc import Sequence
 from importlib.abc import Loader, MetaPathFinder
 from importlib.machinery import ModuleSpec
+from importlib.util import find_spec
 from types import ModuleType
 
 EARLIER = {
@@ -31,7 +32,8 @@ class EarlierNames(MetaPathFinder):
         """Returns where the module is now; None for all other names."""
         for old, new in EARLIER.items():
             if fullname == old or fullname.startswith(f"{old}."):
-                return ModuleSpec(fullname, _Alias(new + fullname[len(old) :]))
+                name = new + fullname[len(old) :]
+                return ModuleSpec(fullname, _Alias(name)) if find_spec(name) is not None else None
         return None
 
 
@@ -42,10 +44,7 @@ class _Alias(Loader):
         self._name = name
 
     def create_module(self, spec: ModuleSpec) -> ModuleType:
-        try:
-            found = importlib.import_module(self._name)
-        except ModuleNotFoundError as error:
-            raise ModuleNotFoundError(f"No module named {spec.name!r}", name=spec.name) from error
+        found = importlib.import_module(self._name)
         warnings.warn(
             f"{spec.name} is {self._name} now; import what paceline.extend has from there",
             DeprecationWarning,

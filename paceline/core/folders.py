@@ -15,6 +15,11 @@ def names(package: str) -> tuple[str, ...]:
     return _names(tuple(importlib.import_module(package).__path__))
 
 
+def kinds(package: str) -> str:
+    """Returns what the extensions in a registry's folder are, like policies of `paceline.core.policies.builtin`."""
+    return package.removesuffix(".builtin").rpartition(".")[2]
+
+
 def listed(found: Iterable[str]) -> str:
     """'bsp, ssp or asp', for people."""
     *others, last = found

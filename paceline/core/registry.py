@@ -10,6 +10,7 @@ from pydantic import BaseModel, ValidationError
 from pydantic.fields import FieldInfo
 
 from paceline.core.errors import ConfigError
+from paceline.core.folders import kinds
 from paceline.core.folders import listed as listed
 from paceline.core.folders import names as names
 
@@ -61,7 +62,7 @@ def defined(module: ModuleType, base: type[T]) -> list[type[T]]:
 
 def _unknown(package: str, name: str) -> ConfigError:
     known = (*names(package), *_outside[0].names(package))
-    kind = package.rsplit(".", 1)[-1].replace("_", " ")
+    kind = kinds(package).replace("_", " ")
     near = difflib.get_close_matches(name, known, 1)
     hint = f" Did you mean '{near[0]}'?" if near else ""
     return ConfigError(f"There is no '{name}' among the {kind}: {', '.join(known)}.{hint}")

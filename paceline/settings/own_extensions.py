@@ -19,7 +19,7 @@ from paceline.core.codecs.codec import PACKAGE as CODECS
 from paceline.core.codecs.codec import load_codec
 from paceline.core.errors import ConfigError
 from paceline.core.extension import Options
-from paceline.core.folders import PEERS, POLICIES
+from paceline.core.folders import PEERS, POLICIES, kinds
 from paceline.core.setting_rules.fault_in_rules import fault_in_rules
 from paceline.core.settings.config import Config
 
@@ -315,7 +315,7 @@ def _refuse_built_in(package: str, name: str, who: str, todo: str) -> None:
 
 def _group(package: str) -> str:
     """'paceline.policies': policies with and without servers are one group."""
-    return f"paceline.{package.rpartition('.')[2].removeprefix('peer_')}"
+    return f"paceline.{kinds(package).removeprefix('peer_')}"
 
 
 def _word(package: str) -> str:

@@ -106,7 +106,7 @@ def test_the_guide_and_the_examples_import_from_no_other_place():
         for page in pages
         for pair in imported.findall(page.read_text())
         for module in pair
-        if module and module not in LASTING and not module.startswith("paceline.v1.")  # stubs for clients of `serve`
+        if module and module not in LASTING
     }
 
     assert found == set()
@@ -116,7 +116,7 @@ def test_a_file_of_a_users_that_imports_from_a_deeper_place_is_warned_and_works(
     file = tmp_path / "mine.py"
     file.write_text("from paceline.extend import Codec\nfrom paceline.core.policies.policy import Policy\n")
 
-    with pytest.warns(DeprecationWarning, match=r"mine\.py, line 2: paceline\.core\.sync\.policy may be elsewhere"):
+    with pytest.warns(DeprecationWarning, match=r"mine\.py, line 2: paceline\.core\.policies\.policy may be elsewhere"):
         module = load_file("mine_of_a_test", str(file))
 
     assert module.Policy is paceline.extend.Policy

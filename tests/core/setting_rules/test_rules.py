@@ -29,7 +29,7 @@ from paceline.core.setting_rules.check_rules import TABLE, broken, refuse
 from paceline.core.setting_rules.fault_in_rules import fault_in_rules
 from paceline.core.setting_rules.rules_of_settings import COMMANDS, LOCAL, SEARCH, SETTINGS
 from paceline.core.settings.config import Config, Options
-from paceline.settings.load_settings import _merged, load, parse_sets
+from paceline.settings.load_settings import _on_top, load, parse_sets
 from tools.settings_page import page
 
 KINDS: tuple[tuple[str, str, type], ...] = (
@@ -168,7 +168,7 @@ RULES = [(subject, rule) for subject, rules in {**TABLE, **own()}.items() for ru
 
 def config_of(*settings: str) -> Config:
     """The config before anything is asked whether it goes together."""
-    return Config.model_validate(_merged(None, parse_sets(list(settings)), None, None))
+    return Config.model_validate(_on_top(None, parse_sets(list(settings)), None, None))
 
 
 def every_subject(config: Config) -> dict[str, Any]:
