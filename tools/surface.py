@@ -41,12 +41,16 @@ def surface() -> dict[str, Any]:
 
 def grown(now: Mapping[str, Any], kept: Mapping[str, Any]) -> tuple[list[str], list[str]]:
     """Returns in words what is more than was kept, and the wings that have grown by more than the slack."""
-    counts = [f"{key}: {now[key]}, but {kept[key]} before" for key in now if key != "lines" and now[key] > kept[key]]
-    lines = now["lines"]
+    counts = [
+        f"{key}: {now[key]}, but {kept.get(key, 0)} before"
+        for key in now
+        if key != "lines" and now[key] > kept.get(key, 0)
+    ]
+    lines, before = now["lines"], kept.get("lines", {})
     wings = [
-        f"{wing}: {lines[wing]:,} lines, but {kept['lines'].get(wing, 0):,} before"
+        f"{wing}: {lines[wing]:,} lines, but {before.get(wing, 0):,} before"
         for wing in lines
-        if lines[wing] > SLACK * kept["lines"].get(wing, 0)
+        if lines[wing] > SLACK * before.get(wing, 0)
     ]
     return counts, wings
 

@@ -1,5 +1,5 @@
-"""Paceline from Python: `train` a task with real processes on this machine, or `connect` your own training loop.
-Torch is imported when a model is asked for, not before."""
+"""Paceline from Python: `train` a task, or live objects, with real processes on this machine. Torch is imported when a model is
+asked for, not before."""
 
 import functools
 import sys
@@ -28,7 +28,6 @@ from paceline.tasks.task import BUILTIN, FILE_MODULE
 
 if TYPE_CHECKING:
     import torch
-
 
 P = ParamSpec("P")
 T = TypeVar("T")

@@ -112,7 +112,7 @@ Device = Annotated[
 ]
 
 
-class _Said:
+class _Options:
     """Options whose names are those of `Flags`."""
 
     __slots__ = ()
@@ -125,7 +125,7 @@ class _Said:
 
 
 @dataclass(frozen=True, slots=True)
-class TaskFlags(_Said):
+class TaskFlags(_Options):
     """Which run of a task is looked at, in any way."""
 
     workers: Workers = None
@@ -138,7 +138,7 @@ class TaskFlags(_Said):
 
 
 @dataclass(frozen=True, slots=True)
-class RunFlags(_Said):
+class RunFlags(_Options):
     """How a run trains, whatever it trains."""
 
     workers: Workers = None
@@ -168,7 +168,7 @@ Halving = Annotated[
     int | None,
     typer.Option(
         metavar="N",
-        help="Successive halving: train all points for few epochs, and one in N of them, the best, for N times as many.",
+        help="Successive halving: each point begins with few epochs; the best one in N goes on, N times as long.",
         min=2,
     ),
 ]

@@ -17,16 +17,14 @@ if TYPE_CHECKING:
 
 GROUP = "paceline.commands"
 ELSEWHERE = {"baseline": "paceline-papers", "reproduce": "paceline-papers"}
-"""Commands that were in this package until 0.1, and the package that has them now."""
-
-
+"""Commands that were in this package before 0.1.0, and the package that has them now."""
 MOVED = {
     "explain": ("doctor",),
     "shard-report": ("report",),
     "token": ("keys", "token"),
     "certs": ("keys", "certs"),
 }
-"""Names until 0.1, which go on for one release, and what the commands are called now."""
+"""Names before 0.1.0, which go on for one release, and what the commands are called now."""
 AFTER = "After a run"
 
 
@@ -47,7 +45,8 @@ class Commands(TyperGroup):
         if cmd_name in others:
             return _command(others[cmd_name])
         if cmd_name in MOVED:
-            print(f"paceline {cmd_name} is now: paceline {' '.join(MOVED[cmd_name])}", file=sys.stderr)
+            if not ctx.resilient_parsing:  # of a completion
+                print(f"paceline {cmd_name} is now: paceline {' '.join(MOVED[cmd_name])}", file=sys.stderr)
             return self._moved(ctx, *MOVED[cmd_name])
         if cmd_name in ELSEWHERE and not ctx.resilient_parsing:
             package = ELSEWHERE[cmd_name]
@@ -66,7 +65,7 @@ class Commands(TyperGroup):
         """Returns the options, of which --help lists none: its first line names those that matter."""
         params: list[Any] = super().get_params(ctx)
         for param in params:
-            param.hidden = True
+            param.hidden = not ctx.resilient_parsing  # a completion proposes them
         return params
 
 

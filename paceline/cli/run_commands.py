@@ -102,6 +102,10 @@ def report(
         from paceline.data.manifest import MANIFEST
 
         if len(names) > 1 or (names and (Path(names[0]) / MANIFEST).is_file()):
+            if runs := [name for name in names if not (Path(name) / MANIFEST).is_file() and _is_run(name)]:
+                raise UsageError(
+                    f"report takes one run, and {runs[0]} is one; compare several by: paceline compare {' '.join(names)}"
+                )
             from paceline.data.files import BUNDLED
             from paceline.sharder.report.report import write_report as write_shard_report
 
@@ -113,6 +117,13 @@ def report(
         from paceline.results.report.report import write_report
 
         say("\n".join(write_report(find_run(names[0] if names else None), out).lines))
+
+
+def _is_run(name: str) -> bool:
+    """Returns whether it is a run's folder, or the name of a run here."""
+    from paceline.launch.folder.run_folder import RUNS
+
+    return any((folder / "config.yaml").is_file() for folder in (Path(name), RUNS / name))
 
 
 def stop(name: Ending = None, address: ChiefAddress = None, token_file: TokenFile = None, tls: Tls = None) -> None:

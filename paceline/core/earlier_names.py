@@ -1,5 +1,5 @@
-"""Modules of `paceline.core` under the names that they had in 0.1: a user's file that imports one of these goes on for one
-release, with a DeprecationWarning."""
+"""Modules of `paceline.core` under the names that they had before 0.1.0: a user's file that imports one of these goes on for
+one release, with a DeprecationWarning."""
 
 import importlib
 import sys
@@ -11,6 +11,9 @@ from importlib.util import find_spec
 from types import ModuleType
 
 EARLIER = {
+    "paceline.core.codecs.codecs": "paceline.core.codecs.builtin",  # `from paceline.core.coding import codecs` asks for it
+    "paceline.core.optimizers.optimizers": "paceline.core.optimizers.builtin",
+    "paceline.core.policies.policies": "paceline.core.policies.builtin",
     "paceline.core.coding.codecs": "paceline.core.codecs.builtin",
     "paceline.core.coding": "paceline.core.codecs",
     "paceline.core.rules": "paceline.core.setting_rules",
@@ -20,7 +23,7 @@ EARLIER = {
     "paceline.core.sync.policies": "paceline.core.policies.builtin",
     "paceline.core.sync": "paceline.core.policies",
 }
-"""By the name in 0.1, the longest first."""
+"""By the name before 0.1.0; longer ones come before what they begin with."""
 
 
 class EarlierNames(MetaPathFinder):

@@ -50,7 +50,7 @@ class Form(NamedTuple):
     has_names: bool
     """Whether its first line holds names, and no numbers."""
 
-    def said(self, letters: str) -> str:
+    def in_words(self, letters: str) -> str:
         """For people."""
         fractions = ", fractions with commas" if self.decimal == "," else ""
         names = "" if self.has_names else ", no line of names"
@@ -71,7 +71,7 @@ def csv_pieces(file: Path, needs_names: bool = True) -> Iterator[Piece]:
         for table in _tables(path, form, len(first)):
             skipped = int(form.has_names and before == 0)
             own = table.slice(skipped).rename_columns(names)
-            yield Piece(file, own, _lines(path, form, before + skipped), form.decimal, form.said(letters))
+            yield Piece(file, own, _lines(path, form, before + skipped), form.decimal, form.in_words(letters))
             before += table.num_rows
 
 

@@ -43,6 +43,16 @@ def test_what_a_users_file_imports_from_an_earlier_name_is_what_runs_use() -> No
     assert "DeprecationWarning" in done.stderr
 
 
+@pytest.mark.parametrize(("folder", "inner"), [("sync", "policies"), ("coding", "codecs"), ("steps", "optimizers")])
+def test_a_folder_in_a_folder_is_found_by_both_forms_of_import(folder: str, inner: str) -> None:
+    program = f"from paceline.core.{folder} import {inner}\nimport paceline.core.{inner}.builtin as now\n"
+    program += f"assert {inner} is now\n"
+
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
+
+    assert done.returncode == 0, done.stderr
+
+
 def test_a_module_that_never_was_is_not_found_under_its_earlier_folder() -> None:
     for folder in EARLIER:
         with pytest.raises(ModuleNotFoundError, match=f"No module named '{folder}.nothing'"):

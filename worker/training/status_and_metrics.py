@@ -274,7 +274,7 @@ class Progress:
     def _note(self, step: Step) -> None:
         if math.isnan(step.loss) and (loss := self.logged.loss()) is not None:
             step = replace(step, loss=loss)
-        if not math.isnan(step.loss):  # not known, where a user's own loop does not report it
+        if not math.isnan(step.loss):  # not known, where a script does not report it
             self.figures["loss"] = step.loss
         if not (math.isnan(step.loss) and step.finite):
             self._loss.set(step.loss)

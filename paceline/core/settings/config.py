@@ -38,7 +38,7 @@ GONE = {
     "loop": "Train with a loop by yourself as a script: paceline.wrap(optimizer, model), and `paceline launch SCRIPT.py` "
     "(docs/start/own-script.md)."
 }
-"""Settings that were in 0.1, and what does their work now. A run's folder may have them, as null."""
+"""Settings before 0.1.0, and what does their work now. A run's folder may have them, as null."""
 
 
 def checked_name(value: Any) -> Any:

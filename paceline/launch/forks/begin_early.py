@@ -54,7 +54,7 @@ def beginning(what: str | None, is_script: bool = False) -> Iterator[Begun | Non
         return
 
     is_own = what is not None and what.endswith(".py")
-    wanted = libraries(what) if is_own else []
+    wanted = libraries(file) if is_own else []
     reads = any(name.partition(".")[0] == "torch" for name in wanted)
     updates: Literal["dense", "sparse"] = "dense" if _needs_torch(file) or is_script else "sparse"
     rows = ROWS if updates == "sparse" else ()
@@ -88,7 +88,7 @@ def workers_of(script: str | None, of_task: Sequence[str] = ()) -> Loads:
     return Loads((*WORKERS, *SCRIPTS), (*libraries(script), *OPTIMIZER))
 
 
-def libraries(file: str | None) -> list[str]:
+def libraries(file: str) -> list[str]:
     """What a Python file imports of `QUIET` in statements at its top level; some may be no modules but names in one."""
     found: list[str] = []
     for node in _parsed(file).body:
@@ -125,9 +125,9 @@ def _file(what: str | None) -> str | None:
     return str(found) if found.is_file() else None
 
 
-def _parsed(file: str | None) -> ast.Module:
+def _parsed(file: str) -> ast.Module:
     """Nothing where there is no such file, or no Python in it: the code that loads it says so."""
     try:
-        return ast.parse(b"" if file is None or not file.endswith(".py") else Path(file).read_bytes())
+        return ast.parse(Path(file).read_bytes() if file.endswith(".py") else b"")
     except (OSError, SyntaxError, ValueError):
         return ast.Module([], [])

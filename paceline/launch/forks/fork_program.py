@@ -145,7 +145,10 @@ def _tell(channel: socket.socket, **facts: int) -> None:
 def _reap(channel: socket.socket, running: set[int]) -> None:
     """Tells who has ended."""
     for pid in list(running):
-        ended, status, usage = os.wait4(pid, os.WNOHANG)
+        try:
+            ended, status, usage = os.wait4(pid, os.WNOHANG)
+        except ChildProcessError:  # another signal, during this one, has seen to it
+            continue
         if ended:
             running.remove(pid)
             _tell(channel, ended=pid, code=os.waitstatus_to_exitcode(status), peak=usage.ru_maxrss * 1024)

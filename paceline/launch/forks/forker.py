@@ -38,10 +38,10 @@ LINEAR = (
 """What workers and the evaluator of a linear model import besides: no torch."""
 ROWS = ("scipy.sparse",)
 """What the sharder, workers and the evaluator of a linear model import besides, where it is installed."""
-SCRIPTS = ("paceline.api.train",)
-"""What scripts with their own training loop import besides."""
+SCRIPTS = ("paceline.api.script",)
+"""What a script's workers import besides."""
 OPTIMIZER = ("paceline.worker.script.wrapped_optimizer",)
-"""What a whole script's workers import besides; with it the first optimizer of torch is made before the fork."""
+"""As a library, since torch may be missing: with it the first optimizer of torch is made before the fork."""
 _PATIENCE = 10.0
 """Longest that a fork may take (seconds)."""
 _AN_END = 1.0
@@ -60,7 +60,7 @@ class Loads:
 
 
 class Forked:
-    """One child, as subprocess.Popen has it."""
+    """One child: `pid`, `poll` and `wait` as of subprocess.Popen."""
 
     def __init__(self, forker: "Forker", pid: int) -> None:
         self._forker = forker
@@ -148,8 +148,9 @@ class Forker:
         end = time.monotonic() + seconds
         with self._lock:
             self._note(0)
-            while not until() and not self.is_gone and (left := end - time.monotonic()) > 0:
-                self._note(min(left, 0.1))  # and no longer, for other threads
+        while not until() and not self.is_gone and (left := end - time.monotonic()) > 0:
+            with self._lock:  # a short while each, for other threads
+                self._note(min(left, 0.1))
 
     def close(self) -> None:
         """Ends it, all children and what these have started, a child too of which it has not told yet."""

@@ -27,8 +27,9 @@ from paceline.tasks import task
 
 
 def read_forked(begun: Forker, what: str, flags: Flags) -> Config:
-    """`read_config` there; what the task's file says itself is known to `load_config` then. What the file prints
-    comes to stderr; a mistake ends this process in the way that it has ended the other one."""
+    """Returns what `read_config` gives in a process that `begun` forks; what the task's file says itself is known to
+    `load_config` then. What the file prints comes to stderr; a mistake ends this process in the way that it has ended the
+    other one."""
     memory = os.memfd_create("config")  # no file: nothing is left of it when this process ends
     answer = f"/proc/{os.getpid()}/fd/{memory}"
     command = ["-m", __name__, answer, what, json.dumps(asdict(flags))]

@@ -8,6 +8,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
 import numpy as np
+from numpy.lib.format import MAGIC_PREFIX
 from starlette.applications import Starlette
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import JSONResponse, Response
@@ -97,7 +98,7 @@ class HttpService:
         return answer
 
     async def _predict(self, request: Request) -> dict[str, Any]:
-        asked = await _asked(request)
+        asked = await _request_of(request)
         named = asked.get("run") or self._run
         if named != self._run:
             raise NotFound(f"There is no run '{named[:60]}' here; this process serves '{self._run}'.")
@@ -141,16 +142,11 @@ def _refusal(error: PacelineError) -> Response:
     return JSONResponse({"error": str(error)}, code, headers)
 
 
-async def _asked(request: Request) -> dict[str, Any]:
+async def _request_of(request: Request) -> dict[str, Any]:
     """Returns what a request asks for: an object of JSON, or an array with the rest in the query. Raises UsageError."""
     body = await _body(request)
     if request.headers.get("content-type", "").partition(";")[0].strip() == ARRAY:
-        query = request.query_params
-        return {
-            "examples": _array(body),
-            "run": query.get("run"),
-            "probabilities": query.get("probabilities") == "true",
-        }
+        return {"examples": _array(body), **_query(request)}
 
     expected = 'expected an object like {"examples": [[0.5, 1.0], [2.0, 0.0]]}'
     try:
@@ -180,17 +176,30 @@ async def _body(request: Request) -> bytes:
     return b"".join(parts)
 
 
+def _query(request: Request) -> dict[str, Any]:
+    """Returns what the query says of an array. Raises UsageError where it says anything else."""
+    query = dict(request.query_params)
+    if strange := [key for key in query if key not in _KEYS[1:]]:
+        raise UsageError(f"The query has '{strange[0][:40]}'; expected only {' and '.join(_KEYS[1:])}.")
+    asked = query.get("probabilities", "false")
+    if asked not in ("true", "false"):
+        raise UsageError(f"The query's probabilities are '{asked[:40]}'; expected true or false.")
+    return {"run": query.get("run"), "probabilities": asked == "true"}
+
+
 def _array(body: bytes) -> Any:
     """Returns the array that numpy.save has written. Raises UsageError."""
+    expected = "expected numbers, like float32, as numpy.save writes them"
+    if not body.startswith(MAGIC_PREFIX):
+        raise UsageError(f"The request is no .npy file; {expected}.")
     try:
         found = loaded(io.BytesIO(body))
-    except (ValueError, OSError) as error:
-        raise UsageError(f"The request is no .npy file ({error}); expected what numpy.save writes.") from None
-    if not isinstance(found, np.ndarray) or found.dtype.kind not in "buif":
-        held = f"of {found.dtype.name}" if isinstance(found, np.ndarray) else "in an archive"
+    except Exception as error:  # numpy lets others through than ValueError
         raise UsageError(
-            f"The request's array is {held}; expected one of numbers, like float32, as numpy.save writes it."
-        )
+            f"The request's .npy file can't be read ({error or type(error).__name__}); {expected}."
+        ) from None
+    if found.dtype.kind not in "buif":
+        raise UsageError(f"The request's array is of {found.dtype.name}; {expected}.")
     return found
 
 

@@ -163,7 +163,7 @@ class Results:
         """The header of a table, and the texts of each row."""
         rows, measure, tested = self.plain()["points"], _words(self.measure), _words(self.tested)
         columns = {"point": [f"{row['point']}{'*' * row['best']}" for row in rows]}
-        columns |= {key: [shown(row["values"][key]) for row in rows] for key in rows[0]["values"]}
+        columns |= {key: [shown(row["values"][key]) for row in rows] for key in (rows[0]["values"] if rows else ())}
         scores = [row["error"] or _number(row.get(self.measure), 4) for row in rows]
         columns[measure] = ["failed" if _has_failed(row) else score for row, score in zip(rows, scores, strict=True)]
 

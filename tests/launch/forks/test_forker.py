@@ -64,6 +64,23 @@ def test_a_child_has_its_arguments_environment_log_and_exit_code(forker: MakeFor
     assert lines[0][5] != lines[1][5]
 
 
+def test_children_that_end_at_one_moment_all_have_their_codes_and_others_live_on(
+    forker: MakeForker, tmp_path: Path
+) -> None:
+    """Each end is a signal, and one may come while another one is seen to."""
+    one, number = forker(), 12
+    (tmp_path / "hangs").mkdir()
+    bystander = started(one, tmp_path / "hangs", HANGS)
+    waits = "import os, pathlib, sys\nwhile not pathlib.Path('go').exists():\n    pass\nos._exit(0)\n"
+    for _ in range(3):
+        (tmp_path / "go").unlink(missing_ok=True)
+        children = [started(one, tmp_path, waits) for _ in range(number)]
+        (tmp_path / "go").touch()
+
+        assert [child.wait(60) for child in children] == [0] * number
+    assert bystander.poll() is None
+
+
 def test_the_death_of_the_forker_is_that_of_its_children_and_is_told(forker: MakeForker, tmp_path: Path) -> None:
     one = forker()
     child = started(one, tmp_path, HANGS)
