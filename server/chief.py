@@ -15,11 +15,10 @@ from paceline.core.policies.clocks import Clocks
 from paceline.core.settings.config import Options
 from paceline.core.slice.lost_slices import lost
 from paceline.core.slice.model_slice import ModelSlice
-from paceline.server.checked_files import understood
 from paceline.server.common_versions import CommonVersions
-from paceline.server.disk_trouble import DiskTrouble
-from paceline.server.own_figures import OwnFigures, most_capped
-from paceline.server.server_start import ServerStart
+from paceline.server.disk import DiskTrouble
+from paceline.server.json_files import understood
+from paceline.server.own_figures import OwnFigures, ServerStart, most_capped
 from paceline.server.slice_driver import SliceDriver
 from paceline.server.snapshots import Snapshots
 from paceline.server.state_folder import StateFolder

@@ -10,13 +10,12 @@ from paceline.core.slice.lost_slices import lost
 from paceline.core.values import View
 from paceline.rpc.auth import Credentials
 from paceline.rpc.channel import call, open_channel
+from paceline.rpc.conversions import view_value
 from paceline.rpc.protocol_version import PROTOCOL
 from paceline.rpc.retries import backoff
-from paceline.rpc.view_messages import view_value
 from paceline.server.common_versions import CommonVersions
-from paceline.server.own_figures import OwnFigures
+from paceline.server.own_figures import OwnFigures, ServerStart
 from paceline.server.run_messages import start_message
-from paceline.server.server_start import ServerStart
 from paceline.server.slice_driver import SliceDriver
 from paceline.server.waiting_calls import LONGEST_WAIT
 from paceline.v1 import run_service_pb2 as pb

@@ -1,12 +1,24 @@
-"""What this server's process has done so far, for the run's status."""
+"""What this server's process has done so far, for the run's status, and how it began."""
 
 import time
 from collections.abc import Iterable
+from dataclasses import dataclass
 
-from paceline.server.disk_trouble import DiskTrouble
+from paceline.server.disk import DiskTrouble
 from paceline.server.slice_driver import SliceDriver
 from paceline.server.snapshots import Snapshots
 from paceline.v1 import run_service_pb2 as pb
+
+
+@dataclass(frozen=True, slots=True)
+class ServerStart:
+    """One start of one server."""
+
+    term: int
+    snapshot: int | None = None
+    """Version of the snapshot that it went on from (folds); None: there was none."""
+    damaged: int = 0
+    """Damaged snapshots that it passed over."""
 
 
 def most_capped(figures: Iterable[pb.ServerFigures]) -> dict[str, pb.CappedPushes]:

@@ -1,24 +1,25 @@
-"""The server's side of the data plane: checks messages, assembles pushes, sends weights."""
+"""The server's side of the data plane: checks messages, assembles pushes, sends weights, and shuts out workers that repeatedly
+send invalid pushes."""
 
 import hashlib
+import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, closing, contextmanager
 
 import numpy as np
 
 from paceline.core.codecs.codec import load_codec
-from paceline.core.errors import BadPush, NotYet, PacelineError, PlanMismatch, TryAgain
+from paceline.core.errors import BadPush, NotYet, PacelineError, PermissionDenied, PlanMismatch, TryAgain
 from paceline.core.linear.sparse import decode_places, encode_places
 from paceline.core.settings.config import NAME
 from paceline.core.values import Base, Dense, Empty, Manner, Places, Published, Push, Reply, Sparse, Update, Vector
+from paceline.rpc.conversions import switch_message
 from paceline.rpc.protocol_version import check_protocol
 from paceline.rpc.roles import speak_for
 from paceline.rpc.transport import IsThere, Outgoing, Upload, decoded, encoded, encoded_parts, weights_codec
-from paceline.rpc.view_messages import switch_message
 from paceline.server.metrics import ServerMetrics
 from paceline.server.push_assembly import Assembly
-from paceline.server.quarantine import Quarantine
 from paceline.server.slice_driver import SliceDriver
 from paceline.server.snapshots import Snapshots
 from paceline.v1 import parameter_service_pb2 as pb
@@ -26,6 +27,34 @@ from paceline.v1 import parameter_service_pb2 as pb
 _MOST = 1 << 19
 """Most places in a sparse reply; beyond that the reply asks for a pull of the whole slice (4 MiB at 8 bytes each)."""
 _WAIT = Outgoing(pb.PullHead(outcome=pb.WAIT), iter(()))
+STRIKES = 10
+"""Number of refused pushes after which a worker may no longer push."""
+
+
+class Quarantine:
+    """Counts invalid pushes for each worker, also over restarts of the server. Thread-safe."""
+
+    def __init__(
+        self, before: Mapping[str, int] | None = None, keep: Callable[[dict[str, int]], None] = lambda strikes: None
+    ) -> None:
+        """`before`: the counts of an earlier process; `keep`: writes them down."""
+        self._strikes = dict(before or {})
+        self._keep = keep
+        self._lock = threading.Lock()
+
+    def check(self, worker: str) -> None:
+        """Raises PermissionDenied if the worker is shut out."""
+        if self._strikes.get(worker, 0) >= STRIKES:
+            raise PermissionDenied(
+                f"{worker} sent {STRIKES} pushes with wrong sizes, values or bases, and is shut out. Its log names "
+                "the first of them. Fix the worker, then remove strikes.json from the servers' folders and start them again."
+            )
+
+    def strike(self, worker: str) -> None:
+        """Counts another bad push."""
+        with self._lock:
+            self._strikes[worker] = self._strikes.get(worker, 0) + 1
+            self._keep(dict(self._strikes))
 
 
 class ParameterServicer:

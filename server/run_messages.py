@@ -11,9 +11,8 @@ from paceline.core.errors import BadPush
 from paceline.core.policies.clocks import Clocks
 from paceline.core.settings.config import Options
 from paceline.core.values import worker_order
-from paceline.rpc.score_messages import score_message
-from paceline.server.own_figures import most_capped
-from paceline.server.server_start import ServerStart
+from paceline.rpc.conversions import score_message
+from paceline.server.own_figures import ServerStart, most_capped
 from paceline.v1 import run_service_pb2 as pb
 
 

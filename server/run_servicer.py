@@ -9,10 +9,9 @@ from paceline.core.chief.workers import WorkerReport
 from paceline.core.errors import BadPush, ConfigError, PermissionDenied, TryAgain
 from paceline.core.settings.config import NAME, Config
 from paceline.rpc.agreed_settings import changed_settings, joining_settings
+from paceline.rpc.conversions import score_value, switch_message, view_message
 from paceline.rpc.protocol_version import check_protocol
 from paceline.rpc.roles import caller, speak_for
-from paceline.rpc.score_messages import score_value
-from paceline.rpc.view_messages import switch_message, view_message
 from paceline.server.chief import Chief
 from paceline.server.claims import (
     check_baseline,

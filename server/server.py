@@ -27,18 +27,16 @@ from paceline.rpc.malloc import tune_malloc
 from paceline.rpc.process import make_log, report_ports, serve_metrics, stop_on_signals
 from paceline.rpc.self_inflicted import inflict_own, told_by
 from paceline.rpc.watchdog import Watchdog
-from paceline.server.checked_files import Owner, understood
 from paceline.server.chief import Chief
 from paceline.server.command_line import ToldServer
 from paceline.server.common_versions import CommonVersions
 from paceline.server.follower import Follower
+from paceline.server.json_files import Owner, understood
 from paceline.server.metrics import ServerMetrics
-from paceline.server.own_figures import OwnFigures
-from paceline.server.parameter_servicer import ParameterServicer
-from paceline.server.quarantine import Quarantine
+from paceline.server.own_figures import OwnFigures, ServerStart
+from paceline.server.parameter_servicer import ParameterServicer, Quarantine
 from paceline.server.run_servicer import RunServicer
 from paceline.server.script_settings import ScriptServicer, await_description
-from paceline.server.server_start import ServerStart
 from paceline.server.slice_driver import SliceDriver
 from paceline.server.snapshots import Snapshots
 from paceline.server.state_folder import StateFolder

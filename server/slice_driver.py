@@ -22,7 +22,7 @@ from paceline.core.slice.state import Phase, SliceState, Standing
 from paceline.core.values import Base, Outcome, Places, Published, Push, Reply, Sparse, Switch, Vector, View
 from paceline.rpc.transport import IsThere
 from paceline.server.metrics import ServerMetrics
-from paceline.server.push_buffers import AssemblyBuffers
+from paceline.server.push_assembly import AssemblyBuffers
 from paceline.server.slice_snapshots import SliceSnapshots
 from paceline.server.waiting_calls import LONGEST_WAIT, WaitingPulls, WaitingPush, WaitingPushes, wait_until
 

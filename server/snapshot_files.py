@@ -13,8 +13,8 @@ from paceline.core.errors import ConfigError, DataError, DiskError, TooNew
 from paceline.core.slice.plan import Range, SlicePlan
 from paceline.core.slice.state import SliceState
 from paceline.core.values import Vector
-from paceline.server.checked_files import CheckedFiles, Owner, understood
 from paceline.server.disk import Disk
+from paceline.server.json_files import CheckedFiles, Owner, understood
 
 _MANIFEST = "snapshot-{:012d}.json"
 _MOST_NUMBER = (1 << 63) - 1

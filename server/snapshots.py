@@ -1,4 +1,4 @@
-"""Takes snapshots during training: a consistent state under the lock, written without the lock."""
+"""Takes snapshots during training: a consistent state under the lock, written without the lock, and a pause between two."""
 
 import threading
 import time
@@ -6,12 +6,17 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 from paceline.core.errors import DiskError
-from paceline.core.slice.snapshot_pause import snapshot_pause
-from paceline.server.disk_trouble import DiskTrouble
+from paceline.server.disk import DiskTrouble
 from paceline.server.metrics import ServerMetrics
-from paceline.server.named_snapshots import Mark
 from paceline.server.slice_driver import SliceDriver
+from paceline.server.slice_snapshots import Mark
 from paceline.server.state_folder import StateFolder
+
+SHORTEST, LONGEST = 1.0, 30.0
+"""Bounds of a pause that no setting gives (seconds). With them, a server that is killed every few seconds still makes
+progress."""
+_SHARE = 2.0
+"""Of the time that the last one took: the disk is busy for a third of the time at most."""
 
 
 class Snapshots:
@@ -118,3 +123,11 @@ class Snapshots:
                 self._keep(is_named=True)
             elif not self._driver.keeps_step:
                 self._keep()
+
+
+def snapshot_pause(every: float | None, took: float | None) -> float:
+    """Seconds until the next snapshot. `every`: the setting, None where there is none. `took`: seconds that the last try of
+    this start took, None before it."""
+    if every is not None:
+        return every
+    return min(max(SHORTEST, _SHARE * (took or 0.0)), LONGEST)

@@ -6,8 +6,8 @@ from pathlib import Path
 from typing import Any
 
 from paceline.core.errors import ConfigError, DataError, TooNew
-from paceline.server.checked_files import CheckedFiles, Owner, checked_term, understood
 from paceline.server.disk import Disk
+from paceline.server.json_files import CheckedFiles, Owner, checked_term, understood
 from paceline.server.snapshot_files import DAMAGES, SnapshotFiles
 from paceline.server.state_folder import TABLES, check_issued
 

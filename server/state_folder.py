@@ -13,8 +13,8 @@ from paceline.core.errors import ConfigError, DataError, DiskError
 from paceline.core.slice.plan import SlicePlan
 from paceline.core.slice.state import SliceState
 from paceline.rpc.agreed_settings import changed_settings
-from paceline.server.checked_files import CheckedFiles, Owner, checked_term, understood
 from paceline.server.disk import Disk
+from paceline.server.json_files import CheckedFiles, Owner, checked_term, understood
 from paceline.server.snapshot_files import SnapshotFiles
 
 TABLES = ("term.json", "settings.json", "run.json", "strikes.json")

@@ -16,8 +16,8 @@ from paceline.core.values import Vector
 from paceline.data.manifest import Manifest
 from paceline.data.sampler import Sampler, proportions
 from paceline.data.shards import Shards
+from paceline.rpc.conversions import switch_value
 from paceline.rpc.listening import LOOPBACK, with_port
-from paceline.rpc.view_messages import switch_value
 from paceline.tasks.task import load_task
 from paceline.v1.run_service_pb2 import HeartbeatReply, SeatReply
 from paceline.worker.command_line import ToldWorker

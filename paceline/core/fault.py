@@ -1,5 +1,5 @@
 """Faults that a run inflicts on itself, to show what becomes of it: `faults` in the settings. Each kind is one file in
-paceline/core/faults; what they say is carried out by `paceline run` and by the processes."""
+paceline/core/faults; what they say is carried out, by the run's clock, by `paceline run` and by the processes."""
 
 import re
 from abc import ABC, abstractmethod
@@ -116,3 +116,28 @@ def strangers(texts: Iterable[str], servers: int, workers: int) -> list[str]:
     counts = {"server": servers, "worker": workers}
     named = [fault.who for fault in faults_of(texts)]
     return [who for who in named if (at := who.partition("-"))[2] and int(at[2]) >= counts[at[0]]]
+
+
+class RunClock:
+    """Goes on between the chief's answers, and while the chief is away; never goes back. Not thread-safe."""
+
+    def __init__(self) -> None:
+        self._run: float | None = None
+        self._heard = 0.0
+        self._told: float | None = None
+        """What the chief said last."""
+        self._goes = False
+
+    def hear(self, seconds: float | None, now: float) -> None:
+        """`seconds`: of the run as the chief says; None where it does not answer. `now`: on any steady clock."""
+        if seconds is None:
+            return
+        self._run = max(seconds, self.read(now))
+        self._goes = self._told is not None and seconds != self._told
+        self._heard, self._told = now, seconds
+
+    def read(self, now: float) -> float:
+        """The run's seconds; -1 before the chief has said anything."""
+        if self._run is None:
+            return -1.0
+        return self._run + (now - self._heard if self._goes else 0.0)

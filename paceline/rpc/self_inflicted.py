@@ -14,8 +14,7 @@ from itertools import pairwise
 from pathlib import Path
 
 from paceline.core.errors import PacelineError
-from paceline.core.fault import Fault, faults_of
-from paceline.core.run_clock import RunClock
+from paceline.core.fault import Fault, RunClock, faults_of
 from paceline.core.settings.config import Config
 from paceline.rpc.auth import Credentials
 from paceline.rpc.channel import call, open_channel

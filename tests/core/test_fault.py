@@ -4,9 +4,8 @@ import pytest
 
 from paceline.core import registry
 from paceline.core.errors import ConfigError
-from paceline.core.fault import PACKAGE, Fault, Signal, faults_of, read_fault
+from paceline.core.fault import PACKAGE, Fault, RunClock, Signal, faults_of, read_fault
 from paceline.core.network_link import NetworkLink
-from paceline.core.run_clock import RunClock
 from paceline.settings.load_settings import load
 
 

@@ -43,8 +43,8 @@ from paceline.results.model.live_run import KeptVersions
 from paceline.rpc.token_file import Secret, read_token_file
 from paceline.rpc.tokens import Claims, check_time, private_key
 from paceline.rpc.tokens import read as read_claims
-from paceline.server.checked_files import CheckedFiles, Owner
 from paceline.server.disk import Disk
+from paceline.server.json_files import CheckedFiles, Owner
 from paceline.server.snapshot_files import SnapshotFiles
 from paceline.server.state_audit import audit_folder, check_chief
 from paceline.server.state_folder import TABLES, StateFolder

@@ -28,8 +28,8 @@ from paceline.launch.other_machines import packed_files
 from paceline.launch.other_machines.key import JoinKey
 from paceline.launch.other_machines.packed_files import unpack
 from paceline.rpc.token_file import content_of
-from paceline.server.checked_files import CheckedFiles
 from paceline.server.disk import Disk
+from paceline.server.json_files import CheckedFiles
 from paceline.server.snapshot_files import SnapshotFiles, packed
 from paceline.server.state_folder import StateFolder
 from paceline.settings.load_settings import MOST_BYTES, load, parse_sets, read_yaml
@@ -164,7 +164,7 @@ def test_a_servers_file_that_is_too_large_is_not_read(server: Path) -> None:
 
 
 def test_no_server_writes_a_file_that_it_would_not_read(server: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("paceline.server.checked_files.MOST_BYTES", 1000)
+    monkeypatch.setattr("paceline.server.json_files.MOST_BYTES", 1000)
     files_of = CheckedFiles(server, Disk(), None)
     with pytest.raises(
         PacelineError, match=r"would have 1,[0-9]+ bytes; no such file is above 1,000. The older one stays"

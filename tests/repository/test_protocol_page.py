@@ -26,7 +26,7 @@ from paceline.core.slice.state import Standing
 from paceline.core.values import Base, Dense, Empty, Manner, Push, Reply, View
 from paceline.rpc.channel import call
 from paceline.rpc.protocol_version import PROTOCOL
-from paceline.server.checked_files import FORMAT
+from paceline.server.json_files import FORMAT
 from paceline.server.state_folder import StateFolder
 from paceline.v1 import parameter_service_pb2 as pb
 from paceline.v1 import run_service_pb2 as run_pb

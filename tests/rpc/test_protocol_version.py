@@ -14,7 +14,7 @@ from paceline.rpc.channel import call
 from paceline.rpc.protocol_version import PROTOCOL, check_protocol
 from paceline.server import follower, server
 from paceline.server.command_line import ToldServer
-from paceline.server.server_start import ServerStart
+from paceline.server.own_figures import ServerStart
 from paceline.v1 import parameter_service_pb2 as pb
 from paceline.v1 import run_service_pb2 as run_pb
 from paceline.v1.parameter_service_pb2_grpc import ParameterServiceStub

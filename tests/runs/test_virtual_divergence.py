@@ -12,7 +12,7 @@ from paceline.core.chief.run import Run
 from paceline.core.chief.scoring import Score
 from paceline.core.optimizers.builtin.sgd import Sgd
 from paceline.core.optimizers.optimizer import Optimizer
-from paceline.core.settings.divergence import DivergenceConfig
+from paceline.core.settings.stopping import DivergenceConfig
 from paceline.core.values import Vector
 from tests.support.ledger import Ledger
 from tests.support.nights import seeds, some

@@ -13,8 +13,8 @@ from paceline.core.errors import DataError
 from paceline.core.settings.config import PlanConfig
 from paceline.core.slice.plan import make_plan
 from paceline.core.slice.state import SliceState
-from paceline.server.checked_files import Owner
 from paceline.server.disk import Disk
+from paceline.server.json_files import Owner
 from paceline.server.state_folder import StateFolder
 from tests.support.disks import PowerCut, PoweredDisk, survivals
 

@@ -23,7 +23,7 @@ from paceline.rpc.lane.client import LaneTransport
 from paceline.rpc.transport import Parts, Transport
 from paceline.server import server as process
 from paceline.server.command_line import ToldServer
-from paceline.server.quarantine import STRIKES
+from paceline.server.parameter_servicer import STRIKES
 from paceline.server.server import Server
 from paceline.v1 import parameter_service_pb2 as pb
 from tests.support.in_process import LENGTH, SHAPES, Cluster, Pusher, config_of

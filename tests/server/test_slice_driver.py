@@ -18,7 +18,7 @@ from paceline.core.slice.state import Phase
 from paceline.core.values import Base, Dense, Outcome, Push, Reply, Seat, Sparse, View
 from paceline.server import slice_driver, waiting_calls
 from paceline.server.metrics import ServerMetrics
-from paceline.server.push_buffers import AssemblyBuffers
+from paceline.server.push_assembly import AssemblyBuffers
 from paceline.server.slice_driver import SliceDriver
 
 SHAPES = (("layer.weight", (4,)),)

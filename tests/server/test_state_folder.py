@@ -18,7 +18,7 @@ from paceline.core.settings.config import Config, Options, PlanConfig
 from paceline.core.slice.plan import SlicePlan, make_plan
 from paceline.core.slice.state import SliceState
 from paceline.server import state_folder
-from paceline.server.checked_files import Owner
+from paceline.server.json_files import Owner
 from paceline.server.state_folder import StateFolder
 from tests.support.disks import CALLS, FailingDisk
 from tests.support.own_time import own_time

@@ -22,8 +22,7 @@ from paceline.core.slice.sparse_folding import SparseFolding
 from paceline.core.slice.state import SliceState
 from paceline.core.values import Base, Outcome, Push, Reply, Sparse, Switch, Vector, View
 from paceline.server.common_versions import CommonVersions
-from paceline.server.named_snapshots import Mark, Taken
-from paceline.server.slice_snapshots import SliceSnapshots
+from paceline.server.slice_snapshots import Mark, SliceSnapshots, Taken
 from tests.support.virtual_time import PATIENCE, Body, Box, Task
 
 if TYPE_CHECKING:

@@ -4,8 +4,8 @@ scores. No torch is loaded."""
 import numpy as np
 
 from paceline.core.errors import BadPush, ConfigError, DataError
-from paceline.core.linear.linear_model import linear_model
 from paceline.core.linear.model import Examples, Fit, score
+from paceline.core.linear.one_vs_rest import linear_model
 from paceline.core.optimizers.optimizer import build_optimizer
 from paceline.core.policies.policy import push_batches
 from paceline.core.settings.config import Config

@@ -5,9 +5,8 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 
-from paceline.core.fault import Fault
+from paceline.core.fault import Fault, RunClock
 from paceline.core.network_link import NetworkLink
-from paceline.core.run_clock import RunClock
 from paceline.rpc.transport import OpenSink, Parts, Transport, weights_codec
 from paceline.v1 import parameter_service_pb2 as pb
 

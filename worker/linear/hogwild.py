@@ -10,9 +10,9 @@ import numpy as np
 from pydantic import BaseModel, ConfigDict, Field
 
 from paceline.core.errors import ConfigError
-from paceline.core.linear.linear_model import AnyModel, linear_model
 from paceline.core.linear.model import Examples, Fit, Longs, score
 from paceline.core.linear.objective import Objective
+from paceline.core.linear.one_vs_rest import AnyModel, linear_model
 from paceline.core.linear.score import Score
 from paceline.core.linear.stopping import Stopping
 from paceline.core.optimizers.optimizer import Rate

@@ -8,8 +8,8 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from paceline.core.errors import ConfigError
-from paceline.core.linear.linear_model import AnyModel, linear_model
 from paceline.core.linear.model import Examples, Fit, Longs, score
+from paceline.core.linear.one_vs_rest import AnyModel, linear_model
 from paceline.core.linear.sparse import distinct
 from paceline.core.linear.stopping import StoppingRule
 from paceline.core.optimizers.optimizer import build_optimizer
@@ -20,7 +20,7 @@ from paceline.core.values import Base, Places, Sparse, Vector
 from paceline.data.linear_model import shapes_of
 from paceline.data.sampler import Sampler
 from paceline.data.shards import Shards
-from paceline.rpc.view_messages import newest_switch, switch_value
+from paceline.rpc.conversions import newest_switch, switch_value
 from paceline.v1.run_service_pb2 import SeatReply
 from paceline.v1.switch_pb2 import Switch
 from paceline.worker.command_line import ToldWorker

@@ -16,7 +16,7 @@ from paceline.core.slice.plan import SlicePlan
 from paceline.core.values import Vector
 from paceline.data.sampler import Sampler, steps_per_epoch
 from paceline.data.shards import Shards
-from paceline.rpc.view_messages import switch_value
+from paceline.rpc.conversions import switch_value
 from paceline.v1 import parameter_service_pb2 as pb
 from paceline.v1.run_service_pb2 import HeartbeatReply, JoinReply, SeatReply
 from paceline.worker.exchange.parameter_client import ParameterClient

@@ -23,7 +23,7 @@ from paceline.core.slice.plan import SlicePlan
 from paceline.core.values import Vector
 from paceline.data.dataset import Array, Rows, is_class_label
 from paceline.data.shards import Shards
-from paceline.rpc.view_messages import switch_value
+from paceline.rpc.conversions import switch_value
 from paceline.v1 import run_service_pb2 as pb
 from paceline.worker.exchange.newest_version import pull_newest
 from paceline.worker.exchange.parameter_client import ParameterClient

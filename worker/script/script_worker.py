@@ -8,7 +8,7 @@ from paceline.core.errors import Behind, TryAgain
 from paceline.core.policies.policy import build_policy
 from paceline.core.policies.policy_in_force import PolicyInForce
 from paceline.data.sampler import Sampler
-from paceline.rpc.view_messages import switch_value
+from paceline.rpc.conversions import switch_value
 from paceline.v1.run_service_pb2 import SeatReply
 from paceline.worker.module_worker import Listen, Worker
 from paceline.worker.script.loop_thread import Finished

@@ -9,7 +9,7 @@ from paceline.core import kernels
 from paceline.core.optimizers.groups import Grouped
 from paceline.core.slice.plan import Range
 from paceline.core.values import AS_SET, Dense, Empty, Manner, Update
-from paceline.rpc.view_messages import newest_switch, switch_value
+from paceline.rpc.conversions import newest_switch, switch_value
 from paceline.v1 import parameter_service_pb2 as pb
 from paceline.worker.exchange.parameter_client import Choose
 from paceline.worker.training.between_pushes import Work, work

@@ -1,4 +1,5 @@
-"""A linear model of several classes: for each of them weights that tell it from all others, trained in one go."""
+"""Linear models of several classes: for each class weights that tell it from all others, trained in one go; and which model a
+number of classes and a loss need."""
 
 from collections.abc import Sequence
 
@@ -8,6 +9,7 @@ from paceline.core.linear.examples import Examples, Longs
 from paceline.core.linear.model import Fit, LinearModel
 from paceline.core.linear.moves import by_class
 from paceline.core.linear.objective import Objective
+from paceline.core.linear.softmax import Softmax
 from paceline.core.values import Places, Sparse, Vector
 
 
@@ -67,3 +69,16 @@ class OneVsRest:
         parts = by_class(places, values, len(self._models), self._each)
         for model, (features, given) in zip(self._models, parts, strict=True):
             model.rebase(features, given)
+
+
+AnyModel = LinearModel | OneVsRest | Softmax
+
+
+def linear_model(
+    weights: Vector, classes: int, objective: Objective, decays: Vector, tracks: bool = False, fit: Fit | None = None
+) -> AnyModel:
+    """One model for two classes; for more all classes together (softmax), or each against the rest."""
+    if classes == 2:
+        return LinearModel(weights, objective, decays, tracks, fit)
+    kind = Softmax if objective.loss == "softmax" else OneVsRest
+    return kind(weights, classes, objective, decays, tracks, fit)

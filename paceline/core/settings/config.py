@@ -20,10 +20,10 @@ from paceline.core.extension import Section as Section
 from paceline.core.extension import named as named
 from paceline.core.fault import fault_list, faults_of
 from paceline.core.settings.codec import CodecConfig as CodecConfig
-from paceline.core.settings.divergence import DivergenceConfig as DivergenceConfig
 from paceline.core.settings.linear import SvmConfig as SvmConfig
 from paceline.core.settings.ports import port_range
 from paceline.core.settings.slow import expand, slowness
+from paceline.core.settings.stopping import DivergenceConfig as DivergenceConfig
 from paceline.core.settings.stopping import StoppingConfig as StoppingConfig
 from paceline.core.settings.table import TableConfig as TableConfig
 from paceline.core.units import seconds as seconds

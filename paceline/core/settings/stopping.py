@@ -1,4 +1,4 @@
-"""When a run ends early, by its scores."""
+"""When a run ends early, by its scores, and what it does when its loss explodes or is no number any more."""
 
 from typing import Literal
 
@@ -22,3 +22,17 @@ class StoppingConfig(Section):
         1e-3, gt=0, allow_inf_nan=False, description="Two scores that differ by less than this are close, for delta."
     )
     target: float | None = Field(None, allow_inf_nan=False, description="The score that is good enough, for target.")
+
+
+class DivergenceConfig(Section):
+    """Goes back to older weights when training diverges, and goes on at a lower rate (see docs/failures/warnings.md)."""
+
+    rollbacks: int = Field(
+        3,
+        ge=0,
+        le=100,
+        description="Times that a run goes back before it gives up; 0: it only warns, and ends without finite gradients.",
+    )
+    factor: float = Field(
+        0.5, gt=0, le=1, description="What the learning rate is multiplied by each time that the run goes back (ratio)."
+    )

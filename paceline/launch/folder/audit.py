@@ -10,7 +10,7 @@ from paceline.core.errors import UsageError
 from paceline.core.units import size
 from paceline.core.values import worker_order
 from paceline.launch.folder.run_folder import RunFolder
-from paceline.server.checked_files import Owner
+from paceline.server.json_files import Owner
 from paceline.server.state_audit import FolderAudit, audit_folder, check_chief
 
 

@@ -10,8 +10,8 @@ from google.protobuf.message import Message
 from paceline.core.chief.scoring import Score
 from paceline.core.chief.warnings import RunWarning
 from paceline.core.errors import ConfigError, NotYet, PacelineError
+from paceline.rpc.conversions import score_value
 from paceline.rpc.listening import PLAIN_TEXT
-from paceline.rpc.score_messages import score_value
 from paceline.v1.run_service_pb2 import SetPolicyReply, SetPolicyRequest, StatusReply, StatusRequest, StopRequest
 from paceline.v1.switch_pb2 import Switch
 

@@ -5,8 +5,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from paceline.core.fault import LINK_SECONDS, Fault, Signal, faults_of
-from paceline.core.run_clock import RunClock
+from paceline.core.fault import LINK_SECONDS, Fault, RunClock, Signal, faults_of
 from paceline.launch.supervise.children import Child
 
 

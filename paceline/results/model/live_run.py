@@ -14,8 +14,8 @@ from paceline.core.policies.policy import build_policy
 from paceline.core.values import Vector
 from paceline.launch.status.chief_status import RemoteChief
 from paceline.results.model.run_weights import Source, Weights
-from paceline.server.checked_files import CheckedFiles
 from paceline.server.disk import Disk
+from paceline.server.json_files import CheckedFiles
 from paceline.server.snapshot_files import DAMAGES, SnapshotFiles
 from paceline.v1.run_service_pb2 import StatusReply
 from paceline.worker.exchange.newest_version import pull_newest

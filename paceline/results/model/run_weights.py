@@ -18,8 +18,8 @@ from paceline.data.shards import Shards, open_shards
 from paceline.data.whole_file import replacing
 from paceline.launch.folder.run_folder import RunFolder
 from paceline.rpc.auth import Credentials
-from paceline.server.checked_files import CheckedFiles
 from paceline.server.disk import Disk
+from paceline.server.json_files import CheckedFiles
 from paceline.server.snapshot_files import DAMAGES, SnapshotFiles
 from paceline.tasks.task import load_config, load_task
 from paceline.worker.startup.run_process import check_addresses

@@ -8,9 +8,9 @@ from collections.abc import Callable, Iterable, Sequence
 
 from paceline.core.errors import TryAgain
 from paceline.rpc.lane import frames, headers
-from paceline.rpc.lane.flood_limits import RESET, Calm
 from paceline.rpc.lane.flow_control import Flow
 from paceline.rpc.lane.frames import Code, Kind, Setting, Violation
+from paceline.rpc.lane.headers import RESET, Calm
 from paceline.rpc.lane.sockets import Buffer, PlainSocket, Reader
 from paceline.rpc.lane.stream import UNOPENED, Fields, Stream, stream_reset
 from paceline.rpc.lane.traffic import Traffic

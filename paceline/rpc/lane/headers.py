@@ -1,13 +1,14 @@
-"""Header fields: HPACK's blocks in and out, and what makes the fields of a call malformed (RFC 9113, section 8)."""
+"""Header fields: HPACK's blocks in and out, and what makes the fields of a call malformed (RFC 9113, section 8). And what
+frames without data may cost: floods of pings, settings, resets and empty frames end a connection."""
 
 import threading
+import time
 from collections.abc import Iterable
 
 import hpack
 from hpack.exceptions import HPACKError, OversizedHeaderListError
 
 from paceline.rpc.lane import frames
-from paceline.rpc.lane.flood_limits import Calm
 from paceline.rpc.lane.frames import Code, Kind, Violation
 from paceline.rpc.lane.sockets import Reader
 
@@ -15,6 +16,10 @@ MOST = 16 << 10
 """Bytes of all header fields of a call, and of their block."""
 _NOT_FOR_HTTP_2 = ("connection", "keep-alive", "proxy-connection", "transfer-encoding", "upgrade")
 FieldList = list[tuple[str, str]]
+RESET = 5.0
+"""What a stream that is reset costs."""
+_MOST, _PER_SECOND, _PER_DATA = 1000.0, 200.0, 4.0
+"""Frames that carry no data: how many at once, how many more each second, and with each frame of data."""
 
 
 class Encoder:
@@ -66,6 +71,26 @@ class Decoder:
             raise _too_large() from error
         except (HPACKError, UnicodeDecodeError) as error:
             raise Violation(Code.COMPRESSION_ERROR, f"Header fields that can't be read: {error}") from error
+
+
+class Calm:
+    """One connection's allowance. `spend` is for its reader; `earn` for any thread."""
+
+    def __init__(self) -> None:
+        self._left = _MOST
+        self._at = time.monotonic()
+
+    def spend(self, cost: float = 1.0) -> None:
+        """A frame that carries nothing has come. ENHANCE_YOUR_CALM where they are too many."""
+        now = time.monotonic()
+        self._left = min(_MOST, self._left + (now - self._at) * _PER_SECOND) - cost
+        self._at = now
+        if self._left < 0:
+            raise Violation(Code.ENHANCE_YOUR_CALM, "Too many frames without data.")
+
+    def earn(self) -> None:
+        """A frame of data went out or came in."""
+        self._left = min(_MOST, self._left + _PER_DATA)
 
 
 def read_block(reader: Reader, length: int, flags: int, number: int, calm: Calm) -> bytes:

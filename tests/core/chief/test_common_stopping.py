@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from paceline.core.chief.common_stopping import CommonStopping
+from paceline.core.chief.stopping import CommonStopping
 from paceline.core.errors import ConfigError
 from paceline.core.settings.config import Config
 

@@ -5,10 +5,10 @@ import math
 
 import pytest
 
-from paceline.core.chief.early_stopping import settled
 from paceline.core.chief.phases import RunPhase
 from paceline.core.chief.run import Run
 from paceline.core.chief.scoring import Score
+from paceline.core.chief.stopping import settled
 from paceline.core.errors import ConfigError
 from paceline.core.settings.stopping import StoppingConfig
 from paceline.settings.load_settings import load

@@ -10,9 +10,9 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.metrics import log_loss
 
 from paceline.core.errors import ConfigError, DataError
-from paceline.core.linear.linear_model import linear_model
 from paceline.core.linear.model import Examples, Fit, LinearModel, score
 from paceline.core.linear.objective import Objective
+from paceline.core.linear.one_vs_rest import linear_model
 from paceline.core.linear.softmax import Softmax
 
 f32 = np.float32

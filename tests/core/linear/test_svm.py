@@ -11,9 +11,9 @@ from scipy.sparse import csr_array, csr_matrix, random_array
 from sklearn.svm import LinearSVC
 
 from paceline.core.errors import ConfigError, DataError
-from paceline.core.linear.linear_model import linear_model
 from paceline.core.linear.model import Examples, Fit, LinearModel, margins, score
 from paceline.core.linear.objective import Objective
+from paceline.core.linear.one_vs_rest import linear_model
 from paceline.core.values import Vector
 
 f32 = np.float32

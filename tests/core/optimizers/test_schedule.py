@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from paceline.core.optimizers.adascale import AdaScale
 from paceline.core.optimizers.schedule import LearningRate, Schedule
 from paceline.core.settings.config import ScheduleConfig
+from paceline.core.slice.rate import AdaScale
 
 SHAPES = {
     "constant": {},

@@ -16,7 +16,7 @@ from paceline.core.slice.plan import SlicePlan, make_plan
 from paceline.core.slice.state import SliceState
 from paceline.launch.folder.audit import RunAudit, audit_run, audit_server
 from paceline.launch.folder.run_folder import RunFolder, open_run
-from paceline.server.checked_files import Owner
+from paceline.server.json_files import Owner
 from paceline.server.state_folder import StateFolder
 
 SHAPES = (("first.weight", (20,)), ("last.weight", (20,)))

@@ -18,7 +18,7 @@ from paceline.core.settings.config import ClipConfig, Options, PlanConfig
 from paceline.core.slice.plan import make_plan
 from paceline.core.values import AS_SET, Base, Dense, Empty, Manner, Switch, Update, Vector
 from paceline.data.sampler import Sampler
-from paceline.rpc.view_messages import switch_message
+from paceline.rpc.conversions import switch_message
 from paceline.v1 import parameter_service_pb2 as pb
 
 loop = pytest.importorskip("paceline.worker.training.training_loop")

@@ -6,8 +6,7 @@ from typing import ClassVar
 from pydantic import Field
 
 from paceline.core.optimizers.optimizer import Optimizer
-from paceline.core.peers.peer_policy import Kind, Message
-from paceline.core.peers.push_sum import PushSum
+from paceline.core.peers.peer_policy import Kind, Message, PushSum
 from paceline.core.values import Vector
 
 

@@ -6,8 +6,7 @@ from typing import ClassVar
 import numpy as np
 from pydantic import PrivateAttr
 
-from paceline.core.peers.peer_policy import Group, Kind, Message, Welcome
-from paceline.core.peers.push_sum import PushSum
+from paceline.core.peers.peer_policy import Group, Kind, Message, PushSum, Welcome
 from paceline.core.peers.topology import Members
 from paceline.core.values import Vector
 

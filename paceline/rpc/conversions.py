@@ -1,9 +1,10 @@
-"""Views and changes of policy as messages, and back."""
+"""Values of core as messages, and back: views, changes of policy and scores."""
 
 import json
 from collections.abc import Iterable
 from typing import Any
 
+from paceline.core.chief.scoring import Score
 from paceline.core.values import Seat, Switch, View
 from paceline.v1 import run_service_pb2 as pb
 from paceline.v1.parameter_service_pb2 import PullHead
@@ -65,3 +66,29 @@ def switch_value(message: SwitchMessage) -> Switch | None:
 def newest_switch(heads: Iterable[PullHead]) -> SwitchMessage:
     """The newest change of policy that the replies of the slices tell of; its number is 0 where there was none."""
     return max((head.switch for head in heads), key=lambda switch: switch.number)
+
+
+def score_message(score: Score) -> pb.Score:
+    """The score as it is sent."""
+    return pb.Score(
+        epoch=score.epoch,
+        seconds=score.seconds,
+        versions=score.versions,
+        metrics=score.metrics,
+        final=score.final,
+        measure=score.measure,
+        examples=score.examples,
+    )
+
+
+def score_value(message: pb.Score) -> Score:
+    """The score that was sent."""
+    return Score(
+        message.epoch,
+        message.seconds,
+        list(message.versions),
+        dict(message.metrics),
+        message.final,
+        message.measure,
+        dict(message.examples),
+    )

@@ -2,7 +2,7 @@
 
 import pytest
 
-from paceline.core.slice.snapshot_pause import snapshot_pause
+from paceline.server.snapshots import snapshot_pause
 
 
 @pytest.mark.parametrize(
