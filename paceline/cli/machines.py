@@ -210,12 +210,11 @@ def join(
     Of `paceline run --listen`, or on Kubernetes (`paceline k8s key`); ends with the run."""
     with exits():
         from paceline.launch.folder.cluster_key import ClusterKey
-        from paceline.launch.other_machines.agent import PATIENCE
+        from paceline.launch.other_machines.agent import PATIENCE, make_offer, read_key
         from paceline.launch.other_machines.agent import join as go
         from paceline.launch.other_machines.hosts import lent
         from paceline.launch.other_machines.join_cluster import join as join_cluster
         from paceline.launch.other_machines.key import JoinKey
-        from paceline.launch.other_machines.offer import make_offer, read_key
         from paceline.launch.other_machines.reach_head import address_of
         from paceline.launch.other_machines.slurm import this_task, wait_for_run
 

@@ -18,7 +18,7 @@ from paceline.core.explain.cause import finding_of
 from paceline.core.optimizers.effective import told
 from paceline.core.policies.policy import build_policy
 from paceline.core.settings.config import Config, TableConfig
-from paceline.launch.folder.lost_pushes import Lost
+from paceline.launch.folder.audit import Lost
 from paceline.launch.folder.run_folder import RUNS, RunFolder, open_run
 from paceline.launch.forks.begin_early import Begun
 from paceline.launch.forks.forker import Forker

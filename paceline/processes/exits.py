@@ -1,9 +1,11 @@
-"""How a process of Paceline ends: errors are sentences with their exit codes. Light, for a command loads this first of all."""
+"""How a process of Paceline ends: errors are sentences with their exit codes, and breakpoint() is refused in a process without
+a terminal. Light, for a command loads this first of all."""
 
 import contextlib
 import sys
 import traceback
 from collections.abc import Callable, Iterator
+from typing import NoReturn
 
 from paceline.base.extras import lacking
 from paceline.base.own_files import blamed
@@ -12,6 +14,11 @@ from paceline.core.errors import ConfigError, OutOfMemory, PacelineError, UsageE
 
 USAGE_OF_TYPER = 2
 """The exit code of a command line that it can't understand."""
+NO_TERMINAL = (
+    "breakpoint() can't work here: a process of a run has no terminal. Debug a script alone, as plain torch: python "
+    "SCRIPT.py. Call the functions of a task from Python: python -c 'import mytask; mytask.model()'. Or set PYTHONBREAKPOINT "
+    "to a debugger that listens on the network (remote_pdb.set_trace), or to 0 to ignore breakpoints."
+)
 
 
 @contextlib.contextmanager
@@ -47,3 +54,9 @@ def run_command(main: Callable[..., None]) -> None:
         typer.run(main)
     except SystemExit as stop:
         sys.exit(UsageError.exit_code if stop.code == USAGE_OF_TYPER else stop.code)
+
+
+def refuse_breakpoint(*_: object, **__: object) -> NoReturn:
+    """What PYTHONBREAKPOINT names in processes of a run. ConfigError says how to debug."""
+    sys.stdout.flush()
+    raise ConfigError(NO_TERMINAL)

@@ -11,10 +11,10 @@ from paceline.core.errors import ConfigError
 from paceline.core.settings.config import Config
 from paceline.launch.folder.run_folder import RunFolder, open_run
 from paceline.launch.settings.read_config import read_launch
-from paceline.launch.supervise.script_output import Printed
+from paceline.launch.supervise.processes import Printed
 from paceline.launch.supervise.script_processes import script_environment
 from paceline.launch.this_machine.child_environment import child_environment
-from paceline.launch.this_machine.cpu_cores import processes_here
+from paceline.launch.this_machine.processors import processes_here
 from paceline.settings.flags import Flags
 from paceline.worker.command_line import ToldLaunched
 from tests.support.commands import paceline, python
@@ -240,7 +240,7 @@ def test_a_breakpoint_in_a_worker_says_how_to_debug(tmp_path: Path, call: str) -
 
 def test_a_debugger_that_the_user_names_stays(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("PYTHONBREAKPOINT", raising=False)
-    assert child_environment(1)["PYTHONBREAKPOINT"] == "paceline.processes.no_terminal.refuse"
+    assert child_environment(1)["PYTHONBREAKPOINT"] == "paceline.processes.exits.refuse_breakpoint"
 
     monkeypatch.setenv("PYTHONBREAKPOINT", "0")
     assert child_environment(1)["PYTHONBREAKPOINT"] == "0"

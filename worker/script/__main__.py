@@ -12,7 +12,7 @@ from pathlib import Path
 
 from paceline.base.own_files import show_own, where
 from paceline.core.errors import ConfigError, PacelineError, Stopped
-from paceline.processes.no_terminal import WORDS
+from paceline.processes.exits import NO_TERMINAL
 from paceline.worker.script.alone import Alone
 from paceline.worker.script.current import current
 from paceline.worker.training.device import device_of_script
@@ -49,7 +49,7 @@ def main() -> None:
     except PacelineError as error:
         raise type(error)(f"{where(error, script)}: {error}") from error
     except BdbQuit as error:  # of pdb.set_trace(), which reads an input that has ended
-        raise ConfigError(f"{where(error, script)}: {WORDS}") from error
+        raise ConfigError(f"{where(error, script)}: {NO_TERMINAL}") from error
     except Exception as error:
         if note := run.overtime:
             error.add_note(note)

@@ -10,7 +10,7 @@ from paceline.core.settings.config import Config
 from paceline.launch.forks.begin_early import Begun, three_forkers, workers_of
 from paceline.launch.forks.forker import LINEAR, ROWS, SERVERS, SHARDER, Forker, Loads
 from paceline.launch.this_machine.child_environment import child_environment
-from paceline.launch.this_machine.cpu_cores import threads_of
+from paceline.launch.this_machine.processors import threads_of
 from paceline.sharder.engine import build_engine
 from paceline.sharder.strategy import build_strategy
 from paceline.tasks.task import BUILTIN

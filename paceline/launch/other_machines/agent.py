@@ -1,8 +1,11 @@
-"""`paceline join`: lends this machine's processes to a run of another one, and goes with it."""
+"""`paceline join`: lends this machine's processes to a run of another one, as many as asked for or as it can bear, and goes
+with that run."""
 
 import os
+import socket
+import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,7 +13,8 @@ from typing import Any
 
 import grpc
 
-from paceline.core.errors import DataError, PoolFull, ServersGone, TryAgain
+from paceline.base.variables import KEY
+from paceline.core.errors import DataError, PoolFull, ServersGone, TryAgain, UsageError
 from paceline.core.settings.config import Config
 from paceline.launch.forks.run_forkers import forking
 from paceline.launch.other_machines.door import versions
@@ -19,8 +23,9 @@ from paceline.launch.other_machines.own_work import OwnWork, Place
 from paceline.launch.other_machines.packed_files import MOST_SENT, SETTINGS, script_folder, unpack
 from paceline.launch.other_machines.private_folder import JOINER, private_folder
 from paceline.launch.other_machines.reach_head import Head, metadata, reach
+from paceline.launch.other_machines.slurm import SlurmTask
 from paceline.launch.settings.read_config import use_keys
-from paceline.launch.this_machine.cpu_cores import threads_each
+from paceline.launch.this_machine.processors import cores, threads_each, visible_gpus
 from paceline.launch.this_machine.signals import Signals
 from paceline.rpc.channel import translated
 from paceline.rpc.key_files import write_keys
@@ -297,3 +302,41 @@ class _Stay:
             return None
         self._heard = time.monotonic()
         return reply
+
+
+def make_offer(
+    workers: int | None,
+    servers: int,
+    device: str,
+    address: str,
+    name: str,
+    task: SlurmTask | None,
+) -> tuple[Offer, str]:
+    """The offer, and why it is this many workers. UsageError: nothing is offered."""
+    chosen, why = (workers, "as you said") if workers is not None else _workers(device, task)
+    if chosen < 0 or servers < 0 or not chosen + servers:
+        raise UsageError(f"-w {chosen} -s {servers}: a machine must lend at least one worker or server to join a run.")
+    called = name or (task.name if task is not None else socket.gethostname())
+    cpus = task.cpus if task is not None else None
+    return Offer(name=called, workers=chosen, servers=servers, device=device, address=address, cpus=cpus), why
+
+
+def _workers(device: str, task: SlurmTask | None) -> tuple[int, str]:
+    if task is not None:
+        return task.workers, f"task of Slurm job {task.job}"
+    gpus = 0 if device == "cpu" else len(visible_gpus(os.environ, Path("/dev")))
+    if gpus:
+        return gpus, f"one for each of its {gpus} GPUs"
+    return cores(), f"one for each of its {cores()} cores"
+
+
+def read_key(given: str | None, environment: Mapping[str, str]) -> str:
+    """What --key or PACELINE_KEY says; '-' is the first line of stdin. UsageError: there is none."""
+    found = given or environment.get(KEY) or ""
+    if found == "-":
+        found = sys.stdin.readline()
+    if not found.strip():
+        raise UsageError(
+            f"The key is missing. Give the key that the run printed: --key KEY, or {KEY} in the environment."
+        )
+    return found

@@ -1,4 +1,5 @@
-"""A run whose processes are on several machines, as its launcher sees it: hosts that come, go and die."""
+"""A run whose processes are on several machines, as its launcher sees it: hosts that come, go and die. It says when there is no
+worker on any of them, and ends when none has come for too long."""
 
 import signal
 import time
@@ -6,17 +7,79 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from paceline.core.errors import ServersGone
 from paceline.core.settings.config import Config
-from paceline.launch.other_machines.hosts import LOST, Host, Hosts, lent
-from paceline.launch.other_machines.nobody_there import NobodyThere
-from paceline.launch.other_machines.remote_child import RemoteChild
+from paceline.launch.other_machines.hosts import LOST, Host, Hosts, RemoteProcess, lent
 from paceline.launch.supervise.children import Child
 from paceline.launch.supervise.others import Others
-from paceline.rpc.listening import EVERYWHERE
+from paceline.rpc.listening import EVERYWHERE, with_port
 
 _SLICE_GONE = "was lost with its host and its slice of the model, so that the run has to be started over (--fresh)"
 FAREWELL = 5.0
 """Longest that the head waits for hosts to hear that the run is over (seconds)."""
+SAID_EVERY = 60.0
+"""Seconds between two words on there being no worker."""
+
+
+class RemoteChild(Child):
+    """One process and its successors under the same name on one host."""
+
+    def __init__(self, hosts: Hosts, host: Host, process: RemoteProcess, restarts: int) -> None:
+        super().__init__(
+            name=process.name,
+            role=process.role,
+            arguments=[],
+            log=process.log,
+            environment={},
+            restarts_left=restarts,
+        )
+        self.on = host
+        self._hosts = hosts
+        self._at = process
+
+    @property
+    def is_here(self) -> bool:
+        return False
+
+    def start(self) -> None:
+        """Asks its host for a new process."""
+        self._log_start = self.log.stat().st_size if self.log is not None and self.log.exists() else 0
+        self.code = None
+        self._hosts.change(self._at)
+
+    @property
+    def pid(self) -> int | None:
+        return self._at.pid
+
+    @property
+    def listens_at(self) -> str:
+        is_known = self._at.port and self._at.running == self._at.start
+        return with_port(self.on.address, self._at.port) if is_known else ""
+
+    @property
+    def running(self) -> bool:
+        return self.poll() is None
+
+    def poll(self) -> int | None:
+        if self.code is None:
+            self.code = self._at.code
+        return self.code
+
+    def lost(self, code: int, words: str) -> None:
+        """Its host will say nothing of it any more."""
+        self.code = code
+        self._at.ended = words
+
+    def signal(self, number: int) -> None:
+        if self.running:
+            self._hosts.change(self._at, int(number))
+
+    @property
+    def lacked_memory(self) -> bool:
+        return self._at.lacked_memory
+
+    def how_it_ended(self) -> str:
+        return f"on {self.on.name} {self._at.ended}"
 
 
 class LentProcesses(Others):
@@ -156,3 +219,50 @@ class LentProcesses(Others):
         child.start()
         if before is not None:
             self._say(f"{name} goes on on host {child.on.name} ({child.on.address})")
+
+
+class NobodyThere:
+    """Fed at every look; time (seconds on any steady clock) is handed in."""
+
+    def __init__(self, limit: float, command: str) -> None:
+        """`limit`: `start_timeout`; `command`: what people type on another machine."""
+        self._limit = limit
+        self._command = command
+        self._since: float | None = None
+        self._said = 0.0
+        self._there = False
+        """Whether there was ever a worker."""
+
+    def check(self, is_there: bool, now: float) -> str | None:
+        """What to tell people, if it is time to. `is_there`: whether any worker runs. ServersGone: nobody has come for too
+        long."""
+        if is_there:
+            self._since, self._there = None, True
+            return None
+        if self._since is None:
+            self._since = self._said = now
+            return self._waits(0) if self._there else None
+        waited = now - self._since
+        if waited >= self._limit:
+            raise ServersGone(
+                f"{self._what} for {waited:.0f} s (start_timeout), so the run has ended. To resume it from its "
+                "last snapshot, repeat its command with --run NAME, and join it again. To wait longer, add --set "
+                "start_timeout=SECONDS."
+            )
+        if now - self._said < SAID_EVERY:
+            return None
+        self._said = now
+        return self._waits(waited)
+
+    def waits(self) -> str:
+        """What the run waits for now; '' while there is somebody."""
+        return "" if self._since is None else f"{self._what}; it waits {self._limit:.0f} s for one (start_timeout)"
+
+    @property
+    def _what(self) -> str:
+        return f"no machine {'is left that' if self._there else 'has come that'} lends workers to this run"
+
+    def _waits(self, waited: float) -> str:
+        since = f" for {waited:.0f} s" if waited else ""
+        left = self._limit - waited
+        return f"{self._what}{since}; it waits another {left:.0f} s for one: {self._command}"

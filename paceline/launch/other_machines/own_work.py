@@ -13,14 +13,13 @@ from paceline.core.settings.config import Config
 from paceline.launch.forks.forker import Forker
 from paceline.launch.other_machines.packed_files import GIVEN, SETTINGS
 from paceline.launch.other_machines.reach_servers import ReachServers
-from paceline.launch.settings.process_words import server_words, worker_words
 from paceline.launch.supervise.children import Child, end_all
 from paceline.launch.supervise.frozen_servers import Asked, AskedForHealth, FrozenServers
-from paceline.launch.supervise.process_ports import ports_of
 from paceline.launch.supervise.script_processes import script_environment, script_words
+from paceline.launch.supervise.words_and_ports import ports_of, server_words, worker_words
 from paceline.launch.this_machine.child_environment import child_environment
 from paceline.launch.this_machine.free_ports import FreePorts
-from paceline.launch.this_machine.gpus import VISIBLE, visible_gpus
+from paceline.launch.this_machine.processors import VISIBLE, visible_gpus
 from paceline.rpc.listening import EVERYWHERE, LOOPBACK, bracketed
 from paceline.rpc.token_file import write_token_file
 from paceline.v1 import host_service_pb2 as pb

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from paceline.base.private import write_private
 from paceline.core.errors import ConfigError, ServersGone
-from paceline.launch.this_machine.gpus import VISIBLE, visible_gpus
+from paceline.launch.this_machine.processors import VISIBLE, visible_gpus
 
 JOB, SUBMIT = "SLURM_JOB_ID", "SLURM_SUBMIT_DIR"
 NODE, TASK = "SLURMD_NODENAME", "SLURM_PROCID"

@@ -9,7 +9,7 @@ from paceline.core.settings.config import Config
 from paceline.launch.folder.run_folder import RunFolder
 from paceline.launch.folder.run_tokens import given_token
 from paceline.launch.this_machine.child_environment import child_environment
-from paceline.launch.this_machine.cpu_cores import threads_each
+from paceline.launch.this_machine.processors import threads_each
 
 
 @dataclass(frozen=True, slots=True)

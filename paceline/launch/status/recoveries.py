@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from paceline.launch.status.counters import Counters
+from paceline.launch.status.evidence import Counters
 from paceline.v1.run_service_pb2 import ServerStatus, StatusReply
 
 REPLAYED, RERUN = "replayed", "rerun"

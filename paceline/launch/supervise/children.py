@@ -14,8 +14,8 @@ from pathlib import Path
 from paceline.base.private import make_private
 from paceline.core.errors import OUT_OF_MEMORY, OutOfMemory, error_classes
 from paceline.launch.forks.forker import Forked, Forker
-from paceline.launch.this_machine.cpu_cores import kept_to
 from paceline.launch.this_machine.end_with_parent import tethered
+from paceline.launch.this_machine.processors import kept_to
 from paceline.rpc.memory import kernel_kills, memory_limit
 
 TAIL_LINES = 12

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from paceline.launch.supervise.children import Child
-from paceline.launch.supervise.process_ports import ports_of
+from paceline.launch.supervise.words_and_ports import ports_of
 
 ASK_EVERY = 1.0
 """Seconds between two questions to one server."""

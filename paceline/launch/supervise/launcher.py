@@ -15,7 +15,7 @@ from paceline.callback import Callback
 from paceline.core.errors import NotYet, OutOfMemory, PacelineError
 from paceline.core.settings.config import Config
 from paceline.data.shards import is_there
-from paceline.launch.folder.lost_pushes import lost_pushes
+from paceline.launch.folder.audit import lost_pushes
 from paceline.launch.folder.own_records import OwnRecords
 from paceline.launch.folder.run_folder import RunFolder
 from paceline.launch.folder.run_tokens import check_keys

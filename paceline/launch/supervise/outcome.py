@@ -7,7 +7,7 @@ from paceline.core.chief.scoring import Score
 from paceline.core.chief.warnings import RunWarning
 from paceline.core.errors import PacelineError, Stopped, error_of
 from paceline.core.explain.cause import Finding
-from paceline.launch.folder.lost_pushes import Lost
+from paceline.launch.folder.audit import Lost
 from paceline.launch.status.recoveries import Recovery
 from paceline.launch.supervise.faults import Inflicted
 from paceline.launch.this_machine.signals import CTRL_C

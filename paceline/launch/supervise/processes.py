@@ -1,19 +1,21 @@
-"""The processes of a run on this machine: begun, waited for, and started again where that can help."""
+"""The processes of a run on this machine: begun, waited for, and started again where that can help. What a user's script prints
+is shown while it runs."""
 
+import re
+import signal
 import time
 from collections.abc import Callable, Collection, Mapping
+from pathlib import Path
 from typing import TypeVar
 
-from paceline.core.errors import ConfigError, DataError, DiskError, PacelineError, UsageError
+from paceline.core.errors import ConfigError, DataError, DiskError, OutOfMemory, PacelineError, UsageError
 from paceline.launch.folder.own_records import OwnRecords
 from paceline.launch.folder.run_folder import RunFolder
 from paceline.launch.forks.forker import Forker
-from paceline.launch.supervise.children import Child, end_all
+from paceline.launch.supervise.children import Child, end_all, printable
 from paceline.launch.supervise.faults import Faults
 from paceline.launch.supervise.frozen_servers import FrozenServers
 from paceline.launch.supervise.others import Others
-from paceline.launch.supervise.repeated_crashes import Crashes
-from paceline.launch.supervise.script_output import Printed
 from paceline.launch.this_machine.signals import Signals
 
 T = TypeVar("T")
@@ -25,6 +27,14 @@ DISK_PAUSE = 5.0
 """Seconds before a process is started again that the disk has ended."""
 DISK_FORGOTTEN = 60.0
 """Seconds after which a disk's next failure is said again."""
+_UNCAUGHT = 1
+"""Python's exit code after an exception that nobody has caught: in a user's script it is theirs to repair."""
+_BY_OTHERS = (signal.SIGKILL, signal.SIGTERM, signal.SIGINT)
+_OWN_FAULTS = (_UNCAUGHT, PacelineError.exit_code, OutOfMemory.exit_code)
+_EVENT = b'{"process": "'
+"""What our own lines in a log begin with."""
+_ERROR = re.compile(rb"Traceback \(most recent call last\)|script: [A-Z]\w+: ")
+"""What the end of a script begins with: Python's own, or ours (worker/script/__main__.py)."""
 
 
 class Ended(Exception):
@@ -260,3 +270,61 @@ def _in_vain(child: Child) -> str:
         return ""
     times = "once" if child.restarts == 1 else f"{child.restarts} times"
     return f": it was started again {times} (`restarts`), and training got no further in between"
+
+
+class Crashes:
+    """The deaths of workers before anything was pushed."""
+
+    def __init__(self) -> None:
+        self._seen: dict[str, str] = {}
+        """Who died with these last words first."""
+
+    def repeated(self, child: Child, code: int) -> str | None:
+        """Notes a death; says so where the same one was seen before, of this worker or another."""
+        words = _bare(child.last_words(), child.name)
+        if not words or not (code in _OWN_FAULTS or (code < 0 and -code not in _BY_OTHERS)):
+            return None
+        if words not in self._seen:
+            self._seen[words] = child.name
+            return None
+        other = "again" if self._seen[words] == child.name else f"as {self._seen[words]} did"
+        last = words.splitlines()[-1]
+        return f"{child.name} ended before its first push, {other}, so another start would not help: {last}"
+
+    @staticmethod
+    def exit_code(code: int) -> int:
+        """Of a run that ends for it."""
+        return ConfigError.exit_code if code == _UNCAUGHT else code if code > 0 else PacelineError.exit_code
+
+
+def _bare(words: str, name: str) -> str:
+    """Without what differs from start to start."""
+    return re.sub(r"0x[0-9a-f]+|\bpid \d+", "_", words.replace(name, "worker")).strip()
+
+
+class Printed:
+    """What a script prints, as it comes: the whole lines of its log that are not ours."""
+
+    def __init__(self, log: Path, say: Callable[[str], None]) -> None:
+        self._log = log
+        self._say = say
+        self._read = log.stat().st_size if log.exists() else 0
+        self._left = b""
+        """A line that has not ended yet, without what it has overwritten, like a progress bar."""
+
+    def tell(self) -> None:
+        """Says what is new."""
+        try:
+            with self._log.open("rb") as log:
+                log.seek(self._read)
+                text = log.read()
+        except OSError:  # not begun yet
+            return
+        self._read += len(text)
+        *lines, left = (self._left + text).split(b"\n")
+        self._left = left[max(0, left.rstrip(b"\r").rfind(b"\r")) :]
+        for line in lines:
+            if _ERROR.match(line):  # the error says how it ended
+                break
+            if not line.startswith(_EVENT):
+                self._say(printable(line.rstrip(b"\r").decode(errors="replace").rpartition("\r")[2]))

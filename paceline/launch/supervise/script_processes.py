@@ -13,8 +13,7 @@ from paceline.launch.settings.launch_settings import LaunchSettings
 from paceline.launch.supervise.children import Child
 from paceline.launch.supervise.others import Others
 from paceline.launch.supervise.processes import Ended, Processes
-from paceline.launch.this_machine.cpu_cores import cores
-from paceline.launch.this_machine.gpus import VISIBLE, visible_gpus
+from paceline.launch.this_machine.processors import VISIBLE, cores, visible_gpus
 from paceline.server.description import described
 from paceline.settings.load_settings import load
 from paceline.worker.command_line import ToldLaunched

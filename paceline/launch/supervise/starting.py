@@ -11,14 +11,13 @@ from paceline.data.as_read import how_read
 from paceline.data.shards import is_there
 from paceline.launch.folder.own_records import OwnRecords
 from paceline.launch.settings.launch_settings import LaunchSettings
-from paceline.launch.settings.process_words import server_words, worker_words
 from paceline.launch.supervise.children import Child
 from paceline.launch.supervise.others import Others
-from paceline.launch.supervise.process_ports import kept_port, listening_at, ports_of
 from paceline.launch.supervise.processes import Ended, Processes
 from paceline.launch.supervise.script_processes import ScriptProcesses
-from paceline.launch.this_machine.cpu_cores import cores
+from paceline.launch.supervise.words_and_ports import kept_port, listening_at, ports_of, server_words, worker_words
 from paceline.launch.this_machine.free_ports import FreePorts
+from paceline.launch.this_machine.processors import cores
 from paceline.sharder.command_line import ToldShardServer
 from paceline.worker.command_line import ToldCheck, ToldEvaluator
 

@@ -7,7 +7,7 @@ import psutil
 from paceline.base.terminal import say
 from paceline.core.errors import UsageError
 from paceline.core.settings.config import Config
-from paceline.launch.this_machine.cpu_cores import cores
+from paceline.launch.this_machine.processors import cores
 from paceline.rpc.memory import memory_limit
 
 MOST_PER_CORE = 16

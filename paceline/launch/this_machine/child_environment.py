@@ -5,7 +5,7 @@ import os
 from paceline.base.variables import PREFIX, TLS
 from paceline.rpc.malloc import MALLOC_ENVIRONMENT
 
-BREAKPOINT = "paceline.processes.no_terminal.refuse"
+BREAKPOINT = "paceline.processes.exits.refuse_breakpoint"
 """What breakpoint() calls there."""
 
 

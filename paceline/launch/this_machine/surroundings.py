@@ -11,7 +11,7 @@ from typing import Any
 import psutil
 
 from paceline.base.notebook import in_notebook
-from paceline.launch.this_machine.cpu_cores import cores
+from paceline.launch.this_machine.processors import cores
 
 
 def surroundings() -> dict[str, Any]:

@@ -9,8 +9,7 @@ from typing import Any, NamedTuple
 from paceline.core.explain.evidence import Evidence
 from paceline.core.settings.config import Config
 from paceline.core.values import worker_order
-from paceline.launch.status.counters import Counters
-from paceline.launch.status.evidence import Summed, look_of
+from paceline.launch.status.evidence import Counters, Summed, look_of
 
 MOST = 1200
 """Points of a curve at most; of a longer run every second one is left out, as often as needed."""

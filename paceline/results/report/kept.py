@@ -15,7 +15,7 @@ from paceline.core.errors import DataError
 from paceline.core.explain.cause import Finding, causes
 from paceline.core.settings.config import Config
 from paceline.data.manifest import Manifest, read_manifest
-from paceline.launch.folder.lost_pushes import Lost
+from paceline.launch.folder.audit import Lost
 from paceline.launch.folder.run_folder import RunFolder
 from paceline.launch.status.recoveries import Recovery
 from paceline.launch.supervise.faults import Inflicted

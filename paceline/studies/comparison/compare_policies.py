@@ -13,7 +13,7 @@ from paceline.base.terminal import show
 from paceline.core.settings.config import Config, Options
 from paceline.core.stored_format import check_format
 from paceline.launch.folder.run_folder import RunFolder, new_name
-from paceline.launch.this_machine.cpu_cores import own_cores
+from paceline.launch.this_machine.processors import own_cores
 from paceline.studies.comparison.compare import PLACE, compared, told
 from paceline.studies.comparison.policies import OF_A_RUN, POLICY, points_of
 from paceline.studies.comparison.simulated import REAL, Simulator

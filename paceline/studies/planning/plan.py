@@ -12,7 +12,7 @@ from paceline.core.settings.config import Config
 from paceline.core.slice.plan import Shapes
 from paceline.core.units import seconds_with_unit
 from paceline.launch.this_machine.capacity import free_memory
-from paceline.launch.this_machine.cpu_cores import cores
+from paceline.launch.this_machine.processors import cores
 from paceline.studies.planning.advice import Advice, advise
 from paceline.studies.planning.choices import Asked, Choice, choices, shorthand
 from paceline.studies.planning.figures import Figures, Step, batch_of

@@ -18,7 +18,7 @@ from paceline.launch.folder.run_folder import RunFolder, open_run
 from paceline.launch.supervise.launcher import run_local
 from paceline.launch.supervise.others import NoOthers
 from paceline.launch.supervise.processes import Ended
-from paceline.launch.this_machine.cpu_cores import cores
+from paceline.launch.this_machine.processors import cores
 from paceline.server.description import described as told_by_script
 from paceline.studies.planning.figures import Figures, Step, batch_of
 from paceline.studies.planning.readers import Start

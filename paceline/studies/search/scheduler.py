@@ -22,8 +22,7 @@ from paceline.launch.forks.run_forkers import forking_runs
 from paceline.launch.supervise.children import Child, end_all
 from paceline.launch.this_machine.capacity import refuse_too_many
 from paceline.launch.this_machine.child_environment import child_environment
-from paceline.launch.this_machine.cpu_cores import own_cores
-from paceline.launch.this_machine.gpus import DEVICES, VISIBLE, visible_gpus
+from paceline.launch.this_machine.processors import DEVICES, VISIBLE, own_cores, visible_gpus
 from paceline.launch.this_machine.signals import CTRL_C, Signals
 from paceline.studies.search.folder import Measured, SearchFolder, measured
 from paceline.studies.search.grid import in_words

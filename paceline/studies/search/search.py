@@ -9,7 +9,7 @@ from paceline.base.terminal import show
 from paceline.core.setting_rules.check_rules import refuse
 from paceline.core.setting_rules.rules_of_settings import LOCAL, SEARCH
 from paceline.launch.folder.run_folder import new_name
-from paceline.launch.this_machine.cpu_cores import own_cores
+from paceline.launch.this_machine.processors import own_cores
 from paceline.studies.search.folder import SEARCHES, SearchFolder, opened
 from paceline.studies.search.point import train_point
 from paceline.studies.search.results import Results

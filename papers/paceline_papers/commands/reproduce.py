@@ -165,7 +165,7 @@ def _trained(making: "Making", data: str | None, sets: "Sequence[str]", yes: boo
 
 def _devices() -> str:
     """What full runs compute on."""
-    from paceline.launch.this_machine.gpus import DEVICES, VISIBLE, visible_gpus
+    from paceline.launch.this_machine.processors import DEVICES, VISIBLE, visible_gpus
 
     gpus = visible_gpus(os.environ, DEVICES)
     if gpus:

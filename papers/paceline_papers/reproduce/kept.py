@@ -11,7 +11,7 @@ from typing import Any
 from paceline.base.private import make_private
 from paceline.core.errors import ConfigError, DiskError
 from paceline.launch.folder.run_folder import held
-from paceline.launch.this_machine.gpus import DEVICES, visible_gpus
+from paceline.launch.this_machine.processors import DEVICES, visible_gpus
 from paceline_papers.reproduce.recipe import Figures
 
 FORMAT = 1

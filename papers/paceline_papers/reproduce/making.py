@@ -17,7 +17,7 @@ from paceline.core.settings.config import Config
 from paceline.data.whole_file import replacing
 from paceline.launch.folder.run_folder import RunFolder
 from paceline.launch.supervise.outcome import Outcome
-from paceline.launch.this_machine.cpu_cores import cores
+from paceline.launch.this_machine.processors import cores
 from paceline_papers.reproduce import page
 from paceline_papers.reproduce.artefacts import Artefact, known
 from paceline_papers.reproduce.kept import Kept, make_folder, other_runs

@@ -20,7 +20,7 @@ from paceline.launch.settings.read_config import complete
 from paceline.launch.status.live_table import Show
 from paceline.launch.supervise.launcher import run_local
 from paceline.launch.supervise.outcome import Outcome
-from paceline.launch.this_machine.cpu_cores import threads_of
+from paceline.launch.this_machine.processors import threads_of
 from paceline.launch.this_machine.signals import CTRL_C
 from paceline.results.result import Result
 from paceline.settings.load_settings import parse_sets

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from paceline.base.private import make_private
-from paceline.launch.this_machine.cpu_cores import cores
+from paceline.launch.this_machine.processors import cores
 from paceline_papers.reproduce.kept import RunKey
 from paceline_papers.reproduce.recipe import Around, Figures, Train
 

@@ -7,8 +7,7 @@ import pytest
 
 from paceline.core.errors import PoolFull, ServersGone, Stopped, UsageError
 from paceline.launch.other_machines.hosts import LOST, Host, Hosts, RemoteProcess
-from paceline.launch.other_machines.lent import LentProcesses
-from paceline.launch.other_machines.remote_child import RemoteChild
+from paceline.launch.other_machines.lent import LentProcesses, RemoteChild
 from paceline.launch.supervise.children import Child
 from paceline.v1 import host_service_pb2 as pb
 

@@ -6,14 +6,14 @@ from pathlib import Path
 import pytest
 
 from paceline.core.errors import UsageError
-from paceline.launch.other_machines import offer
-from paceline.launch.other_machines.offer import make_offer, read_key
-from paceline.launch.this_machine.gpus import visible_gpus
+from paceline.launch.other_machines import agent
+from paceline.launch.other_machines.agent import make_offer, read_key
+from paceline.launch.this_machine.processors import visible_gpus
 
 
 def test_a_worker_for_each_core_or_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(offer, "cores", lambda: 6)
-    monkeypatch.setattr(offer, "visible_gpus", lambda *_: ["0", "1"])
+    monkeypatch.setattr(agent, "cores", lambda: 6)
+    monkeypatch.setattr(agent, "visible_gpus", lambda *_: ["0", "1"])
     assert make_offer(None, 0, "auto", "", "b", None)[1] == "one for each of its 2 GPUs"
     made, why = make_offer(None, 0, "cpu", "", "b", None)
     assert (made.workers, why) == (6, "one for each of its 6 cores")

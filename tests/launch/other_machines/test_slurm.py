@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from paceline.core.errors import ConfigError, ServersGone
-from paceline.launch.other_machines.offer import make_offer
+from paceline.launch.other_machines.agent import make_offer
 from paceline.launch.other_machines.slurm import this_task, told_to_tasks, wait_for_run
 
 

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from paceline.core.errors import ConfigError
-from paceline.launch.settings.check_script import check_script
+from paceline.launch.settings.read_config import check_script
 
 GOOD = [
     "from math import *\nprint(sqrt(2), whatever)\n",

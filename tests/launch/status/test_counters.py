@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from paceline.launch.status.counters import Counters
+from paceline.launch.status.evidence import Counters
 
 LIVES = st.lists(st.lists(st.tuples(st.integers(0, 9), st.booleans()), min_size=1, max_size=6), min_size=1, max_size=5)
 """Of each process what it counts until each look, and whether it is heard at that look."""

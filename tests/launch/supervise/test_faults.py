@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from paceline.launch.folder.lost_pushes import Lost
+from paceline.launch.folder.audit import Lost
 from paceline.launch.supervise.faults import Faults, Inflicted
 
 

@@ -26,7 +26,7 @@ from paceline.launch.status.recoveries import Recovery
 from paceline.launch.supervise import children, launcher, processes
 from paceline.launch.supervise.launcher import STILL, Stall, run_local
 from paceline.launch.supervise.outcome import Outcome
-from paceline.launch.this_machine.cpu_cores import cores
+from paceline.launch.this_machine.processors import cores
 from paceline.sharder.sharding import make_shards
 from paceline.v1.run_service_pb2 import Score, ServerStart, ServerStatus, StatusReply, WorkerStatus
 from tests.support.gone import is_gone

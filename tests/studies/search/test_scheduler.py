@@ -9,7 +9,7 @@ import pytest
 from rich.console import Console
 
 from paceline.core.settings.config import Config
-from paceline.launch.this_machine.cpu_cores import own_cores
+from paceline.launch.this_machine.processors import own_cores
 from paceline.studies.search.folder import SearchFolder
 from paceline.studies.search.scheduler import Job, Point, Scheduler
 

@@ -2,8 +2,8 @@
 
 import pytest
 
-from paceline.launch.this_machine import cpu_cores
-from paceline.launch.this_machine.cpu_cores import threads_each
+from paceline.launch.this_machine import processors
+from paceline.launch.this_machine.processors import threads_each
 
 
 @pytest.mark.parametrize(
@@ -12,5 +12,5 @@ from paceline.launch.this_machine.cpu_cores import threads_each
 def test_workers_share_the_cores_or_those_that_their_job_has(
     workers: int, given: int | None, threads: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(cpu_cores, "cores", lambda: 8)
+    monkeypatch.setattr(processors, "cores", lambda: 8)
     assert threads_each(workers, given) == threads

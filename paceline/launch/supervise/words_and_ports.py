@@ -1,9 +1,24 @@
-"""Where the processes of a run listen: what they report, and that a process started again keeps its port."""
+"""The command lines of a run's workers and servers, on this machine and on those that join, and where they listen: what they
+report, and that a process started again keeps its port."""
 
 import json
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 from paceline.launch.supervise.children import Child
+from paceline.server.command_line import ToldServer
+from paceline.worker.command_line import ToldWorker
+
+
+def worker_words(told: Mapping[str, Any]) -> list[str]:
+    """Returns what follows `python -P` for a worker."""
+    return ["-m", "paceline.worker", *ToldWorker(**told).arguments()]
+
+
+def server_words(told: Mapping[str, Any]) -> list[str]:
+    """Returns the same for a server."""
+    return ["-m", "paceline.server", *ToldServer(**told).arguments()]
 
 
 def ports_of(report: Path, pid: int | None) -> dict[str, int] | None:

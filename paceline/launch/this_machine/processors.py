@@ -1,10 +1,16 @@
-"""CPU cores of this machine, and each worker's share of them."""
+"""CPU cores of this machine, each worker's share of them, and the GPUs that processes here see."""
 
 import os
-from collections.abc import Collection, Iterator
+import re
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
+from pathlib import Path
 
 from paceline.core.settings.config import Config
+
+VISIBLE = "CUDA_VISIBLE_DEVICES"
+DEVICES = Path("/dev")
+_DEVICE = re.compile(r"nvidia(\d+)")
 
 
 def threads_of(config: Config) -> int:
@@ -44,3 +50,12 @@ def kept_to(cores: Collection[int]) -> Iterator[None]:
         yield
     finally:
         os.sched_setaffinity(0, before)
+
+
+def visible_gpus(environment: Mapping[str, str], devices: Path) -> list[str]:
+    """The numbers of GPUs, or what stands for them in the variable. `devices`: /dev."""
+    visible = environment.get(VISIBLE)
+    if visible is not None:
+        return [one.strip() for one in visible.split(",") if one.strip() and one.strip() != "-1"]
+    found = (_DEVICE.fullmatch(each.name) for each in devices.glob("nvidia*"))
+    return sorted((each[1] for each in found if each), key=int)
