@@ -1,4 +1,4 @@
-"""A worker that trains a model of torch, from start to end."""
+"""A worker that trains a model of torch, from start to end, with servers or with the other workers."""
 
 from collections.abc import Sequence
 from typing import Any, NamedTuple
@@ -12,7 +12,7 @@ from paceline.core.policies.policy import Own, build_policy
 from paceline.core.policies.policy_in_force import PolicyInForce
 from paceline.core.settings.config import Config
 from paceline.core.slice.plan import make_plan
-from paceline.core.values import Vector
+from paceline.core.values import Empty, Manner, Vector
 from paceline.data.manifest import Manifest
 from paceline.data.sampler import Sampler, proportions
 from paceline.data.shards import Shards
@@ -23,14 +23,14 @@ from paceline.v1.run_service_pb2 import HeartbeatReply, SeatReply
 from paceline.worker.command_line import ToldWorker
 from paceline.worker.membership.member import Member
 from paceline.worker.peers.other_workers import Peers
-from paceline.worker.peers.peer_metrics import PeerMetrics
+from paceline.worker.peers.peer_messages import PeerMetrics
 from paceline.worker.peers.peer_server import PeerServer
-from paceline.worker.peers.peer_training_loop import train_among
 from paceline.worker.startup.run_process import run_process
 from paceline.worker.startup.start import Start
 from paceline.worker.surroundings import Surroundings, rank_of
+from paceline.worker.training import between_pushes
 from paceline.worker.training.model_and_gradient import Replica
-from paceline.worker.training.training_loop import train
+from paceline.worker.training.training_loop import epoch, train, weight
 from paceline.worker.training.training_state import Asked, Batches, Training
 
 
@@ -201,3 +201,31 @@ def worker_of(start: Start[Any], around: Surroundings, shards: Shards, replica: 
     """Builds the worker from what it starts with, its surroundings and its shards."""
     told = start.told
     return Worker(around, shards, replica, device=told.device, listen=Listen(told.peer_host, told.peer_port, told.bind))
+
+
+def train_among(training: Training, peers: Peers, clock: int) -> int:
+    """Trains from `clock` on until the chief says that the last one has come; returns it. Reports each clock to the chief,
+    which replies with the rate of the next one."""
+    replica, wanted = training.replica, training.client.check_wanted
+    while True:
+        clock += 1
+        peers.start_step(replica.local)
+        replica.refresh()
+        done = between_pushes.work(training, clock).step
+        usable = done is not None and done.finite
+        training.progress.enter("exchange")
+        if done is not None:
+            peers.own.manner = (
+                done.manner if training.policy.averages else Manner(done.rates)
+            )  # one model for all: touched by one
+        gradient = done.gradient if done is not None and usable else None
+        waited = peers.end_step(gradient, wanted, max(1, weight(done)))
+        told = training.view, Empty(replica.length), weight(done), None
+        (head,) = training.client.push_pull(clock, *told, round=peers.round)
+        head.waited = waited  # not for the chief, but for the others
+        peers.take_rate(head.lr)
+        with peers.model() as model:
+            training.shared.offer(model)
+        training.progress.stepped(clock, epoch(training, clock), done, [head], 1.0)
+        if head.stop:
+            return clock

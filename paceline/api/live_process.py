@@ -16,9 +16,8 @@ from paceline.processes.script_objects.packing import unpack
 from paceline.worker.command_line import ToldLaunched
 from paceline.worker.live_objects.live_training import LiveTraining
 from paceline.worker.live_objects.own_faults import told as faults_told
-from paceline.worker.live_objects.schedule import Schedule
 from paceline.worker.live_objects.scores import baseline, score
-from paceline.worker.live_objects.steps import Steps
+from paceline.worker.live_objects.steps import Schedule, Steps
 from paceline.worker.script.alone import Alone
 from paceline.worker.script.current import current
 from paceline.worker.script.script_run import ScriptRun

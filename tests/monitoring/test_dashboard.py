@@ -55,7 +55,7 @@ def live(tmp_path_factory: pytest.TempPathFactory) -> list[Any]:
         pytest.importorskip("paceline.worker.training.status_and_metrics"),
         pytest.importorskip("paceline.worker.scoring.scorer"),
     )
-    peer_metrics = pytest.importorskip("paceline.worker.peers.peer_metrics")
+    peer_messages = pytest.importorskip("paceline.worker.peers.peer_messages")
     step = pytest.importorskip("paceline.worker.training.step_result").Step
     cluster = Cluster(config_of("asp", workers=1, epochs=100), tmp_path_factory.mktemp("cluster"))
     cluster.evaluator_ready()
@@ -65,7 +65,7 @@ def live(tmp_path_factory: pytest.TempPathFactory) -> list[Any]:
     for phase in ("data", "compute", "exchange", "data"):
         progress.enter(phase)
     progress.stepped(1, 0, step(None, 0.5, 32, True), [pb.PullHead(waited=0.1)], 0.25)
-    peer_metrics.PeerMetrics(of_worker)
+    peer_messages.PeerMetrics(of_worker)
     scoring.ScoreMetrics(of_evaluator).note(1, 0.5, {"test": {"loss": 0.5, "accuracy": 0.9}})
     found = []
     for name, registry in (

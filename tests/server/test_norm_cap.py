@@ -16,7 +16,7 @@ from paceline.core.slice.plan import make_plan
 from paceline.core.values import Base, Dense, Push, Seat, Sparse, View
 from paceline.v1 import parameter_service_pb2 as pb
 from paceline.v1 import run_service_pb2 as run_pb
-from paceline.worker.linear.sparse_client import SparseClient
+from paceline.worker.linear.linear_worker import SparseClient
 from tests.support.in_process import LENGTH, SHAPES, Cluster, Context, Pusher, config_of
 from tests.support.processes import eventually
 

@@ -24,10 +24,9 @@ from paceline.rpc.retries import Patient
 from paceline.settings.load_settings import load
 from paceline.sharder.placing import placed
 from paceline.sharder.sharding import make_shards
-from paceline.worker.startup import stored_shards
-from paceline.worker.startup.stored_shards import StoredShards
+from paceline.worker.startup import wait_for_shards
 from paceline.worker.startup.streamed_shards import RemoteShards
-from paceline.worker.startup.wait_for_shards import whole_shards
+from paceline.worker.startup.wait_for_shards import StoredShards, whole_shards
 from tests.support.in_process import Said
 from tests.support.small_shards import made
 
@@ -269,7 +268,7 @@ def test_rows_that_are_near_each_other_are_asked_for_at_once(tmp_path: Path, url
     mine.rows(np.arange(0, 100, 3))
     assert [len(call) for call in asked] == [1, 1], "features and labels"
 
-    monkeypatch.setattr(stored_shards, "_GAP", 0)
+    monkeypatch.setattr(wait_for_shards, "_GAP", 0)
     mine.rows(np.arange(0, 100, 3))
     assert [len(call) for call in asked[2:]] == [34, 34]
 

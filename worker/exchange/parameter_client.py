@@ -1,4 +1,5 @@
-"""A worker's client for all servers: pushes an update and pulls the weights, slice by slice."""
+"""A worker's client for all servers: pushes an update and pulls the weights, slice by slice. Who only reads pulls the newest
+version."""
 
 import threading
 import time
@@ -31,6 +32,9 @@ _LONGEST_SETTLE = 10.0
 T = TypeVar("T")
 Choose = Callable[[int, pb.PullHead], Vector]
 """(server, head of its reply) -> the flat vector that its weights go to."""
+_AHEAD = (0, 4, 16)
+"""Versions ahead of the newest that are asked for, one try after the other, until all slices give the same one: the
+newest itself where rounds are slow, or over; later ones where rounds are so quick that it has gone meanwhile."""
 
 
 class ParameterClient:
@@ -249,3 +253,14 @@ class ParameterClient:
             raise Fenced("This worker's seat is gone or held by a newer process.")
         if self._behind is not None:
             raise self._behind
+
+
+def pull_newest(client: ParameterClient, model: Vector, is_in_rounds: bool, mean: bool = False) -> list[int]:
+    """Pulls one exact version of all slices in rounds, otherwise each slice's newest, into the flat model; returns the
+    versions. `mean`: of all versions up to these, where the run has it."""
+    versions = client.pull(model, mean=mean)
+    for ahead in _AHEAD if is_in_rounds else ():
+        if len(set(versions)) == 1:
+            break
+        versions = client.pull(model, max(versions) + ahead, is_patient=False, mean=mean)
+    return versions

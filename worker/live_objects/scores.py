@@ -14,8 +14,8 @@ from paceline.core.errors import ConfigError
 from paceline.worker.live_objects.computing import are_scores, examples_in, hits, sent
 from paceline.worker.live_objects.given_data import GivenData
 from paceline.worker.live_objects.live_training import LiveTraining
-from paceline.worker.training.all_outputs import AllOutputs
 from paceline.worker.training.explain_task_errors import IGNORED
+from paceline.worker.training.split_metrics import AllOutputs
 
 SAMPLE = 1000
 """Least number of training examples that are scored, where there are as many."""

@@ -1,4 +1,5 @@
-"""A live training's steps: one mini-batch, or several parts of one, forward, backward and on to the servers."""
+"""A live training's steps: one mini-batch, or several parts of one, forward, backward and on to the servers; and its scheduler,
+which follows the run."""
 
 from typing import Any
 
@@ -47,3 +48,18 @@ class Steps:
     def _computed(self, batch: Any) -> Tensor:
         with torch.autocast(self._device.type, self._precision, enabled=self._precision is not None):
             return self._computing.compute(self._model, batch).loss
+
+
+class Schedule:
+    """Not thread-safe."""
+
+    def __init__(self, scheduler: Any) -> None:
+        """None: the rate stays."""
+        self._scheduler = scheduler
+        self._done = 0
+
+    def reach(self, count: int) -> None:
+        """Steps until it has been stepped `count` times; does nothing if it has been."""
+        while self._scheduler is not None and self._done < count:
+            self._scheduler.step()
+            self._done += 1

@@ -25,8 +25,7 @@ from paceline.v1 import parameter_service_pb2 as pb
 from paceline.v1.peer_service_pb2 import WelcomeRequest
 from paceline.v1.run_service_pb2 import Peer
 from paceline.worker.exchange.received_weights import SliceSink
-from paceline.worker.peers.peer_messages import Delivery, Line, member_id, message_of
-from paceline.worker.peers.peer_metrics import PeerMetrics
+from paceline.worker.peers.peer_messages import Delivery, Line, PeerMetrics, member_id, message_of
 from paceline.worker.peers.peer_server import PeerLine
 
 _PLAIN = load_codec("none")

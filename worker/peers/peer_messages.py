@@ -1,4 +1,5 @@
-"""Messages of a run without servers on their way: out by a line to each other worker, in by a delivery."""
+"""Messages of a run without servers on their way: out by a line to each other worker, in by a delivery; and what a worker tells
+Prometheus about them."""
 
 import queue
 import threading
@@ -6,6 +7,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 import numpy as np
+from prometheus_client import CollectorRegistry, Counter, Gauge
 
 from paceline.core import kernels
 from paceline.core.codecs.codec import Bytes, Codec
@@ -121,3 +123,28 @@ def message_of(head: pb.PushHead, to: int, values: Vector, total: int) -> Messag
         )
     sender = member_id(head.worker, head.incarnation)
     return Message(note.kind, sender, to, note.view, note.round, values, note.weight, note.hop, places)  # type: ignore[arg-type]
+
+
+class PeerMetrics:
+    """The metrics of one process. Thread-safe."""
+
+    def __init__(self, registry: CollectorRegistry | None = None) -> None:
+        """`registry`: where Prometheus finds them; None: nobody asks."""
+        registry = registry or CollectorRegistry()
+        self.members = Gauge(
+            "paceline_worker_members", "Members of the newest view that this worker knows", registry=registry
+        )
+        self.waiting = Gauge(
+            "paceline_worker_queue_depth", "Messages that wait to be taken by other workers", registry=registry
+        )
+        self.sent = Counter(
+            "paceline_worker_peer_sent_bytes_total", "Bytes of values that other workers have taken", registry=registry
+        )
+        self.received = Counter(
+            "paceline_worker_peer_received_bytes_total", "Bytes of values taken from other workers", registry=registry
+        )
+        self.retries = Counter(
+            "paceline_worker_peer_retries_total",
+            "Messages to other workers that failed and were sent again",
+            registry=registry,
+        )

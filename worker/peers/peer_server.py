@@ -26,7 +26,7 @@ from paceline.rpc.watchdog import Watchdog
 from paceline.v1 import parameter_service_pb2 as pb
 from paceline.v1 import peer_service_pb2 as peer_pb
 from paceline.worker.exchange.received_weights import SliceSink
-from paceline.worker.training.model_for_readers import LocalModel
+from paceline.worker.training.training_state import LocalModel
 
 SERVICE = "paceline.v1.PeerService"
 _PULL_LOCAL, _DELIVER, _WELCOME = (f"/{SERVICE}/{name}" for name in ("PullLocal", "Deliver", "Welcome"))

@@ -25,8 +25,7 @@ from paceline.data.dataset import Array, Rows, is_class_label
 from paceline.data.shards import Shards
 from paceline.rpc.conversions import switch_value
 from paceline.v1 import run_service_pb2 as pb
-from paceline.worker.exchange.newest_version import pull_newest
-from paceline.worker.exchange.parameter_client import ParameterClient
+from paceline.worker.exchange.parameter_client import ParameterClient, pull_newest
 from paceline.worker.membership.calls_to_chief import ChiefClient
 from paceline.worker.surroundings import Surroundings
 

@@ -4,8 +4,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from paceline.worker.script.asked_scores import AskedScores, Evaluate
-from paceline.worker.script.named_scores import named
+from paceline.worker.script.asked_scores import AskedScores, Evaluate, named
 
 
 class Alone:

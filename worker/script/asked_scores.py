@@ -1,10 +1,10 @@
-"""What a script asks for by `paceline.evaluate`."""
+"""What a script asks for by `paceline.evaluate`, and what its function gave, by name."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Self
 
-from paceline.core.chief.best_model import Measure
+from paceline.core.chief.best_model import ACCURACY, LOSS, Measure
 from paceline.core.errors import ConfigError
 
 Evaluate = Callable[[], Any]
@@ -42,3 +42,18 @@ class AskedScores:
             )
         measure = None if best is None else Measure.parse(best, "paceline.evaluate: best")
         return cls(function, every, measure, patience, baseline)
+
+
+def named(found: object, function: Callable[[], Any], best: Measure | None = None) -> tuple[Mapping[Any, Any], str]:
+    """The scores by name, and a sentence for people if the name was guessed. A single number is what `best` names; without it,
+    the accuracy if the function is called so, and otherwise the loss."""
+    if isinstance(found, Mapping):
+        return found, ""
+    if best is not None:
+        return {best.name: found}, ""
+    guessed = ACCURACY if "accuracy" in getattr(function, "__name__", "").lower() else LOSS
+    better = "more" if guessed.sign > 0 else "less"
+    return {guessed.name: found}, (
+        f"paceline.evaluate: one number is taken as the {guessed.name}: {better} is better. If it is something else, give it a "
+        "name: return {'f1': number}, and say best='max f1'."
+    )

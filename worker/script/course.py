@@ -1,13 +1,17 @@
-"""Where a script is in its mini-batches: it begins at the worker's clock, and goes on until the run is over."""
+"""Where a script is in its mini-batches: it begins at the worker's clock, goes on until the run is over, and steps with each
+mini-batch of an epoch or leaves it out."""
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
+from paceline.core.errors import ConfigError
 from paceline.core.settings.config import Config
 from paceline.data.dataset import Rows
 from paceline.data.sampler import Sampler
+from paceline.data.shards import Shard
 from paceline.worker.script.training_data import Brought, shape_of
 
 
@@ -112,3 +116,119 @@ def cut(rows: Rows, position: int, parts: int) -> Iterator[Part]:
     parts = min(parts, len(rows))
     for some in np.array_split(rows, parts) if parts else ():
         yield Part(some, position)
+
+
+class PresentEpoch:
+    """The mini-batches of a script's present pass over its loader, by their positions. Not thread-safe."""
+
+    def __init__(self, accumulate: int = 1) -> None:
+        """`accumulate`: mini-batches of the script for each step."""
+        self._accumulate = accumulate
+        self._began = 0
+        self.end = 0
+        """Position of its last step; 0: it has not begun."""
+        self._drawn = 0
+        self._has_drawn_all = False
+
+    def begin(self, position: int, steps: int) -> None:
+        """Begins an epoch after this position, of `steps` steps; that of a worker that has just joined ends where the others'
+        does."""
+        self.end = position + steps - (0 if self.end else position % steps)
+        self._began = position
+        self._drawn, self._has_drawn_all = 0, False
+
+    def drew(self) -> None:
+        """The script gets its next mini-batch, or the next part of one."""
+        self._drawn += 1
+
+    def drew_all(self) -> None:
+        """The script has had all mini-batches of the epoch."""
+        self._has_drawn_all = True
+
+    def check_step(self, position: int) -> None:
+        """ConfigError where a step comes after this position and the mini-batches for it have not."""
+        made = position - self._began
+        if self._accumulate > 1 and self._drawn and made * self._accumulate >= self._drawn:
+            raise ConfigError(
+                f"optimizer.step() came {made + 1} times for {self._drawn} mini-batches, but "
+                f"accumulate={self._accumulate} in paceline.wrap. Call it once for each {self.mini_batches}."
+            )
+
+    def missing(self, position: int, lacking: int) -> int:
+        """The steps missing after this position at the end of an epoch whose mini-batches were all drawn.
+        Raises ConfigError if most are missing."""
+        if not self._has_drawn_all or not lacking:
+            return 0
+        made = position - self._began
+        if made <= lacking:
+            raise ConfigError(
+                f"optimizer.step() was called {made} times in an epoch of {made + lacking} steps. Call it once "
+                f"for each {self.mini_batches}. If you add up the gradients of several mini-batches, say how "
+                "many: paceline.wrap(optimizer, model, accumulate=4)."
+            )
+        return lacking
+
+    @property
+    def mini_batches(self) -> str:
+        """Those of a step, in words."""
+        return "mini-batch" if self._accumulate == 1 else f"{self._accumulate} mini-batches"
+
+
+def beyond_own(name: str, made: int, own: int, policy: str) -> str:
+    """What to say of an error in the steps that a fast worker makes beyond its own."""
+    return (
+        f"paceline: {name} has made {made:,} steps, and its own were {own:,}: by {policy} a fast worker takes over what slow "
+        "ones have not done. With --set budget=per_worker it ends after its own."
+    )
+
+
+class TrainingRows(Protocol):
+    """What a script trains on."""
+
+    @property
+    def asks(self) -> dict[str, Any]:
+        """What the run's settings must say for it: batch_size of each mini-batch that the script gets, `batch` and `budget`."""
+
+    def dealt(self, config: Config) -> Any:
+        """Shards (paceline/data/shards.py) whose features are the data set's row numbers; equal settings deal alike."""
+
+
+@dataclass(frozen=True, slots=True)
+class Facts:
+    """What a folder of shards says about itself, as far as members of a run ask."""
+
+    train_examples: int
+    sizes: tuple[int, ...]
+    epoch_lens: tuple[int, ...]
+    fingerprint: str
+
+    @property
+    def shards(self) -> tuple[int, ...]:
+        return self.sizes
+
+
+class OwnBatches:
+    """An epoch is a step, in which each worker draws one mini-batch; each makes as many as `__init__` was given."""
+
+    shuffle = True
+    fills = False
+
+    def __init__(self, workers: int) -> None:
+        self.asks: dict[str, Any] = {"batch_size": workers, "budget": "per_worker"}
+        """What the run's settings must say for it."""
+        each = (1,) * workers
+        self.manifest = Facts(workers, each, each, "own batches")
+
+    def dealt(self, config: Config) -> "OwnBatches":
+        """There is nothing to deal."""
+        return self
+
+    def __len__(self) -> int:
+        return len(self.manifest.sizes)
+
+    def shard(self, number: int) -> Shard:
+        rows = np.zeros(1, np.int64)
+        return Shard(rows, rows, rows)
+
+    def verify(self, which: int) -> None:
+        """Nothing can be damaged."""

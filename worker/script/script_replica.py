@@ -1,6 +1,6 @@
-"""A model whose gradients a script of the user's own computes."""
+"""A model whose gradients a script of the user's own computes, and whose own steps the script's torch optimizer takes."""
 
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal, NoReturn
 
@@ -12,9 +12,9 @@ from torch.optim import Optimizer
 
 from paceline.core.errors import ConfigError
 from paceline.core.optimizers.optimizer import OwnSteps
+from paceline.core.values import Vector
 from paceline.tasks.task import Task
 from paceline.worker.script.loop_thread import LoopThread
-from paceline.worker.script.torch_steps import TorchSteps
 from paceline.worker.training.model_and_gradient import Array, Replica
 from paceline.worker.training.step_result import Step
 
@@ -156,3 +156,40 @@ def _task(name: str) -> Task:
         metrics=absent,
         settings={},
     )
+
+
+class TorchSteps:
+    """Replaces the optimizer that a worker steps its local model with. Belongs to the loop's thread, which goes on only
+    while the script waits."""
+
+    def __init__(self, optimizer: Optimizer, lr: float, after: Callable[[], None]) -> None:
+        """`lr`: the rate that the script has described; `after` brings what was stepped to the flat model."""
+        self._optimizer = optimizer
+        self._lr = lr
+        self._after = after
+
+    def new_slots(self, length: int) -> list[Vector]:
+        """None: torch's optimizer keeps its state itself."""
+        return []
+
+    def step(
+        self,
+        weights: Vector,
+        out: Vector,
+        gradient: Vector,
+        scale: float,
+        lr: float,
+        slots: Sequence[Vector],
+        steps: int,
+    ) -> None:
+        """One step of the model that the script has, at its groups' rates times what the run makes of them."""
+        groups, factor = self._optimizer.param_groups, lr / self._lr
+        rates = [group["lr"] for group in groups] if factor != 1 else []
+        for group, rate in zip(groups, rates, strict=False):
+            group["lr"] = rate * factor
+        try:
+            self._optimizer.step()
+        finally:
+            for group, rate in zip(groups, rates, strict=False):
+                group["lr"] = rate
+        self._after()

@@ -20,10 +20,9 @@ from paceline.settings.load_settings import load
 from paceline.worker.command_line import ToldLaunched
 from paceline.worker.module_worker import Listen
 from paceline.worker.script.asked_scores import AskedScores, Baseline, Evaluate
+from paceline.worker.script.course import OwnBatches, PresentEpoch, TrainingRows, beyond_own
 from paceline.worker.script.describe import describe
 from paceline.worker.script.loop_thread import Stopping
-from paceline.worker.script.own_batches import OwnBatches, TrainingRows
-from paceline.worker.script.present_epoch import PresentEpoch, beyond_own
 from paceline.worker.script.schedulers import Schedulers
 from paceline.worker.script.script_replica import Answer, ScriptReplica
 from paceline.worker.script.script_scorer import ScriptScorer

@@ -11,8 +11,7 @@ from paceline.v1 import run_service_pb2 as pb
 from paceline.worker.scoring.mean_and_vote import LocalModels
 from paceline.worker.scoring.model_file import save_model
 from paceline.worker.scoring.scorer import Scorer, Scores
-from paceline.worker.script.asked_scores import AskedScores
-from paceline.worker.script.named_scores import named
+from paceline.worker.script.asked_scores import AskedScores, named
 from paceline.worker.script.script_replica import ScriptReplica
 from paceline.worker.surroundings import Surroundings
 from paceline.worker.training.model_and_gradient import use_threads

@@ -19,10 +19,9 @@ from paceline.core.optimizers.optimizer import OwnSteps
 from paceline.core.values import Vector
 from paceline.tasks import defaults
 from paceline.tasks.task import Task
-from paceline.worker.training.device import check_compiler, choose_device, send, tell_device
+from paceline.worker.training.device import Precision, check_compiler, choose_device, send, tell_device
 from paceline.worker.training.explain_task_errors import explained
 from paceline.worker.training.flat_model import FlatModel
-from paceline.worker.training.precision import Precision
 from paceline.worker.training.split_metrics import Measuring
 from paceline.worker.training.step_result import Step
 

@@ -25,7 +25,7 @@ from paceline.core.values import worker_order
 ROW = 3
 """Steps in a row of one worker that can't be an accident."""
 _ROW_FP16 = 20
-"""The same for fp16, whose first steps search for a loss scale (worker/training/precision.py)."""
+"""The same for fp16, whose first steps search for a loss scale (worker/training/device.py)."""
 LASTING = 30
 """Bad steps in a row, over all members, that don't pass: without a finite gradient, no mini-batch will have one."""
 _DROPPED = 100

@@ -18,8 +18,7 @@ from paceline.server.disk import Disk
 from paceline.server.json_files import CheckedFiles
 from paceline.server.snapshot_files import DAMAGES, SnapshotFiles
 from paceline.v1.run_service_pb2 import StatusReply
-from paceline.worker.exchange.newest_version import pull_newest
-from paceline.worker.exchange.parameter_client import ParameterClient
+from paceline.worker.exchange.parameter_client import ParameterClient, pull_newest
 from paceline.worker.surroundings import Surroundings
 
 READER = "reader"

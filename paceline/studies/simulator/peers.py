@@ -19,7 +19,7 @@ from paceline.studies.simulator.workers import Data, NewPace, Training
 
 
 class Among(Training):
-    """As worker/peers/peer_training_loop.py: the workers' models are their own, and the chief counts."""
+    """As worker/module_worker.py: the workers' models are their own, and the chief counts."""
 
     def __init__(self, config: Config, data: Data, pace: NewPace, scene: Scene | None = None) -> None:
         if scene is not None and scene.away:

@@ -24,7 +24,7 @@ from paceline.server.state_folder import StateFolder
 from paceline.settings.load_settings import load
 from paceline.studies.planning.sizes import plan_report
 from paceline.v1 import run_service_pb2 as pb
-from paceline.worker.linear.sparse_client import SparseClient
+from paceline.worker.linear.linear_worker import SparseClient
 from paceline.worker.membership.calls_to_chief import ChiefClient
 from paceline.worker.scoring.linear_scorer import LinearScorer
 from paceline.worker.surroundings import Surroundings

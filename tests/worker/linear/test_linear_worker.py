@@ -27,8 +27,7 @@ from paceline.data.shards import Shards, open_shards
 from paceline.settings.load_settings import load, task_of
 from paceline.v1 import run_service_pb2 as pb
 from paceline.worker.linear.linear_rows import LinearData
-from paceline.worker.linear.linear_worker import LinearWorker, touched
-from paceline.worker.linear.sparse_client import bounds
+from paceline.worker.linear.linear_worker import LinearWorker, bounds, touched
 from paceline.worker.surroundings import Surroundings
 from tests.support.in_process import Cluster, Context, Said, config_of
 from tests.support.nights import some

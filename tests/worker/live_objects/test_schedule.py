@@ -3,7 +3,7 @@
 import pytest
 
 pytest.importorskip("torch")
-from paceline.worker.live_objects.schedule import Schedule
+from paceline.worker.live_objects.steps import Schedule
 
 
 class Scheduler:

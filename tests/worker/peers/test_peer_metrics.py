@@ -20,7 +20,7 @@ from tests.support.processes import TOKEN, eventually
 
 peer = pytest.importorskip("paceline.worker.peers.peer_server")
 peers = pytest.importorskip("paceline.worker.peers.other_workers")
-PeerMetrics = pytest.importorskip("paceline.worker.peers.peer_metrics").PeerMetrics
+PeerMetrics = pytest.importorskip("paceline.worker.peers.peer_messages").PeerMetrics
 PLAN = make_plan(SHAPES, 0, PlanConfig())
 MODEL = 2 * PLAN.total
 """Bytes of a model as bf16."""

@@ -23,7 +23,7 @@ from paceline.data.shard_writer import Dealt, write_shards
 from paceline.data.shards import Shards, open_shards
 from paceline.settings.load_settings import write_yaml
 from paceline.v1 import run_service_pb2 as pb
-from paceline.worker.linear.sparse_client import SparseClient
+from paceline.worker.linear.linear_worker import SparseClient
 from paceline.worker.membership.calls_to_chief import ChiefClient
 from paceline.worker.scoring.linear_scorer import LinearScorer
 from paceline.worker.surroundings import Surroundings

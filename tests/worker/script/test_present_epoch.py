@@ -3,7 +3,7 @@
 import pytest
 
 from paceline.core.errors import ConfigError
-from paceline.worker.script.present_epoch import PresentEpoch
+from paceline.worker.script.course import PresentEpoch
 
 
 def drawn(parts: int, accumulate: int = 1, whole: bool = True) -> PresentEpoch:

@@ -16,7 +16,6 @@ from paceline.core.settings.config import Options
 torch = pytest.importorskip("torch")
 nn = torch.nn
 scripts = pytest.importorskip("paceline.worker.script.script_replica")
-steps = pytest.importorskip("paceline.worker.script.torch_steps")
 
 
 def normed() -> Any:

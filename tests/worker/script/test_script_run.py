@@ -23,11 +23,11 @@ from paceline.server.script_settings import ScriptServicer
 from paceline.settings.load_settings import load, write_yaml
 from paceline.v1 import script_service_pb2 as pb
 from paceline.worker.script import current as of_process
-from paceline.worker.script.named_scores import named
+from paceline.worker.script.asked_scores import named
 
 torch = pytest.importorskip("torch")
 script_run = pytest.importorskip("paceline.worker.script.script_run")
-OwnBatches = pytest.importorskip("paceline.worker.script.own_batches").OwnBatches
+OwnBatches = pytest.importorskip("paceline.worker.script.course").OwnBatches
 alone = pytest.importorskip("paceline.worker.script.alone")
 scorer = pytest.importorskip("paceline.worker.script.script_scorer")
 

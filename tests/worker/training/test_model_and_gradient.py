@@ -15,8 +15,8 @@ from paceline.data.dataset import Dataset, Labelled
 from paceline.tasks import defaults
 from paceline.tasks.task import Task, load_task
 from paceline.worker.training import flat_model as flat_module
+from paceline.worker.training.device import Precision
 from paceline.worker.training.model_and_gradient import Replica, use_threads
-from paceline.worker.training.precision import Precision
 
 FEATURES = np.random.default_rng(0).normal(size=(10, 4)).astype(np.float32)
 LABELS = np.arange(10) % 3

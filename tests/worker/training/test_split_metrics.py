@@ -26,7 +26,7 @@ from paceline.worker.exchange.parameter_client import ParameterClient  # noqa: E
 from paceline.worker.membership.calls_to_chief import ChiefClient  # noqa: E402
 from paceline.worker.scoring import module_scorer  # noqa: E402
 from paceline.worker.surroundings import Surroundings  # noqa: E402
-from paceline.worker.training import all_outputs  # noqa: E402
+from paceline.worker.training import split_metrics  # noqa: E402
 from paceline.worker.training.model_and_gradient import Replica  # noqa: E402
 from paceline.worker.training.split_metrics import Measuring  # noqa: E402
 from tests.support.in_process import Cluster, Context, config_of  # noqa: E402
@@ -163,7 +163,7 @@ def test_a_single_mini_batch_is_handed_over_as_it_is() -> None:
 
 
 def test_outputs_that_are_too_many_to_keep_are_refused_with_what_to_do(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(all_outputs, "MOST", 100)
+    monkeypatch.setattr(split_metrics, "MOST", 100)
     found = made(lambda outputs, labels: {}, "big")
     found.add(torch.ones(5, 5), torch.arange(5))
 
