@@ -1,11 +1,11 @@
-"""What the sharder shows while it works: a bar on a terminal, plain lines elsewhere."""
+"""What the sharder shows while it works: a bar on a terminal, plain lines elsewhere; and what it tells Prometheus."""
 
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from functools import partial
 
-from prometheus_client import CollectorRegistry
+from prometheus_client import CollectorRegistry, Counter, Gauge
 from rich.console import Console
 from rich.progress import BarColumn, ProgressColumn, Task, TaskID, TextColumn, TimeRemainingColumn
 from rich.progress import Progress as RichProgress
@@ -15,7 +15,6 @@ from paceline.base.terminal import show
 from paceline.data.progress import Progress
 from paceline.rpc.listening import LOOPBACK
 from paceline.rpc.process import start_metrics
-from paceline.sharder.metrics import SharderMetrics
 
 EVERY = 10.0
 """Seconds from one plain line of a stage to the next."""
@@ -156,3 +155,47 @@ def _duration(seconds: float) -> str:
     if seconds < 120:
         return f"{seconds:.0f} s"
     return f"{seconds / 60:.0f} min" if seconds < 7200 else f"{seconds / 3600:.1f} h"
+
+
+class SharderMetrics(Progress):
+    """The `paceline_sharder_*` and `paceline_shard_*` metrics of one process. Called from one thread."""
+
+    def __init__(self, registry: CollectorRegistry) -> None:
+        self._ratio = Gauge(
+            "paceline_sharder_progress_ratio", "Share of the stage that is done", ["stage"], registry=registry
+        )
+        self._examples = Counter(
+            "paceline_sharder_examples_total", "Examples done in the stage", ["stage"], registry=registry
+        )
+        self._shards = Gauge("paceline_shard_examples", "Examples of the shard", ["shard"], registry=registry)
+        self._name = ""
+        self._total = 0
+        self._done = 0
+
+    def stage(self, name: str, total: int) -> None:
+        self._name = name
+        self._total = total
+        self._done = 0
+        self.advance(0)
+
+    def advance(self, count: int) -> None:
+        self._done += count
+        self._examples.labels(self._name).inc(count)
+        self._ratio.labels(self._name).set(min(1.0, self._done / self._total) if self._total else 1.0)
+
+    def shard(self, number: int, examples: int) -> None:
+        self._shards.labels(str(number)).set(examples)
+
+
+class ServingMetrics:
+    """The `paceline_sharder_*` metrics of what is sent."""
+
+    def __init__(self, registry: CollectorRegistry) -> None:
+        self.sent = Counter("paceline_sharder_sent_bytes_total", "Bytes of shards sent", registry=registry)
+        self._requests = Counter(
+            "paceline_sharder_requests_total", "Finished calls", ["method", "code"], registry=registry
+        )
+
+    def call(self, method: str, code: str, seconds: float) -> None:
+        """One finished call."""
+        self._requests.labels(method, code).inc()

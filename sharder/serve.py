@@ -25,8 +25,7 @@ from paceline.rpc.process import make_log, report_ports, serve_metrics, stop_on_
 from paceline.rpc.protocol_version import check_protocol
 from paceline.rpc.watchdog import Watchdog
 from paceline.sharder.command_line import ToldShardServer
-from paceline.sharder.metrics import ServingMetrics
-from paceline.sharder.progress_bars import progress_of
+from paceline.sharder.progress_bars import ServingMetrics, progress_of
 from paceline.sharder.sharding import make_shards
 from paceline.tasks.task import load_config
 from paceline.v1 import shard_service_pb2 as pb

@@ -1,10 +1,15 @@
-"""The sharder: cuts a task's examples into a shard for each worker, once, before training."""
+"""The sharder: cuts a task's examples into a shard for each worker, once, before training, and writes them to a folder or an
+object store."""
 
 import signal
 import sys
+import tempfile
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import cache, partial
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, NamedTuple
 
 import numpy as np
 import typer
@@ -20,10 +25,10 @@ from paceline.data.shard_store import ShardStore
 from paceline.data.splits import split
 from paceline.processes.exits import exits
 from paceline.rpc.listening import LOOPBACK, is_loopback
+from paceline.rpc.retries import Patient
 from paceline.settings.load_settings import load, parse_sets
 from paceline.sharder.dealing import Material, described, digest_of, file_of, labels_by, made_before, provide
 from paceline.sharder.engine import Source, build_engine
-from paceline.sharder.placing import placed
 from paceline.sharder.progress_bars import progress_of
 from paceline.sharder.reshard import reshard, settings_of
 from paceline.sharder.shard_options import Fresh, Literal, Out
@@ -172,3 +177,32 @@ def main() -> None:
         app()
     except SystemExit as stop:
         sys.exit(UsageError.exit_code if stop.code == USAGE_OF_TYPER else stop.code)
+
+
+class Place(NamedTuple):
+    """A folder here, and the store that gets what is in it; None: they stay here."""
+
+    folder: Path
+    store: ShardStore | None
+
+
+@contextmanager
+def placed(out: str | None, config: Config, progress: Progress) -> Iterator[Place]:
+    """What `out` and data.shards_at say; a folder that nobody named lasts as long as the block. UsageError where neither is
+    given, ConfigError where they are two URLs; errors of a store as for `ShardStore`."""
+    url = config.data.shards_at
+    if out is not None and "://" in out:
+        if url not in (None, out):
+            raise ConfigError(f"--out is {out}, but data.shards_at is {url}. Leave one of them out.")
+        out, url = None, out
+    if url is None:
+        if out is None:
+            raise UsageError("Nothing says where the shards go. Give --out FOLDER, or set data.shards_at to a URL.")
+        yield Place(Path(out), None)
+        return
+    store = ShardStore(url, Patient(threading.Event(), lambda event, **facts: progress.say(f"{event}: {facts['why']}")))
+    if out is not None:
+        yield Place(Path(out), store)
+        return
+    with tempfile.TemporaryDirectory(prefix="paceline-shards-") as folder:
+        yield Place(Path(folder) / "shards", store)

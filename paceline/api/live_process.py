@@ -12,7 +12,7 @@ import torch
 from paceline.api import script
 from paceline.base.variables import CONNECT
 from paceline.processes.exits import exits
-from paceline.processes.script_objects.packing import unpack
+from paceline.processes.packing import unpack
 from paceline.worker.command_line import ToldLaunched
 from paceline.worker.live_objects.live_training import LiveTraining
 from paceline.worker.live_objects.own_faults import told as faults_told

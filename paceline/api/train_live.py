@@ -16,7 +16,7 @@ from paceline.core.settings.config import Config
 from paceline.launch.folder.run_folder import RUNS, RunFolder, open_run
 from paceline.launch.this_machine.capacity import refuse_too_many
 from paceline.launch.this_machine.processors import processes_here
-from paceline.processes.script_objects.packing import pack
+from paceline.processes.packing import pack
 from paceline.results.result import Result
 from paceline.server.description import described
 from paceline.settings.load_settings import differences, load

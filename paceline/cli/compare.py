@@ -91,8 +91,7 @@ def compare(named: Named = None, *, trained: Trained, by: By = None, out: Out = 
 
 def _policies(named: list[str], trained: Trained, by: str | None, out: Path | None, as_json: bool) -> int:
     from paceline.core.errors import UsageError
-    from paceline.studies.comparison.compare_policies import Manner, compare_policies
-    from paceline.studies.comparison.policies import read_policies
+    from paceline.studies.comparison.compare_policies import Manner, compare_policies, read_policies
     from paceline.studies.simulator.scene import Scene
 
     if len(named) > 1 or not (named or trained.preset):

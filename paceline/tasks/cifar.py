@@ -69,12 +69,12 @@ def models(classes: int) -> "dict[str, Callable[[], torch.nn.Module]]":
         return Cnn(channels=3, size=SIZE, classes=classes)
 
     def alexnet() -> "torch.nn.Module":
-        from paceline.tasks.models.alexnet import AlexNet
+        from paceline.tasks.models.cnn import AlexNet
 
         return AlexNet(classes)
 
     def vgg16(is_small: bool) -> "torch.nn.Module":
-        from paceline.tasks.models.vgg import small_vgg16, vgg16
+        from paceline.tasks.models.cnn import small_vgg16, vgg16
 
         return small_vgg16(classes) if is_small else vgg16(classes)
 

@@ -23,7 +23,6 @@ from paceline.core.settings.config import Config, TableConfig
 from paceline.data.dataset import Dataset, dense
 from paceline.settings.load_settings import given, is_script, load, task_of
 from paceline.settings.own_folder import find_beside
-from paceline.tasks.best_measure import are_means, best_of, with_best
 from paceline.tasks.checks import PROBABILITIES, RULES, guarded, kind, told
 from paceline.tasks.refuse_scripts import refuse_script
 from paceline.tasks.written_settings import written_settings
@@ -253,3 +252,44 @@ def _settings(module: ModuleType, models: Mapping[str, Any], chosen: str) -> dic
 def _nearest(name: str, known: Iterable[str]) -> str:
     near = difflib.get_close_matches(name, list(known), 1)
     return f" Did you mean '{near[0]}'?" if near else ""
+
+
+def best_of(module: ModuleType, is_sparse: bool) -> Measure | None:
+    """BEST of the file; None where it has none. `is_sparse`: it has a linear model. ConfigError where it is no measure, or
+    names what is not measured of a linear model, or without metrics()."""
+    if not hasattr(module, "BEST"):
+        return None
+    where = _where(str(module.__file__))
+    found = Measure.parse(module.BEST, where)
+    if is_sparse:
+        from paceline.core.linear.score import Score  # with its loops, which other tasks need not load
+
+        found.check([name for name in Score._fields if name != "penalty"], where)
+    elif not hasattr(module, "metrics"):
+        found.check(("accuracy",), where)
+    return found
+
+
+def with_best(metrics: Callable[..., Any], best: Measure, file: str) -> Callable[..., Any]:
+    """metrics() that refuses a result without the task's own measure."""
+
+    @functools.wraps(metrics)
+    def checked(outputs: Any, labels: Any) -> Any:
+        found = metrics(outputs, labels)
+        if isinstance(found, dict):
+            best.check([name for name in found if isinstance(name, str)], _where(file))
+        return found
+
+    return checked
+
+
+def are_means(module: ModuleType) -> bool:
+    """Whether metrics() gives means over the examples: METRICS_ARE_MEANS, and so for a file without metrics()."""
+    found = getattr(module, "METRICS_ARE_MEANS", not hasattr(module, "metrics"))
+    if not isinstance(found, bool):
+        raise ConfigError(f"METRICS_ARE_MEANS in {module.__file__} is {found!r}; expected True or False.")
+    return found
+
+
+def _where(file: str) -> str:
+    return f"BEST in {file}"

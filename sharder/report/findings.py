@@ -4,7 +4,7 @@ from collections.abc import Callable
 from statistics import median
 from typing import NamedTuple
 
-from paceline.base.html.page import Table
+from paceline.base.html import Table
 from paceline.sharder.report.shard_set import Sets, ShardSet, digits
 
 MOST_CELLS = 2000

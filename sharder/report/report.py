@@ -4,8 +4,8 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from paceline.base.extras import needing
-from paceline.base.html.page import Html, Section, picture, table, text
-from paceline.base.html.page import page as whole_page
+from paceline.base.html import Html, Section, picture, table, text
+from paceline.base.html import page as whole_page
 from paceline.core.errors import DataError, DiskError
 from paceline.data.files import BUNDLED
 from paceline.data.manifest import MANIFEST

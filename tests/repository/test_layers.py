@@ -18,7 +18,7 @@ SOURCES = sorted(
     for folder in ("paceline", "server", "worker", "sharder", "benchmarks", "examples")
     for path in (ROOT / folder).rglob("*.py")
 )
-UNPICKLES = ROOT / "paceline/processes/script_objects/packing.py"
+UNPICKLES = ROOT / "paceline/processes/packing.py"
 """What brings a script's own objects to the children of its process."""
 RUNS_CODE_FROM_DATA = {
     "import pickle": "TID251",
@@ -74,7 +74,7 @@ def test_numpy_reads_no_pickles():
 
 
 def test_the_one_file_that_unpickles_takes_inherited_memory_alone():
-    """tests/processes/script_objects/test_packing.py tries files, sockets and pipes on it."""
+    """tests/processes/test_packing.py tries files, sockets and pipes on it."""
     calls = [line.strip() for line in UNPICKLES.read_text().splitlines() if re.search(r"\bpickle\.loads?\(", line)]
 
     assert len(calls) == 1

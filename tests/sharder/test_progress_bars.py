@@ -13,8 +13,7 @@ from rich.console import Console
 
 from paceline.core.errors import ConfigError
 from paceline.data.progress import Progress
-from paceline.sharder.metrics import SharderMetrics
-from paceline.sharder.progress_bars import PlainLines, progress_of
+from paceline.sharder.progress_bars import PlainLines, SharderMetrics, progress_of
 from tests.support.ports import own_port
 
 

@@ -22,8 +22,7 @@ from paceline.data.shards import open_shards
 from paceline.rpc import retries
 from paceline.rpc.retries import Patient
 from paceline.settings.load_settings import load
-from paceline.sharder.placing import placed
-from paceline.sharder.sharding import make_shards
+from paceline.sharder.sharding import make_shards, placed
 from paceline.worker.startup import wait_for_shards
 from paceline.worker.startup.streamed_shards import RemoteShards
 from paceline.worker.startup.wait_for_shards import StoredShards, whole_shards

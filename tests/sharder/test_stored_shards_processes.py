@@ -12,8 +12,7 @@ pytest.importorskip("moto", reason="moto is not installed: make setup")
 
 from paceline.data.progress import SILENT
 from paceline.data.shards import open_shards
-from paceline.sharder.placing import placed
-from paceline.sharder.sharding import make_shards
+from paceline.sharder.sharding import make_shards, placed
 from paceline.tasks.task import load_config
 from tests.sharder.test_serve_processes import SPARSE, copied, libsvm
 from tests.support.commands import paceline

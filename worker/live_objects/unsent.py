@@ -5,7 +5,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from paceline.core.errors import ConfigError
-from paceline.processes.script_objects.packing import can_be_packed
+from paceline.processes.packing import can_be_packed
 
 _DEPTH = 8
 _ADVICE = (

@@ -28,7 +28,7 @@ from paceline.data.whole_file import replacing
 from paceline.rpc.agreed_settings import has_more_epochs
 from paceline.settings.load_settings import differences, read_yaml, write_yaml
 from paceline.settings.own_extensions import KEPT, by_name, own_names
-from paceline.tasks.missing_data import refuse_missing_data
+from paceline.tasks.data_path import refuse_missing_data
 
 if TYPE_CHECKING:
     from paceline.rpc.auth import Credentials

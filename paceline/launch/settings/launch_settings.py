@@ -23,7 +23,7 @@ class LaunchSettings:
     shards: Path
     """Folder of the shards, which may be another run's."""
     objects: int | None = None
-    """The descriptor of what is trained (paceline/processes/script_objects/packing.py), where that is no task and no script."""
+    """The descriptor of what is trained (paceline/processes/packing.py), where that is no task and no script."""
     bind: str = ""
     """Where processes listen, if not on this machine alone."""
     workers_here: int | None = None

@@ -126,7 +126,7 @@ def run_local(
     `callbacks` hear what the loggers hear that the settings name; `echo` gets the lines that a script prints, `say` if it is
     not given.
     Ctrl-C and SIGTERM end it in order. Where a mistake ends its first start before anything was learned, the folder is
-    deleted, unless it is to `keep`. `objects`: the descriptor of what is trained (script_objects/packing.py), where that is no
+    deleted, unless it is to `keep`. `objects`: the descriptor of what is trained (processes/packing.py), where that is no
     task and no script. ConfigError: it runs now."""
     place = RunFolder(folder)
     is_new = not place.has_trained

@@ -4,7 +4,7 @@ import math
 import time
 from collections.abc import Sequence
 
-from paceline.base.html.page import Html, Table, facts, subheading, table, text
+from paceline.base.html import Html, Table, facts, subheading, table, text
 from paceline.core.chief.best_model import SPLITS, scores_of
 from paceline.core.chief.best_model import number as shown
 from paceline.core.settings.config import Config

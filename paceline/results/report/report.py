@@ -4,7 +4,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from paceline.base.extras import needing
-from paceline.base.html.page import Html, numbers, page, text
+from paceline.base.html import Html, numbers, page, text
 from paceline.core.chief.best_model import result
 from paceline.core.errors import DiskError
 from paceline.data.whole_file import replacing

@@ -3,7 +3,7 @@
 import math
 from collections.abc import Sequence
 
-from paceline.base.html.page import Html, Section, Table, beside, code, details, facts, picture, table, text
+from paceline.base.html import Html, Section, Table, beside, code, details, facts, picture, table, text
 from paceline.base.plot_style import styled, svg
 from paceline.callback import LOG_PREFIX, flat
 from paceline.core.chief.best_model import number, scores_of

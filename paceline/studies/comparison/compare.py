@@ -14,9 +14,8 @@ from paceline.launch.folder.run_folder import RunFolder
 from paceline.launch.folder.series import find_series
 from paceline.studies.comparison.comparable import measure_of_all, refuse_strangers, split_of_all
 from paceline.studies.comparison.comparison import Comparison
-from paceline.studies.comparison.figures import figures_of
 from paceline.studies.comparison.finished import read_runs
-from paceline.studies.comparison.sides import Side, sides_by, sides_of
+from paceline.studies.comparison.sides import Side, figures_of, sides_by, sides_of
 from paceline.studies.comparison.tables import for_terminal, tables
 from paceline.studies.comparison.written import refuse_other_folder, write
 from paceline.studies.search.results import measure_by

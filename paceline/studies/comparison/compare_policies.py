@@ -1,6 +1,7 @@
 """Trains policies on one task, a run for each policy and seed, and compares what is finished."""
 
 import json
+import re
 import shlex
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -10,22 +11,26 @@ from typing import Any, ClassVar
 from paceline.base.intervals import FEWEST
 from paceline.base.lasting_console import LastingConsole
 from paceline.base.terminal import show
+from paceline.core.errors import UsageError
 from paceline.core.settings.config import Config, Options
 from paceline.core.stored_format import check_format
 from paceline.launch.folder.run_folder import RunFolder, new_name
+from paceline.launch.folder.series import series
 from paceline.launch.this_machine.processors import own_cores
 from paceline.studies.comparison.compare import PLACE, compared, told
-from paceline.studies.comparison.policies import OF_A_RUN, POLICY, points_of
 from paceline.studies.comparison.simulated import REAL, Simulator
 from paceline.studies.search.folder import SearchFolder, content_of, measured, opened
 from paceline.studies.search.results import measure_by
 from paceline.studies.search.scheduler import Point, Scheduler, refuse_too_many_runs
 from paceline.studies.simulator.limits import refuse_unlike
 from paceline.studies.simulator.scene import Scene
-from paceline.tasks.missing_data import refuse_missing_data
+from paceline.tasks.data_path import refuse_missing_data
 
 FORMAT = 1
 """Of settings.json and what it stands for."""
+POLICY = "policy"
+OF_A_RUN = ("policy", "topology", "servers", "seed", "run")
+"""Settings in which the runs of a comparison differ."""
 
 
 class ComparisonFolder(SearchFolder):
@@ -146,3 +151,33 @@ def _finished(folder: SearchFolder, policies: Sequence[str], points: Sequence[Po
     runs = [(str(point.values[POLICY]), folder.run(str(point.configs[0].run))) for point in points]
     known = [(policy, run) for policy, run in runs if measured(run) is not None]
     return {run: policy for policy, run in sorted(known, key=lambda each: policies.index(each[0]))}
+
+
+def read_policies(text: str) -> list[str]:
+    """'bsp,ssp:3' as a list. UsageError where it names less than two, or one twice."""
+    found = [each.strip() for each in text.split(",") if each.strip()]
+    twice = next((each for each in found if found.count(each) > 1), None)
+    if twice is not None:
+        raise UsageError(f"--policies {text}: {twice} is in the list twice; --seeds says how often each is trained.")
+    if len(found) < 2:
+        raise UsageError(f"--policies {text}: expected two or more, separated by commas, like bsp,ssp:3,asp.")
+    return found
+
+
+def points_of(policies: Sequence[str], seeds: int, read: Callable[[str], Config]) -> list[Point]:
+    """The runs; those of a seed come one after the other, so that there are soon some to compare. `read`: the settings under
+    a policy. UsageError: no seeds; ConfigError: wrong settings."""
+    if seeds < 1:
+        raise UsageError(
+            f"--seeds {seeds}: expected 1 or more; from {FEWEST} on runs can tell a difference from noise."
+        )
+    runs = [series(read(policy).model_copy(update={"run": _slug(policy)}), seeds) for policy in policies]
+    pairs = [pair for each in zip(*runs, strict=True) for pair in zip(policies, each, strict=True)]
+    return [
+        Point(number, {POLICY: policy, "seed": config.seed}, [config])
+        for number, (policy, config) in enumerate(pairs, 1)
+    ]
+
+
+def _slug(policy: str) -> str:
+    return re.sub(r"[^a-z0-9]+", "-", policy.lower()).strip("-")

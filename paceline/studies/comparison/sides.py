@@ -1,4 +1,5 @@
-"""What is compared: trainings, each with its runs. Runs that differ in their seed alone are one training."""
+"""What is compared: trainings, each with its runs, by their scores, time and throughput, staleness and waiting. Runs that
+differ in their seed alone are one training."""
 
 import re
 from collections.abc import Callable, Sequence
@@ -6,6 +7,7 @@ from dataclasses import dataclass
 from statistics import fmean
 from typing import Any
 
+from paceline.core.chief.best_model import Measure, number
 from paceline.studies.comparison.finished import Finished
 
 Of = Callable[[Finished], float | None]
@@ -65,3 +67,42 @@ def _name(runs: Sequence[Finished]) -> str:
         return first
     stems = {re.sub(r"-\d+$", "", run.name) for run in runs}
     return stems.pop() if len(stems) == 1 else f"{first} and {len(runs) - 1} more"
+
+
+@dataclass(frozen=True, slots=True)
+class Figure:
+    """A figure that trainings are compared by."""
+
+    key: str
+    """For programs."""
+    title: str
+    """For people."""
+    of: Of
+    sign: int
+    """1: more is better, -1: less is better, 0: neither."""
+    told: Callable[[float], str]
+    """A value for people."""
+    is_spread_told: bool = True
+    """Whether tables have its spread, too."""
+
+
+def figures_of(runs: Sequence[Finished], measure: Measure, split: str) -> list[Figure]:
+    """The figures that a run has; first the score that trainings are chosen by, on that split, then that on the test data."""
+    splits = dict.fromkeys((split, "test"))
+    found = [_score(name, measure) for name in splits if any(f"{name}_{measure.name}" in run.metrics for run in runs)]
+    found += [
+        Figure("seconds", "time (s)", lambda run: run.seconds, -1, _amount),
+        Figure("throughput", "examples/s", lambda run: run.throughput, 1, _amount, False),
+        Figure("staleness", "staleness", lambda run: run.staleness, 0, lambda value: f"{value:.1f}", False),
+        Figure("waited", "waiting", lambda run: run.waited, 0, lambda value: f"{100 * value:.0f} %", False),
+    ]
+    return [figure for figure in found if any(figure.of(run) is not None for run in runs)]
+
+
+def _score(split: str, measure: Measure) -> Figure:
+    name = f"{split}_{measure.name}"
+    return Figure(name, name.replace("_", " "), lambda run: run.metrics.get(name), measure.sign, number)
+
+
+def _amount(value: float) -> str:
+    return f"{value:,.0f}" if abs(value) >= 100 else f"{value:.1f}"

@@ -9,10 +9,8 @@ from typing import Any
 from rich import box
 from rich.table import Table as Shown
 
-from paceline.studies.comparison.comparison import Comparison
-from paceline.studies.comparison.differences import Difference
-from paceline.studies.comparison.figures import Figure
-from paceline.studies.comparison.sides import Side
+from paceline.studies.comparison.comparison import Comparison, Difference
+from paceline.studies.comparison.sides import Figure, Side
 
 SHORT = 20
 """Letters of a cell that is not broken."""

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from rich.console import Console
 
 from paceline.base.extras import is_installed, lacks
-from paceline.base.html.page import Section, Table, beside, page, picture, table, text
+from paceline.base.html import Section, Table, beside, page, picture, table, text
 from paceline.base.terminal import show
 from paceline.core.errors import ConfigError, DiskError
 from paceline.data.whole_file import replacing

@@ -6,7 +6,7 @@ import optuna
 from matplotlib.figure import Figure
 from optuna.visualization import matplotlib as plots
 
-from paceline.base.html.page import Html, Section, Table, code, page, picture, table, text
+from paceline.base.html import Html, Section, Table, code, page, picture, table, text
 from paceline.base.plot_style import Drawn, drawn, styled
 from paceline.studies.search.grid import Grid, pairs
 from paceline.studies.search.results import Results

@@ -15,7 +15,7 @@ from paceline.studies.search.point import train_point
 from paceline.studies.search.results import Results
 from paceline.studies.search.scheduler import Scheduler, refuse_too_many_runs
 from paceline.studies.search.study import Plan, Study
-from paceline.tasks.missing_data import refuse_missing_data
+from paceline.tasks.data_path import refuse_missing_data
 
 
 def search(

@@ -14,8 +14,7 @@ from paceline.core.settings.config import Config
 from paceline.launch.folder.run_folder import RunFolder
 from paceline.launch.settings.read_config import read_config
 from paceline.settings.flags import Flags
-from paceline.studies.comparison.compare_policies import Manner, compare_policies
-from paceline.studies.comparison.policies import points_of, read_policies
+from paceline.studies.comparison.compare_policies import Manner, compare_policies, points_of, read_policies
 from paceline.studies.comparison.simulated import REAL, Simulator
 from paceline.studies.simulator.limits import refuse_unlike
 from paceline.studies.simulator.scene import Scene

@@ -6,8 +6,8 @@ from typing import Any
 
 from paceline.core.chief.scoring import Score
 from paceline.launch.folder.run_folder import RunFolder
-from paceline.studies.comparison.curves import by_epoch, by_time
 from paceline.studies.comparison.finished import Finished
+from paceline.studies.comparison.pictures import by_epoch, by_time
 from paceline.studies.comparison.sides import Side
 
 

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from paceline.base.intervals import Interval
 from paceline.launch.folder.run_folder import RunFolder
-from paceline.studies.comparison.differences import Difference, Verdict, difference
+from paceline.studies.comparison.comparison import Difference, Verdict, difference
 from paceline.studies.comparison.finished import Finished
 from paceline.studies.comparison.sides import Side
 

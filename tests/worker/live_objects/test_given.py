@@ -452,7 +452,7 @@ def test_dicts_are_scored_by_their_loss_and_the_users_metrics() -> None:
 def test_a_cell_has_its_lines_in_other_processes(tmp_path: Path) -> None:
     import linecache
 
-    from paceline.processes.script_objects.packing import pack, unpack
+    from paceline.processes.packing import pack, unpack
     from paceline.worker.live_objects.own_faults import own_lines
 
     linecache.cache["<cell 1>"] = (1, None, ["def fails(row):\n", "    return row.nothing\n"], "<cell 1>")

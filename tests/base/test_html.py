@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from matplotlib.figure import Figure
 
-from paceline.base.html.page import Section, Table, beside, code, details, facts, numbers, page, picture, table, text
+from paceline.base.html import Section, Table, beside, code, details, facts, numbers, page, picture, table, text
 from paceline.base.plot_style import FAINT, INK, STYLE, svg
 from tests.support.pages import FROM_ELSEWHERE
 

@@ -18,7 +18,7 @@ import cloudpickle
 import torch
 from torch.storage import TypedStorage, UntypedStorage
 
-from paceline.processes.script_objects import inherited_memory
+from paceline.processes import inherited_memory
 
 _HOST = torch.device("cpu")
 _DEVICE: ContextVar[torch.device] = ContextVar("device", default=_HOST)

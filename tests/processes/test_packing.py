@@ -11,10 +11,10 @@ import numpy as np
 import pytest
 
 from paceline.core.errors import ConfigError, OutOfMemory
-from paceline.processes.script_objects import inherited_memory
+from paceline.processes import inherited_memory
 
 torch = pytest.importorskip("torch")
-from paceline.processes.script_objects.packing import can_be_packed, pack, unpack  # noqa: E402
+from paceline.processes.packing import can_be_packed, pack, unpack  # noqa: E402
 
 
 class Bomb:

@@ -1,1 +1,0 @@
-"""A user's live objects on their way to the processes of a run."""
