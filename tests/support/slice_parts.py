@@ -35,16 +35,9 @@ def dense_folding(clocks: Clocks, half: ServerHalf, weights: Sequence[float] = (
     return folding
 
 
-def a_push(
-    worker: str = "a",
-    clock: int = 1,
-    update: Update | None = None,
-    incarnation: int = 1,
-    base: Base = Base(1, 0),  # noqa: B008 - a value
-    view: int = 1,
-) -> Push:
+def a_push(worker: str = "a", clock: int = 1, update: Update | None = None, base: Base | None = None) -> Push:
     """A push of one example, by default of two ones."""
-    return Push(worker, incarnation, clock, update or Dense(np.ones(2, np.float32)), 1, base, view, 0.0)
+    return Push(worker, 1, clock, update or Dense(np.ones(2, np.float32)), 1, base or Base(1, 0), 1, 0.0)
 
 
 def counted(clocks: Clocks, push: Push, outcome: Outcome = Outcome.BUFFERED) -> Push:

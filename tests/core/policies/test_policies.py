@@ -1209,6 +1209,7 @@ def test_a_sum_outlives_a_restart(name):
     one.push("b", 2.0)
 
     one.restart()
+    assert one.slice.clocks.buffered == 2
     one.push("a", 3.0)
 
     assert one.weights == pytest.approx([-0.2])

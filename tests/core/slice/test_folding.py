@@ -3,7 +3,6 @@
 import numpy as np
 import pytest
 
-from paceline.core.errors import BadPush
 from paceline.core.optimizers.layout import Layout
 from paceline.core.optimizers.optimizer import build_optimizer
 from paceline.core.policies.clocks import Clocks
@@ -14,7 +13,7 @@ from paceline.core.slice.folding import settled
 from paceline.core.slice.server_half import ServerHalf
 from paceline.core.slice.sparse_folding import SparseFolding
 from paceline.core.slice.state import SliceState
-from paceline.core.values import Dense, Empty, Outcome, Places, Seat, Sparse
+from paceline.core.values import Dense, Outcome, Places, Seat, Sparse
 from tests.support.slice_parts import a_push, clocks_with, counted, dense_folding, half_of
 
 NONE = np.empty(0, np.int64)
@@ -35,38 +34,6 @@ def change(**values: float) -> Sparse:
     """change(_3=0.5) changes place 3."""
     found = places(*(int(name[1:]) for name in values))
     return Sparse(found, np.array(list(values.values()), np.float32), 4)
-
-
-def test_a_dense_push_is_a_step_against_its_gradient_and_makes_a_version():
-    clocks = Clocks()
-    folding = dense_folding(clocks, half_of("asp"), [1.0, 2.0])
-
-    folding.fold_one(a_push(), 1, rate=0.5)
-
-    assert (folding.current().version, folding.current().values.tolist()) == (1, [0.5, 1.5])
-
-
-def test_a_sparse_push_is_added_as_it_is():
-    folding = sparse_folding(Clocks())
-
-    folding.fold_one(a_push(update=change(_1=0.5)), 1, rate=1.0)
-
-    assert (folding.current().version, folding.current().values.tolist()) == (1, [0.0, 0.5, 0.0, 0.0])
-
-
-def test_an_empty_push_makes_no_version():
-    clocks = Clocks()
-    for folding in (dense_folding(clocks, half_of("asp")), sparse_folding(clocks)):
-        folding.fold_one(a_push(update=Empty(2)), 1, rate=1.0)
-
-        assert folding.current().version == 0
-
-
-def test_each_folding_refuses_the_other_form():
-    with pytest.raises(BadPush, match="sparse update to a slice of dense ones"):
-        dense_folding(Clocks(), half_of("asp")).check_form(a_push(update=change(_1=1.0)))
-    with pytest.raises(BadPush, match="takes sparse updates"):
-        sparse_folding(Clocks()).check_form(a_push(update=Dense(np.ones(4, np.float32))))
 
 
 def test_a_dense_round_folds_the_mean_and_a_sparse_one_the_sum():

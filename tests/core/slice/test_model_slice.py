@@ -106,6 +106,7 @@ def test_an_older_incarnation_is_fenced():
 
     with pytest.raises(Fenced, match=r"a \(incarnation 1\) does not count any more: incarnation 2 has its seat"):
         one.push("a", 1.0, incarnation=1)
+    one.slice.resume("a", 3)
     with pytest.raises(Fenced, match=r"Join again"):
         one.slice.resume("a", 1)
 
@@ -189,11 +190,12 @@ def test_a_base_from_the_future_is_refused():
         one.push("a", 1.0, base=Base(1, 1))
 
 
-def test_a_push_of_an_older_term_is_folded_as_if_computed_on_todays_weights():
+@pytest.mark.parametrize("term", [1, 3])
+def test_a_push_of_another_term_is_folded_as_if_computed_on_todays_weights(term: int):
     one = restarted(OneSlice("asp", weights=(5.0,)))
     one.seats("a", "b")
 
-    (reply,) = one.push("a", 1.0, base=Base(1, 70))
+    (reply,) = one.push("a", 1.0, base=Base(term, 70))
 
     assert (reply.outcome, reply.staleness, reply.term, reply.clock) == (Outcome.FOLDED, 0, 2, 1)
     assert one.weights == pytest.approx([4.9])
@@ -439,6 +441,14 @@ def test_a_snapshot_is_plain_json_beside_its_arrays():
     assert len(state.slots) == 1
 
 
+def test_the_table_of_a_snapshot_has_these_facts_in_this_order():
+    one = OneSlice("kbuffered", k=3)
+    one.push("a", 1.0)
+
+    facts = ["version", "pushes", "steps", "examples", "clocks", "policy", "rate", "switch", "rounds", "gathered"]
+    assert list(one.slice.state().table) == facts
+
+
 def test_a_snapshot_does_not_change_with_the_slice():
     one = OneSlice("asp", optimizer=Sgd())
     state = one.slice.state()
@@ -457,7 +467,8 @@ def test_the_pushes_of_an_open_round_are_not_in_a_snapshot():
 
     table = one.slice.state().table
 
-    assert {worker: entry["clock"] for worker, entry in table["clocks"].items()} == {"a": 1, "b": 1}
+    clocks = {worker: (entry["clock"], entry["examples"]) for worker, entry in table["clocks"].items()}
+    assert clocks == {"a": (1, 1), "b": (1, 1)}
     assert (table["version"], table["pushes"], table["examples"]) == (1, 2, 2)
 
 
@@ -552,6 +563,7 @@ def test_a_clock_that_only_the_snapshot_knows_is_a_repeat():
     one.seats("a")
 
     standing = one.slice.resume("a", 1)
+    assert one.slice.clocks.entry("a").seen is None
     (reply,) = one.push("a", 1.0, clock=1, base=Base(1, 0))
 
     assert standing.clock == 1
@@ -602,6 +614,7 @@ def test_a_worker_at_its_hold_waits_until_all_are_and_its_reply_names_the_new_po
     assert all(reply.switch == switch and reply.weights.version == 10 for reply in replies)
     assert one.slice.policy == build_policy(Options(name="ssp"))
     assert {one.slice.clocks.progress(worker) for worker in "ab"} == {10}
+    assert {one.slice.clocks.entry(worker).seen for worker in "ab"} == {None}
 
 
 def test_nobody_pushes_beyond_its_switch_clock():
