@@ -217,31 +217,21 @@ def test_a_stop_names_everybodys_next_clock():
     assert {worker: seat.last for worker, seat in membership.view.seats.items()} == {"a": 6, "b": 3}
 
 
-def test_a_stop_in_rounds_names_one_round_for_all():
+@pytest.mark.parametrize(
+    ("version", "joiner", "lasts"),
+    [
+        pytest.param(6, 1, {"a": 8, "b": 3}, id="under way"),
+        pytest.param(3, 0, {"a": 6, "b": 1}, id="right after a join, which leaves the joiner a round"),
+        pytest.param(1, 0, {"a": 6, "b": 1}, id="where the chief fell back behind the joiner's level"),
+    ],
+)
+def test_a_stop_in_rounds_names_one_round_for_all(version: int, joiner: int, lasts: dict[str, int]):
     membership = members("a", rounds=True)
     membership.seat("b", membership.join("b", False, 1.0), 0, None, clocks_at(membership, version=3, a=3), 1.0)
 
-    membership.stop(clocks_at(membership, version=6, a=6, b=1))
+    membership.stop(clocks_at(membership, version=version, a=version, b=joiner))
 
-    assert {worker: seat.last for worker, seat in membership.view.seats.items()} == {"a": 8, "b": 3}
-
-
-def test_a_stop_right_after_a_join_leaves_the_joiner_a_round():
-    membership = members("a", rounds=True)
-    membership.seat("b", membership.join("b", False, 1.0), 0, None, clocks_at(membership, version=3, a=3), 1.0)
-
-    membership.stop(clocks_at(membership, version=3, a=3, b=0))
-
-    assert {worker: seat.last for worker, seat in membership.view.seats.items()} == {"a": 6, "b": 1}
-
-
-def test_a_stop_leaves_a_joiner_a_round_even_where_the_chief_fell_back_behind_its_level():
-    membership = members("a", rounds=True)
-    membership.seat("b", membership.join("b", False, 1.0), 0, None, clocks_at(membership, version=3, a=3), 1.0)
-
-    membership.stop(clocks_at(membership, version=1, a=1, b=0))
-
-    assert {worker: seat.last for worker, seat in membership.view.seats.items()} == {"a": 6, "b": 1}
+    assert {worker: seat.last for worker, seat in membership.view.seats.items()} == lasts
 
 
 def test_a_stop_does_not_move_an_earlier_last_clock():

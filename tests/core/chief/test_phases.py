@@ -1,7 +1,5 @@
 """Which phase may follow which, and which of them count as training time."""
 
-import json
-
 import pytest
 
 from paceline.core.chief.phases import Phases, RunPhase
@@ -67,14 +65,3 @@ def test_what_is_said_later_is_added_to_the_reason():
     phases.enter(RunPhase.FINISHED, 3.0, "unscored: nobody came")
 
     assert phases.reason == "asked to; unscored: nobody came"
-
-
-def test_a_restarted_chief_counts_the_training_time_on_from_the_last_checkpoint():
-    phases = Phases()
-    phases.enter(RunPhase.TRAINING, 0.0)
-    phases.checkpoint(8.0)
-    again = Phases()
-
-    again.restore(json.loads(json.dumps(phases.state())), 100.0)
-
-    assert (again.phase, again.seconds(102.0), again.waited(103.0)) == (RunPhase.TRAINING, 10.0, 3.0)

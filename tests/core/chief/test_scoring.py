@@ -12,24 +12,6 @@ def score(epoch: int, final: bool = False, **metrics: float) -> Score:
     return Score(epoch, 1.0, [1], metrics, final=final)
 
 
-def test_each_new_epoch_is_due_once_the_first_weights_too():
-    scoring = Scoring()
-    assert scoring.is_due(0)
-
-    scoring.add(score(0))
-
-    assert [scoring.is_due(epoch) for epoch in (0, 1)] == [False, True]
-
-
-def test_epochs_that_went_by_unscored_are_counted():
-    scoring = Scoring()
-
-    for epoch in (0, 3, 4, 6):
-        scoring.add(score(epoch))
-
-    assert scoring.skipped == 3
-
-
 def test_only_the_newest_score_once_more_is_a_repeat():
     scoring = Scoring()
     assert not scoring.is_repeat(score(0))
