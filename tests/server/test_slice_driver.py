@@ -206,6 +206,14 @@ def test_a_reply_that_waits_too_long_is_asked_for(cast: Stage, monkeypatch: pyte
     assert reply_of(asked).weights.version == 1
 
 
+def test_a_worker_that_is_no_member_any_more_is_not_waited_for(cast: Stage) -> None:
+    play = cast(LOCKSTEP, 2)
+    waiting = play.push("worker-1")
+    play.until(lambda: play.is_waiting("worker-1"))
+    play.driver.view(View(2, {"worker-0": Seat(1, 0)}))
+    assert waiting.result(timeout=10) is None
+
+
 def test_a_caller_that_goes_away_frees_its_thread_and_pins_nothing(
     cast: Stage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
