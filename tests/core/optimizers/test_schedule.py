@@ -135,89 +135,45 @@ def test_the_shape_goes_on_during_the_warm_up():
 
 
 # workers that come and go
-def test_the_first_workers_are_not_ramped():
-    one = rate()
-
-    one.members_changed(8, 3.0)
-
-    assert one.at(3.0) == pytest.approx(0.08)
+GROWN = ((4, 0.0), (8, 10.0))
 
 
-def test_workers_that_come_before_the_first_example_are_not_ramped():
-    one = rate()
+@pytest.mark.parametrize(
+    ("options", "changes", "expected"),
+    [
+        pytest.param({}, [(8, 3.0)], {3: 0.08}, id="the first ones are not ramped"),
+        pytest.param({}, [(members, 0.0) for members in (1, 2, 3, 4)], {0: 0.04}, id="before the first example"),
+        pytest.param({}, GROWN, {10: 0.04, 10.5: 0.06, 11: 0.08, 12: 0.08}, id="more raise the rate over one epoch"),
+        pytest.param({}, [(8, 0.0), (4, 10.0)], {10: 0.04}, id="fewer lower it at once"),
+        pytest.param(
+            {}, [*GROWN, (7, 10.5)], {10.5: 0.06, 11: 0.065, 11.5: 0.07}, id="a ramp goes on from where it is"
+        ),
+        pytest.param({}, [*GROWN, (8, 10.5)], {11: 0.08}, id="as many again start no ramp anew"),
+        pytest.param(
+            {"lr_scale": "inverse", "base": 1.0}, [(2, 0.0), (4, 1.0)], {1: 0.25}, id="divided, it falls at once"
+        ),
+        pytest.param(
+            {"lr_scale": "inverse", "base": 1.0},
+            [(2, 0.0), (4, 1.0), (2, 2.0)],
+            {2: 0.25, 2.5: 0.375, 3: 0.5},
+            id="divided, it rises slowly",
+        ),
+        *(
+            pytest.param({"lr_scale": name}, [(1, 0.0), (9, 5.0)], {5: 0.01, 5.5: 0.01, 6: 0.01}, id=f"{name} stays")
+            for name in ("none", "adascale")
+        ),
+        pytest.param(
+            {"warmup_epochs": 20}, GROWN, {10: 0.025, 11: 0.01 * (1 + 7 * 11 / 20), 20: 0.08}, id="within the warm-up"
+        ),
+    ],
+)
+def test_the_rate_follows_workers_that_come_and_go(options, changes, expected):
+    one = rate(**options)
 
-    for members in (1, 2, 3, 4):
-        one.members_changed(members, 0.0)
+    for members, epoch in changes:
+        one.members_changed(members, epoch)
 
-    assert one.at(0.0) == pytest.approx(0.04)
-
-
-def test_a_grown_pool_raises_the_rate_over_one_epoch():
-    one = rate()
-    one.members_changed(4, 0.0)
-
-    one.members_changed(8, 10.0)
-
-    assert [one.at(epoch) for epoch in (10, 10.5, 11, 12)] == pytest.approx([0.04, 0.06, 0.08, 0.08])
-
-
-def test_a_shrunk_pool_lowers_the_rate_at_once():
-    one = rate()
-    one.members_changed(8, 0.0)
-
-    one.members_changed(4, 10.0)
-
-    assert one.at(10.0) == pytest.approx(0.04)
-
-
-def test_a_change_within_a_ramp_goes_on_from_where_it_is():
-    one = rate()
-    one.members_changed(4, 0.0)
-    one.members_changed(8, 10.0)
-
-    one.members_changed(7, 10.5)
-
-    assert [one.at(epoch) for epoch in (10.5, 11, 11.5)] == pytest.approx([0.06, 0.065, 0.07])
-
-
-def test_the_same_number_of_workers_again_does_not_start_a_ramp_anew():
-    one = rate()
-    one.members_changed(4, 0.0)
-    one.members_changed(8, 10.0)
-
-    one.members_changed(8, 10.5)
-
-    assert one.at(11.0) == pytest.approx(0.08)
-
-
-def test_a_rate_divided_by_the_workers_falls_at_once_and_rises_slowly():
-    one = rate("inverse", base=1.0)
-    one.members_changed(2, 0.0)
-
-    one.members_changed(4, 1.0)
-    fallen = one.at(1.0)
-    one.members_changed(2, 2.0)
-
-    assert [fallen, one.at(2.0), one.at(2.5), one.at(3.0)] == pytest.approx([0.25, 0.25, 0.375, 0.5])
-
-
-@pytest.mark.parametrize("lr_scale", ["none", "adascale"])
-def test_a_rate_that_does_not_follow_the_workers_is_not_touched_by_them(lr_scale):
-    one = rate(lr_scale)
-    one.members_changed(1, 0.0)
-
-    one.members_changed(9, 5.0)
-
-    assert [one.at(epoch) for epoch in (5, 5.5, 6)] == pytest.approx([0.01, 0.01, 0.01])
-
-
-def test_a_ramp_within_the_warm_up_changes_where_it_leads():
-    one = rate(warmup_epochs=20)
-    one.members_changed(4, 0.0)
-
-    one.members_changed(8, 10.0)
-
-    assert [one.at(epoch) for epoch in (10, 11, 20)] == pytest.approx([0.025, 0.01 * (1 + 7 * 11 / 20), 0.08])
+    assert [one.at(epoch) for epoch in expected] == pytest.approx(list(expected.values()))
 
 
 @pytest.mark.parametrize("epoch", [5.0, 10.25, 10.75, 12.0])
