@@ -121,24 +121,6 @@ def test_where_the_mean_of_the_workers_models_is_kept_its_scores_end_the_run():
     assert "mean validation accuracy was not better than 0.8000" in settled(StoppingConfig(patience=1), scores)
 
 
-@pytest.mark.parametrize(
-    ("stopping", "told"),
-    [
-        ({"delta": 0.01}, "stopping.delta goes with stopping.rule: delta, and rule is window. Set both"),
-        ({"rule": "delta", "patience": 3}, "go with stopping.rule: window, and rule is delta. Leave them out"),
-        ({"rule": "target", "target": 0.9, "min_delta": 0.1}, "go with stopping.rule: window, and rule is target"),
-    ],
-)
-def test_settings_of_another_rule_are_refused(stopping, told):
-    with pytest.raises(ConfigError, match=told):
-        load(overrides={"stopping": stopping})
-
-
-def test_svm_stopping_of_a_task_of_torch_is_refused_with_what_to_set():
-    with pytest.raises(ConfigError, match=r"svm\.stopping is for linear models .* Set stopping instead"):
-        load(overrides={"svm": {"stopping": {"rule": "delta"}}})
-
-
 def test_a_rule_that_is_unknown_is_refused():
     with pytest.raises(ConfigError, match=r"stopping\.rule: got 'loss'; .*'window', 'delta' or 'target'"):
         load(overrides={"stopping": {"rule": "loss"}})

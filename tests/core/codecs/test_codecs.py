@@ -11,8 +11,6 @@ from hypothesis import strategies as st
 from paceline.core import registry
 from paceline.core.codecs.codec import PACKAGE, Codec, build_codec, load_codec
 from paceline.core.errors import BadPush, ConfigError
-from paceline.core.policies.policy import build_policy
-from paceline.core.setting_rules.check_rules import refuse
 from paceline.core.settings.config import Config, Options
 from paceline.core.values import Vector
 from paceline.rpc.transport import encoded_parts, room_for, weights_codec
@@ -194,13 +192,6 @@ def test_fp16_makes_infinite_what_it_can_not_hold_and_bf16_holds_it() -> None:
 
     assert decoded(load_codec("fp16"), encoded(load_codec("fp16"), large), 3).tolist() == [65504.0, np.inf, np.inf]
     assert np.isfinite(decoded(load_codec("bf16"), encoded(load_codec("bf16"), large), 3)).all()
-
-
-def test_an_unknown_codec_is_refused_with_the_nearest_name() -> None:
-    with pytest.raises(
-        ConfigError, match=r"no 'fp17' among the codecs: bf16, fp16, int8, none, .* Did you mean 'fp16'\?"
-    ):
-        load_codec("fp17")
 
 
 @every_codec
@@ -442,23 +433,7 @@ def test_a_name_above_takes_options_below_it() -> None:
         ({"codec": {"push": {"name": "topk", "share": 0}}}, "codec.push.share: got 0; .* greater than 0"),
         ({"codec": {"push": {"name": "topk", "threshold": "x"}}}, "codec.push.threshold: got 'x'"),
         ({"codec": {"push": {"name": "threshold", "tau": -1}}}, "codec.push.tau: got -1"),
-        (
-            {"codec": {"push": {"name": "threshold", "tau": 1, "share": 0.1}}},
-            "the threshold follows one of them: set one",
-        ),
         ({"codec": {"push": {"name": "fp16", "share": 0.1}}}, "codec.push.share: there is no such setting"),
-        ({"codec": {"push": "top"}}, "no 'top' among the codecs.*Did you mean 'topk'"),
-        ({"codec": {"pull": "topk"}}, "codec.pull is topk, which leaves values out, but a weight can't be left out"),
-        ({"codec": {"push": "topk"}, "policy": {"name": "easgd"}}, "workers of policy easgd push their weights"),
-        ({"codec": {"push": "sign"}, "policy": {"name": "diloco"}}, "policy diloco push differences of weights"),
-        (
-            {"codec": {"push": "int8"}, "policy": {"name": "easgd"}},
-            "error_feedback: false, or use bf16, fp16 or none",
-        ),
-        (
-            {"codec": {"push": "topk"}, "policy": {"name": "bsp"}, "schedule": {"lr_scale": "adascale"}},
-            "adascale measures how much gradients differ, but codec.push is topk",
-        ),
     ],
 )
 def test_what_can_not_be_right_is_refused(settings: dict[str, Any], error: str) -> None:
@@ -472,13 +447,6 @@ def test_sparse_updates_keep_no_residual_and_refuse_codecs_that_need_one(codec: 
 
     with pytest.raises(ConfigError, match="sparse updates are small already and keep no residual"):
         load(None, {"updates": "sparse", "policy": {"name": "asp"}, "optimizer": plain, "codec": codec})
-
-
-def test_a_policy_that_a_run_switches_to_is_asked_as_well() -> None:
-    run = Config(policy=Options(name="easgd"), codec={"push": "topk"})
-
-    with pytest.raises(ConfigError, match="policy easgd push their weights"):
-        refuse(run, {"policy": build_policy(run.policy)})
 
 
 @pytest.mark.parametrize("name", [name for name in NAMES if not load_codec(name).keeps_all])

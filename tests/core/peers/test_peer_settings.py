@@ -28,9 +28,6 @@ def test_a_policy_has_a_usual_topology_and_another_may_be_set(policy: str, topol
 @pytest.mark.parametrize(
     ("wrong", "said"),
     [
-        (settings("bsp"), "policy bsp needs servers, but servers is 0.*trains without them: adpsgd"),
-        (settings(servers=2), "policy adpsgd trains without servers, but servers is 2. Set servers=0"),
-        (settings("bsp", 2, topology={"name": "ring"}), "topology is for policies without servers, not for bsp"),
         (settings(topology={"name": "rng"}), "There is no 'rng' among the topologies.*'ring'"),
         (settings(topology={"name": "tree", "children": 0}), "topology.children: got 0"),
         (
@@ -38,19 +35,8 @@ def test_a_policy_has_a_usual_topology_and_another_may_be_set(policy: str, topol
             "weights for ranks 0 to 1, but rank 3",
         ),
         (settings("gosgd") | {"policy": {"name": "gosgd", "probability": 2}}, "policy.probability: got 2"),
-        (
-            settings("dpsgd", codec={"push": "topk"}),
-            "codec.push is topk.*can't travel so. Use bf16, fp16, int8 or none",
-        ),
         (settings("allreduce", codec={"push": "int8"}), "codec.push is int8.*can't travel so. Use bf16, fp16 or none"),
         (settings("broadcast", codec={"push": "bf16"}), "codec.push is bf16.*can't travel so. Use none"),
-        (settings("dpsgd", codec={"pull": "bf16"}), "codec.pull is bf16, which does not go with policy dpsgd"),
-        (settings("dpsgd", codec={"push": "int8", "error_feedback": True}), "codec.error_feedback is True"),
-        (
-            settings("broadcast", optimizer={"name": "adam", "lr": 0.1}),
-            "optimizer is adam.*broadcast takes plain steps",
-        ),
-        (settings(on_lost_worker="wait"), "on_lost_worker is wait"),
         (settings(overlap=True), "overlap: true does not go with policy adpsgd"),
     ],
 )

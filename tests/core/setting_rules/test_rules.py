@@ -85,6 +85,7 @@ PAIRS: tuple[tuple[str, tuple[str, ...], str | None, str], ...] = (
     ("schedule", SPARSE, "schedule.lr_scale=adascale", "schedule.lr_scale=linear"),
     ("updates", SPARSE, "optimizer.groups=[{parameters: weights, lr: 0.1}]", "optimizer.groups=[]"),
     ("updates", SPARSE, "optimizer.momentum=0.9", "optimizer.momentum=0"),
+    ("updates", SPARSE, "optimizer=adam", PLAIN),
     ("updates", SPARSE, "plan.slices=layerwise", "plan.slices=whole"),
     ("updates", ("policy=asp", PLAIN, "clip.norm=1"), "updates=sparse", "updates=dense"),
     ("updates", ("policy=asp", PLAIN, "divergence.factor=0.1"), "updates=sparse", "updates=dense"),
@@ -93,9 +94,11 @@ PAIRS: tuple[tuple[str, tuple[str, ...], str | None, str], ...] = (
     ("stopping", ("stopping={target: 0.9}",), "stopping.rule=window", "stopping.rule=target"),
     ("stopping", ("stopping={delta: 0.01}",), "stopping.rule=window", "stopping.rule=delta"),
     ("stopping", ("stopping={patience: 3}",), "stopping.rule=delta", "stopping.rule=window"),
+    ("stopping", ("stopping={min_delta: 0.1}",), "stopping.rule=delta", "stopping.rule=window"),
     ("stopping", ("stopping={rule: delta}", "evaluate_every=1"), "data.source=script", "data.source=files"),
     ("svm", ("policy=asp", PLAIN, "svm.average_last=0.5"), "updates=dense", "updates=sparse"),
     ("svm", (*SPARSE, "epochs=3"), "svm.average_from=3", "svm.average_from=2"),
+    ("svm", ("policy=asp", PLAIN, "svm.average_from=2"), "updates=dense", "updates=sparse"),
     ("policy", ("servers=0",), "policy=ssp", "policy=dpsgd"),
     ("policy", ("policy=dpsgd",), "servers=2", "servers=0"),
     ("policy", ("policy=bsp",), "topology=ring", "topology=null"),
@@ -145,6 +148,7 @@ PAIRS: tuple[tuple[str, tuple[str, ...], str | None, str], ...] = (
     ("policy ensemble", ("policy=ensemble",), "optimizer=adam", "optimizer=sgd"),
     ("policy everyone", (PLAIN, "policy=everyone", "policy.merge=overwrite"), "updates=dense", "updates=sparse"),
     ("policy local_sgd", ("schedule.lr_scale=adascale",), "policy=local_sgd", "policy=bsp"),
+    ("policy local_sgd", ("schedule.lr_scale=adascale",), "policy=diloco", "policy=bsp"),
     ("optimizer ftrl", ("policy=asp",), "optimizer=ftrl", "optimizer=adagrad"),
     ("optimizer ftrl", GRADIENTS, "svm.steps=fitted", "svm.steps=plain"),
     ("optimizer ftrl", GRADIENTS, "schedule.name=cosine", "schedule.name=constant"),
@@ -204,13 +208,18 @@ def test_the_nearest_settings_break_no_rule_at_all(pair: tuple[str, tuple[str, .
 
 
 @pytest.mark.parametrize("pair", PAIRS, ids=lambda pair: f"{pair[0]}-{pair[2]}-{pair[3]}")
-def test_what_is_broken_is_told_in_a_full_sentence(pair: tuple[str, tuple[str, ...], str | None, str]) -> None:
-    subject, both, wrong, _ = pair
+def test_what_is_broken_is_told_in_a_full_sentence_that_names_it(
+    pair: tuple[str, tuple[str, ...], str | None, str],
+) -> None:
+    subject, both, wrong, right = pair
     config = config_of(*both, *([] if wrong is None else [wrong]))
     subjects = {subject: subject} if subject in COMMANDS else {}
 
-    with pytest.raises(ConfigError, match=r"^(?!.*\{[a-z])[^…]+\.$"):
+    with pytest.raises(ConfigError, match=r"^(?!.*\{[a-z])[^…]+\.$") as raised:
         refuse(config, every_subject(config) | subjects)
+
+    keys = [setting.partition("=")[0].rpartition(".")[2] for setting in (*both, wrong or right)]
+    assert any(key in str(raised.value) for key in keys)
 
 
 def test_an_optimizers_rule_holds_for_each_of_its_groups() -> None:

@@ -11,7 +11,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 from safetensors import safe_open
 
-from paceline.core.errors import ConfigError
 from paceline.core.policies.policy import build_policy
 from paceline.core.settings.config import Config, SvmConfig
 from paceline.core.slice.model_slice import ModelSlice
@@ -21,7 +20,6 @@ from paceline.core.slice.state import SliceState
 from paceline.core.values import Base, Sparse, Switch
 from paceline.data.linear_model import read_linear_model, shapes_of
 from paceline.server.state_folder import StateFolder
-from paceline.settings.load_settings import load
 from paceline.studies.planning.sizes import plan_report
 from paceline.v1 import run_service_pb2 as pb
 from paceline.worker.linear.linear_worker import SparseClient
@@ -251,17 +249,6 @@ def test_the_evaluator_takes_the_mean_home_and_workers_go_on_from_the_weights(tm
         assert file.metadata()["average_from"] == "1"
     # margins of the training rows: 3, -9, -3 and -18, where 1, 0, 0, 1 is right
     assert score.metrics["train_loss"] == pytest.approx(19 / 4 + 0.1 / 2 * 45)
-
-
-@pytest.mark.parametrize(
-    "facts",
-    [{"updates": "dense"}, {"updates": "sparse", "epochs": 3}, {"updates": "sparse", "epochs": 2}],
-)
-def test_dense_updates_and_a_mean_that_would_never_begin_are_refused(facts: dict[str, Any]):
-    with pytest.raises(
-        ConfigError, match=rf"svm.average_from is 3, updates are {facts['updates']}, epochs \d+; it is for"
-    ):
-        load(None, {"optimizer": SGD, "svm": {"average_from": 3}, **facts})
 
 
 @pytest.mark.parametrize("value", [-1, float("nan"), float("inf")])

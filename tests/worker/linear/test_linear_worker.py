@@ -24,7 +24,7 @@ from paceline.data.manifest import Recipe
 from paceline.data.sampler import Sampler, steps_per_epoch
 from paceline.data.shard_writer import Dealt, write_shards
 from paceline.data.shards import Shards, open_shards
-from paceline.settings.load_settings import load, task_of
+from paceline.settings.load_settings import task_of
 from paceline.v1 import run_service_pb2 as pb
 from paceline.worker.linear.linear_rows import LinearData
 from paceline.worker.linear.linear_worker import LinearWorker, bounds, touched
@@ -474,21 +474,6 @@ def test_the_places_that_rows_touch_are_found() -> None:
 
     np.testing.assert_array_equal(touched(examples, rows), expected)
     assert len(touched(examples, rows[:0])) == 0
-
-
-@pytest.mark.parametrize(
-    ("settings", "told"),
-    [
-        ({"optimizer": {"name": "adam", "lr": 0.1}}, "optimizer is adam .* plain SGD steps"),
-        ({"optimizer": {"name": "sgd", "lr": 0.1, "momentum": 0.9}}, "set optimizer.name=sgd, optimizer.momentum=0"),
-        ({"plan": {"slices": "layerwise"}}, "slices of one range each"),
-        ({"clip": {"norm": 1.0}}, "clip does not go with sparse updates"),
-        ({"svm": {"validation": 0, "stopping": {"rule": "delta"}}}, "set svm.validation above 0"),
-    ],
-)
-def test_settings_that_do_not_go_with_sparse_updates_are_refused(settings: dict[str, Any], told: str) -> None:
-    with pytest.raises(ConfigError, match=told):
-        load(None, {"policy": "bsp", "updates": "sparse", "optimizer": SGD.model_dump(), **settings})
 
 
 def test_the_task_is_known_before_the_rest_is_checked() -> None:
