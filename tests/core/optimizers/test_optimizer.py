@@ -1,7 +1,5 @@
 """Each optimizer against worked numbers and against torch, its bits, and how its options are refused."""
 
-import subprocess
-import sys
 from itertools import pairwise
 from typing import Any
 
@@ -313,17 +311,3 @@ def test_an_option_out_of_range_is_refused_with_its_key_and_value(name: str, key
 def test_betas_out_of_range_are_refused(name: str, betas: list[float], said: str) -> None:
     with pytest.raises(ConfigError, match=said):
         build(name=name, betas=betas)
-
-
-def test_a_config_is_checked_without_loading_numba_or_torch() -> None:
-    program = (
-        "import sys; from paceline.core.codecs import codec; from paceline.core.optimizers import optimizer;"
-        "from paceline.core.settings.config import Options;"
-        f"[optimizer.build_optimizer(Options(name=n)) for n in {NAMES}];"
-        "[codec.load_codec(n) for n in ('none', 'fp16', 'bf16')];"
-        "print([m for m in ('numba', 'torch', 'grpc') if m in sys.modules])"
-    )
-
-    seen = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
-
-    assert seen.stdout.strip() == "[]"

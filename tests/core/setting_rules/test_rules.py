@@ -356,11 +356,14 @@ def test_no_built_in_rule_could_not_be_told() -> None:
     assert [fault_in_rules(kind) for kind in kinds] == [None] * len(kinds)
 
 
-def test_a_config_is_checked_without_torch_or_numba() -> None:
+def test_a_config_is_checked_without_torch_numba_or_grpc() -> None:
     program = (
         "import sys; from paceline.settings.load_settings import load; "
+        "from paceline.core.extension import Options; from paceline.core.optimizers.optimizer import build_optimizer; "
         "load(None, {'policy': 'dana', 'codec': {'push': 'topk'}}); "
-        "print([name for name in ('torch', 'numba', 'scipy') if name in sys.modules])"
+        f"[build_optimizer(Options(name=name)) for name in {registry.names(OPTIMIZERS)}]; "
+        "[load(None, {'codec': {'push': name}}) for name in ('none', 'fp16', 'bf16')]; "
+        "print([name for name in ('torch', 'numba', 'scipy', 'grpc') if name in sys.modules])"
     )
 
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
