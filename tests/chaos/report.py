@@ -1,6 +1,7 @@
 """the reliability report, made of what build/chaos/results.jsonl says was run; nothing in it is an estimate."""
 
 import json
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
@@ -16,22 +17,11 @@ TEXTS = Path(__file__).with_name("report_texts.txt")
 """What the page says around its tables, by name."""
 PLANTED = ROOT / "build" / "chaos" / "mutants.json"
 """What `make mutants` wrote."""
-BEFORE = (
-    ("asp", 3, 15, 11028, 4508, 83),
-    ("ssp", 3, 15, 7764, 3238, 65),
-    ("bsp", 3, 15, 4368, 1265, 61),
-    ("kbuffered", 3, 15, 10688, 3617, 49),
-    ("dana", 3, 15, 12604, 3943, 63),
-    ("easgd", 3, 15, 11930, 2832, 47),
-    ("svm", 3, 15, 6908, 1220, 44),
-)
-"""Kind, rounds, kills, answered pushes on all slices, those lost, the most on one slice (per cent): the same rounds on commit
-8c09b34, 23 November 2026. One of the rounds of bsp did not go on, and counts no pushes."""
 
 
 def write() -> None:
     """Writes the page; a section whose tries have not been repeated stays as it is."""
-    rounds = [kills(), points(), power(), before()] if read("round") else [kept("Kills")]
+    rounds = [kills(), points(), power(), text("EARLIER")] if read("round") else [kept("Kills")]
     others = [
         bits() or kept("The same bits"),
         virtual() or kept("Virtual time"),
@@ -65,40 +55,31 @@ def cell(value: object) -> str:
     return f"{value:,}" if isinstance(value, int) else str(value)
 
 
+def section(name: str, head: Sequence[str], rows: Iterable[Sequence[object]], **facts: object) -> str:
+    """A text with these facts, and its table."""
+    return text(name).format(**facts) + "\n" + table(head, rows)
+
+
 # rounds
 def kills() -> str:
     """What became of the rounds, by kind and retention."""
     every = read("round")
     groups: dict[tuple[str, str], list[dict[str, Any]]] = {}
+    seeds: dict[str, list[int]] = {}
     for one in every:
         retained = "as set by default" if one["retain"] is None else f"{one['retain']} bytes"
         groups.setdefault((one["kind"], retained), []).append(one)
-    rows = [[*group, *figures(rounds)] for group, rounds in groups.items()]
+        seeds.setdefault(one["kind"], []).append(one["seed"])
+    sums = [figures(rounds) for rounds in groups.values()]
+    rows = [[*group, *each] for group, each in zip(groups, sums, strict=True)]
+    rows.append(["all", "", *map(sum, zip(*sums, strict=True))])
     head = ["policy", "retained", "rounds", "kills", "answered pushes", "lost", "counted twice", "rounds not good"]
-    total = ["all", "", *(sum(int(row[index]) for row in rows) for index in range(2, len(head)))]
-    seeds = ", ".join(f"{one['kind']} {one['seed']}" for one in every if not one["good"])
-    numbers: dict[str, list[int]] = {}
-    for one in every:
-        numbers.setdefault(one["kind"], []).append(one["seed"])
-    tried = "\n" + table(["policy", "seeds"], [[kind, in_steps(each)] for kind, each in numbers.items()])
-    bad = f"\nSeeds of the rounds that were not good: {seeds}.\n" if seeds else ""
-    return text("ROUNDS").format(workers=WORKERS, servers=SERVERS, batch=BATCH, on=named(every, ROOT)) + (
-        "\n" + table(head, [*rows, total]) + tried + bad
+    said = section("ROUNDS", head, rows, workers=WORKERS, servers=SERVERS, batch=BATCH, on=named(every, ROOT))
+    said += "\n" + table(
+        ["policy", "seeds"], [[kind, ", ".join(map(str, sorted(each)))] for kind, each in seeds.items()]
     )
-
-
-def in_steps(seeds: Sequence[int]) -> str:
-    """The seeds, in order; three or more at equal distances as '5 to 33 by 7'."""
-    found, left = [], sorted(seeds)
-    while left:
-        run = left[:1]
-        while len(run) < len(left) and left[len(run)] - run[-1] == left[1] - left[0]:
-            run.append(left[len(run)])
-        step = run[1] - run[0] if len(run) > 2 else 0
-        run = run if step else run[:1]
-        found.append(f"{run[0]} to {run[-1]} by {step}" if step else str(run[0]))
-        left = left[len(run) :]
-    return ", ".join(found)
+    bad = ", ".join(f"{one['kind']} {one['seed']}" for one in every if not one["good"])
+    return said + (f"\nSeeds of the rounds that were not good: {bad}.\n" if bad else "")
 
 
 def figures(rounds: Sequence[dict[str, Any]]) -> list[int]:
@@ -116,17 +97,13 @@ def figures(rounds: Sequence[dict[str, Any]]) -> list[int]:
 
 def points() -> str:
     """At which points of a push servers died, by form and transport."""
-    died: dict[str, dict[str, int]] = {}
+    died = Counter[tuple[str, str]]()
     for one in read("round"):
         form = "sparse" if one["kind"] == "svm" else "dense" if one["variant"]["codec"] == "none" else "coded"
-        for point in one.get("points", ()):
-            column = f"{form}, {one['variant']['transport']}"
-            died.setdefault(column, dict.fromkeys(POINTS, 0))[point] += 1
-    if not died:
-        return ""
-    columns = sorted(died)
-    rows = [[point, *(died[column][point] for column in columns)] for point in POINTS]
-    return text("POINTS") + "\n" + table(["the server dies", *columns], rows)
+        died.update((f"{form}, {one['variant']['transport']}", point) for point in one.get("points", ()))
+    columns = sorted({column for column, _ in died})
+    rows = [[point, *(died[column, point] for column in columns)] for point in POINTS]
+    return section("POINTS", ["the server dies", *columns], rows) if died else ""
 
 
 def power() -> str:
@@ -139,16 +116,6 @@ def power() -> str:
     return text("POWER").format(rounds=len(hit), losses=f"{losses:,}", files=f"{files:,}", bad=bad)
 
 
-def before() -> str:
-    """What the same rounds lost before Paceline kept every push."""
-    rows = [
-        [kind, rounds, kills, pushes, lost, f"{100 * lost / pushes:.0f} %", f"{most} %"]
-        for kind, rounds, kills, pushes, lost, most in BEFORE
-    ]
-    head = ["policy", "rounds", "kills", "answered pushes", "lost", "share", "most on one slice"]
-    return text("EARLIER") + "\n" + table(head, rows)
-
-
 # lock-step
 def bits() -> str:
     """The final slices of the newest runs in lock-step, by what was done to them."""
@@ -157,13 +124,10 @@ def bits() -> str:
         return ""
     said = text("BITS").format(on=named(newest.values(), ROOT))
     for form, one in newest.items():
-        rows = [
-            [name, *(f"`{digest[:12]}`" for _, _, digest in (each.partition(" ") for each in slices))]
-            for name, slices in one["slices"].items()
-        ]
+        slices = {name: [each.split() for each in both] for name, both in one["slices"].items()}
+        rounds = ", ".join(sorted({version for both in slices.values() for version, _ in both}))
         result = "All slices are the same." if one["good"] else f"Not good: {one['why'] or 'other bits'}."
-        versions = {each.partition(" ")[0] for slices in one["slices"].values() for each in slices}
-        rounds = ", ".join(sorted(versions))
+        rows = [[name, *(f"`{digest[:12]}`" for _, digest in both)] for name, both in slices.items()]
         said += f"\n{form.capitalize()}, {rounds} rounds. {result}\n\n" + table(["run", "server 0", "server 1"], rows)
     return said
 
@@ -172,22 +136,15 @@ def bits() -> str:
 def virtual() -> str:
     """Schedules in virtual time."""
     every = read("schedules")
-    if not every:
-        return ""
-    done: dict[str, int] = {}
+    done = Counter[str]()
     for one in every:
-        for policy, number in one["done"].items():
-            done[policy] = done.get(policy, 0) + number
+        done.update(one["done"])
     failures = [why for one in every for why in one["failures"]]
-    failed = {policy: sum(f", {policy}, " in why for why in failures) for policy in done}
-    rows = [[policy, number, failed[policy]] for policy, number in done.items()]
-    rows.append(["all", sum(done.values()), len(failures)])
+    rows = [[policy, number, sum(f", {policy}, " in why for why in failures)] for policy, number in done.items()]
+    rows.append(["all", done.total(), len(failures)])
     seeds = ", ".join(str(one["seed"]) for one in every)
-    return (
-        text("VIRTUAL").format(on=named(every, ROOT), seeds=seeds)
-        + "\n"
-        + table(["policy", "schedules", "not good"], rows)
-    )
+    head = ["policy", "schedules", "not good"]
+    return section("VIRTUAL", head, rows, on=named(every, ROOT), seeds=seeds) if every else ""
 
 
 # soaks
@@ -206,8 +163,8 @@ def soaks() -> str:
         )
         mine = held.get((run["kind"], run["seed"]), {})
         grown = {name: each for name, each in mine.items() if isinstance(each, dict)}
-        if grown:
-            rows = [[name, size(name, each["first"]), size(name, each["last"])] for name, each in grown.items()]
+        rows = [[name, *(size(name, each[part]) for part in ("first", "last"))] for name, each in grown.items()]
+        if rows:
             told += "\n" + table(["median of", "first quarter of the time", "last quarter"], rows)
     return told
 
@@ -228,4 +185,4 @@ def planted() -> str:
             result = "survives" if tried[mutant.name]["survived"] else "caught"
             tests = "<br>".join(f"`{test.rpartition('::')[2]}`" for test in mutant.caught_by)
             rows.append([mutant.name, mutant.breaks.rstrip("."), tests, result])
-    return text("MUTANTS") + "\n" + table(["defect", "what goes wrong with it", "tests that catch it", "result"], rows)
+    return section("MUTANTS", ["defect", "what goes wrong with it", "tests that catch it", "result"], rows)

@@ -185,17 +185,3 @@ def test_outside_of_a_clone_the_commit_is_unknown(tmp_path: Path, monkeypatch: p
     monkeypatch.setenv("GIT_CEILING_DIRECTORIES", str(tmp_path.parent))
 
     assert commits.tried_on(tmp_path)["commit"] == "unknown"
-
-
-@pytest.mark.parametrize(
-    ("seeds", "told"),
-    [
-        ([5], "5"),
-        ([5, 9], "5, 9"),
-        ([19, 5, 12, 40, 41], "5 to 19 by 7, 40, 41"),
-        ([1, 5, 6, 7, 20], "1, 5 to 7 by 1, 20"),
-        ([3, 3, 4], "3, 3, 4"),
-    ],
-)
-def test_seeds_at_equal_distances_are_told_by_their_ends(seeds: list[int], told: str) -> None:
-    assert report.in_steps(seeds) == told
