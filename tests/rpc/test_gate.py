@@ -257,14 +257,6 @@ def test_a_half_open_upload_is_cancelled_and_its_thread_is_free() -> None:
     served.close()
 
 
-def test_an_upload_without_a_head_is_refused(serve: Serve) -> None:
-    served = serve(service=Uploads())
-    for messages, words in (([], "before its first message"), ([frame(b"\xff\xff", 0, b"")], "damaged")):
-        with grpc.insecure_channel(served.address) as channel, pytest.raises(grpc.RpcError) as caught:
-            next(channel.stream_stream(f"/{SERVICE}/PushPull")(iter(messages), timeout=10))
-        assert words in caught.value.details()  # type: ignore[attr-defined]
-
-
 def test_the_transport_raises_what_the_server_raised(serve: Serve) -> None:
     class Refusing(Uploads):
         def resume(self, request: pb.ResumeRequest) -> pb.ResumeReply:

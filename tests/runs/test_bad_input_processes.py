@@ -1,29 +1,35 @@
 """What real processes say to bad input: the sentence, the exit code or gRPC status, and that nothing was harmed."""
 
 import itertools
+import json
 import re
 import socket
 import subprocess
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import grpc
 import numpy as np
 import pytest
-import yaml
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 from hypothesis import given
 from hypothesis import strategies as st
 
+from paceline.core.slice.plan import make_plan
+from paceline.rpc.auth import Credentials
+from paceline.rpc.channel import open_channel
 from paceline.rpc.wire import frame, parse
 from paceline.settings.load_settings import load
 from paceline.v1 import parameter_service_pb2 as pb
+from paceline.v1.parameter_service_pb2_grpc import ParameterServiceStub
 from tests.support.commands import paceline
+from tests.support.in_process import LENGTH, SHAPES, Pusher
 from tests.support.processes import TOKEN, Cluster, Process
-from tests.support.stock_client import LENGTH, PATIENCE, StockClient
 
 ONES = np.ones(LENGTH, np.float32)
+PATIENCE = 30
 Status = grpc.StatusCode
 
 
@@ -178,130 +184,120 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
         yield cluster
 
 
-names = map("worker-{}".format, itertools.count())
+numbers = itertools.count()
 
 
 @pytest.fixture
-def client(cluster: Cluster) -> Iterator[StockClient]:
+def member(cluster: Cluster) -> Iterator[Pusher]:
     """A member that has pushed once."""
-    client = StockClient(cluster.addresses[0], load(cluster.config), next(names), TOKEN)
-    client.join()
-    client.push(ONES)
-    yield client
-    client.leave()
+    run = SimpleNamespace(config=load(cluster.config), addresses=cluster.addresses, credentials=Credentials(TOKEN))
+    pusher = Pusher(run, next(numbers)).join().sit()
+    pusher.push(1.0)
+    yield pusher
+    pusher.chief.leave(pusher.incarnation, False)
 
 
-def test_a_client_of_generated_stubs_pushes_and_pulls(client: StockClient) -> None:
-    before = client.pull()
-
-    head, weights = client.push(np.arange(LENGTH, dtype=np.float32))
-    (short,) = [client.call(client.data.Push, client.parts(ONES))]
-
-    np.testing.assert_array_equal(weights, before - np.arange(LENGTH, dtype=np.float32))
-    assert (head.outcome, head.clock, head.staleness) == (pb.FOLDED, 2, 0)
-    assert (short.head.clock, short.head.elements, short.data) == (3, 0, b"")
-    np.testing.assert_array_equal(client.pull(), weights - ONES)
+@pytest.fixture
+def channel(cluster: Cluster) -> Iterator[grpc.Channel]:
+    with open_channel(cluster.addresses[0], Credentials(TOKEN)) as opened:
+        yield opened
 
 
-def test_a_repeated_push_is_folded_once_and_gets_the_same_answer(client: StockClient) -> None:
-    first, weights = client.push(ONES)
-    client.clock -= 1
-
-    again, same = client.push(ONES)
-
-    assert (again.clock, again.outcome, again.version) == (first.clock, first.outcome, first.version)
-    np.testing.assert_array_equal(weights, same)
+def plan_hash(member: Pusher) -> str:
+    return make_plan(SHAPES, 1, member.around.config.plan).hash
 
 
-NAN = ONES.copy()
-NAN[-1] = np.nan
-POISON: list[tuple[str, Any, dict[str, Any], Status, str]] = [
-    ("NaN", NAN, {}, Status.INVALID_ARGUMENT, "NaN or infinity"),
-    ("infinity", -np.inf * ONES, {}, Status.INVALID_ARGUMENT, "NaN or infinity"),
-    ("announced too long", ONES, {"elements": LENGTH + 1}, Status.INVALID_ARGUMENT, "announces 1,001 values"),
-    ("too long", np.ones(LENGTH + 5, np.float32), {"elements": LENGTH}, Status.INVALID_ARGUMENT, "expected whole"),
-    ("too short", ONES[:-1], {"elements": LENGTH}, Status.INVALID_ARGUMENT, "999 of 1,000 values"),
-    ("half an element", ONES.view(np.uint8)[:-1], {"elements": LENGTH}, Status.INVALID_ARGUMENT, "whole elements"),
-    ("another plan", ONES, {"plan_hash": "x"}, Status.FAILED_PRECONDITION, "another plan"),
-    ("an unknown codec", ONES, {"codec": "zip"}, Status.FAILED_PRECONDITION, "no 'zip' among the codecs"),
-    ("a bad name", ONES, {"worker": "../x"}, Status.INVALID_ARGUMENT, "no name for a worker"),
-    ("an unknown worker", ONES, {"worker": "worker-99"}, Status.ABORTED, "does not count any more"),
-    ("no incarnation", ONES, {"incarnation": 0}, Status.ABORTED, "Join again"),
-    ("a clock to come", ONES, {"clock": 7}, Status.OUT_OF_RANGE, "clock 7, expected 2"),
-    ("a version to come", ONES, {"base_version": 10**6}, Status.INVALID_ARGUMENT, "claims weights of"),
-    ("a 9 MiB part", np.ones(9 << 18, np.float32), {"elements": LENGTH}, Status.RESOURCE_EXHAUSTED, "larger than max"),
-]
+def messages(member: Pusher, data: bytes = ONES.tobytes(), part: int = 60, **head: Any) -> Iterator[Any]:
+    """The next push of the member; `head` overrides what its head says."""
+    facts: dict[str, Any] = {
+        "worker": member.name,
+        "incarnation": member.incarnation,
+        "clock": member.clock + 1,
+        "examples": 1,
+        "base_term": 1,
+        "view": member.view,
+        "plan_hash": plan_hash(member),
+        "codec": "none",
+        "pull_codec": "none",
+        "elements": LENGTH,
+    }
+    for start in range(0, len(data), part):
+        piece = pb.PushPullRequest(offset=start // 4, data=data[start : start + part])
+        if start == 0:
+            piece.head.CopyFrom(pb.PushHead(**(facts | head)))
+        yield piece
 
 
-@pytest.mark.parametrize(
-    ("values", "head", "status", "sentence"), [row[1:] for row in POISON], ids=[row[0] for row in POISON]
-)
-def test_a_bad_push_is_refused_and_touches_nothing(
-    client: StockClient,
-    values: Any,
-    head: dict[str, Any],
-    status: Status,
-    sentence: str,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    before = client.pull()
-    monkeypatch.setattr("tests.support.stock_client.PART", len(values) if status is Status.RESOURCE_EXHAUSTED else 300)
+def test_a_client_of_generated_stubs_pushes(channel: grpc.Channel, member: Pusher) -> None:
+    before, stub = member.model.copy(), ParameterServiceStub(channel)
+
+    answers = list(stub.PushPull(messages(member), timeout=PATIENCE))
+    short = stub.Push(messages(member, clock=3), timeout=PATIENCE)
+    newest = list(
+        stub.Pull(pb.PullRequest(reader="stock", plan_hash=plan_hash(member), codec="none"), timeout=PATIENCE)
+    )
+
+    assert (answers[0].head.outcome, answers[0].head.clock, short.head.clock) == (pb.FOLDED, 2, 3)
+    for parts, weights in ((answers, before - ONES), (newest, before - 2 * ONES)):
+        np.testing.assert_array_equal(np.frombuffer(b"".join(part.data for part in parts), np.float32), weights)
+
+
+POISON: dict[str, tuple[dict[str, Any], Status, str]] = {
+    "an unknown worker": ({"worker": "worker-99"}, Status.ABORTED, "does not count any more"),
+    "no incarnation": ({"incarnation": 0}, Status.ABORTED, "Join again"),
+    "a 9 MiB part": (
+        {"data": bytes(9 << 20), "part": 9 << 20, "elements": 9 << 18},
+        Status.RESOURCE_EXHAUSTED,
+        "larger than max",
+    ),
+}
+
+
+@pytest.mark.parametrize("kind", POISON)
+def test_a_bad_push_is_refused_and_touches_nothing(channel: grpc.Channel, member: Pusher, kind: str) -> None:
+    more, status, sentence = POISON[kind]
+    before = member.model.copy()
 
     with pytest.raises(grpc.RpcError) as refused:
-        client.push(values, **head)
+        list(ParameterServiceStub(channel).PushPull(messages(member, **more), timeout=PATIENCE))
 
     assert (refused.value.code(), sentence in refused.value.details()) == (status, True), refused.value
-    np.testing.assert_array_equal(client.pull(), before)
-    assert client.push(ONES)[0].outcome == pb.FOLDED
+    assert member.push(1.0)[0].outcome == pb.FOLDED
+    np.testing.assert_array_equal(member.model, before - ONES)
 
 
-def test_an_older_incarnation_is_fenced_and_the_newer_one_goes_on(cluster: Cluster, client: StockClient) -> None:
-    successor = StockClient(cluster.addresses[0], client.config, client.worker, TOKEN)
-    successor.join()
-
-    with pytest.raises(grpc.RpcError) as refused:
-        client.push(ONES)
-    head, _ = successor.push(ONES)
-
-    assert refused.value.code() is Status.ABORTED
-    assert "incarnation 2 has its seat" in refused.value.details()
-    assert (head.clock, head.outcome) == (2, pb.FOLDED)
+GARBAGE: dict[str, tuple[list[bytes], str]] = {
+    "no message": ([], "before its first message"),
+    "no protobuf": ([b"\xff" * 50], "damaged"),
+    "a head that is none": ([frame(b"\xff\xff\xff", 0, b"")], "damaged"),
+    "no head": ([frame(b"", 0, b"1234")], "is no name for a worker"),
+    "a page": ([b"GET / HTTP/1.1\r\n\r\n"], "damaged"),
+}
 
 
-GARBAGE: list[tuple[str, list[bytes], Status]] = [
-    ("no message", [], Status.INVALID_ARGUMENT),
-    ("no protobuf", [b"\xff" * 50], Status.INVALID_ARGUMENT),
-    ("a head that is none", [frame(b"\xff\xff\xff", 0, b"")], Status.INVALID_ARGUMENT),
-    ("no head", [frame(b"", 0, b"1234")], Status.INVALID_ARGUMENT),
-    ("a page", [b"GET / HTTP/1.1\r\n\r\n"], Status.INVALID_ARGUMENT),
-]
-
-
-@pytest.mark.parametrize(("messages", "status"), [row[1:] for row in GARBAGE], ids=[row[0] for row in GARBAGE])
+@pytest.mark.parametrize("kind", GARBAGE)
 @pytest.mark.parametrize("method", ["PushPull", "Push", "Initialise"])
-def test_garbage_on_the_data_plane_is_refused(
-    client: StockClient, method: str, messages: list[bytes], status: Status
-) -> None:
-    send = client.channel.stream_stream(f"/paceline.v1.ParameterService/{method}")
+def test_garbage_on_the_data_plane_is_refused(channel: grpc.Channel, member: Pusher, method: str, kind: str) -> None:
+    messages, sentence = GARBAGE[kind]
+    send = channel.stream_stream(f"/paceline.v1.ParameterService/{method}")
 
     with pytest.raises(grpc.RpcError) as refused:
-        list(send(iter(messages), timeout=PATIENCE, metadata=client.metadata))
+        list(send(iter(messages), timeout=PATIENCE))
 
-    assert refused.value.code() is status, refused.value
-    assert client.push(ONES)[0].outcome == pb.FOLDED
+    seen = refused.value.code(), sentence in refused.value.details()
+    assert seen == (Status.INVALID_ARGUMENT, True), refused.value
+    assert member.push(1.0)[0].outcome == pb.FOLDED
 
 
-def test_calls_without_the_token_are_refused_but_health_answers(cluster: Cluster) -> None:
-    stranger = StockClient(cluster.addresses[0], load(cluster.config), "stranger")
-    ports = yaml.safe_load((cluster.folder / "ports-0.json").read_text())
-    calls: list[Callable[[], Any]] = [stranger.join, stranger.resume, stranger.pull, lambda: stranger.push(ONES)]
+def test_a_server_answers_no_call_without_the_token_but_its_health(cluster: Cluster) -> None:
+    port = json.loads((cluster.folder / "ports-0.json").read_text())["health_port"]
 
-    for call in calls:
-        with pytest.raises(grpc.RpcError) as refused:
-            call()
-        assert refused.value.code() is Status.UNAUTHENTICATED
-    with grpc.insecure_channel(f"localhost:{ports['health_port']}") as channel:
+    with grpc.insecure_channel(cluster.addresses[0]) as channel, pytest.raises(grpc.RpcError) as refused:
+        ParameterServiceStub(channel).Resume(pb.ResumeRequest(), timeout=PATIENCE)
+    with grpc.insecure_channel(f"localhost:{port}") as channel:
         reply = health_pb2_grpc.HealthStub(channel).Check(health_pb2.HealthCheckRequest(), timeout=PATIENCE)
+
+    assert refused.value.code() is Status.UNAUTHENTICATED
     assert reply.status == health_pb2.HealthCheckResponse.SERVING
 
 
