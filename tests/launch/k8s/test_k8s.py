@@ -32,6 +32,7 @@ from paceline.rpc.tls import is_named, read_keys
 from paceline.settings.load_settings import load
 from paceline.v1.run_service_pb2 import Score, StatusReply
 from tests.settings.test_own_extensions import POLICY
+from tests.support.kubectl import Cluster
 from tests.support.own_time import own_time
 
 POD: dict[str, Any] = {
@@ -43,6 +44,10 @@ POD: dict[str, Any] = {
 def pod(name: str = "paceline-worker-0-x", **status: Any) -> dict[str, Any]:
     labels = {"app.kubernetes.io/component": "worker"}
     return {"kind": "Pod", "metadata": {"name": name, "labels": labels}, "spec": POD, "status": status}
+
+
+def claim(name: str, **more: Any) -> dict[str, Any]:
+    return {"kind": "PersistentVolumeClaim", "metadata": {"name": name}, **more}
 
 
 def container(**state: Any) -> dict[str, Any]:
@@ -151,7 +156,7 @@ def test_a_taint_or_a_cordon_is_not_called_a_lack_of_room(message: str):
 
 
 def test_a_claim_without_a_volume_is_the_first_trouble():
-    claim = {"kind": "PersistentVolumeClaim", "metadata": {"name": "paceline-shards"}, "status": {"phase": "Pending"}}
+    pending = claim("paceline-shards", status={"phase": "Pending"})
     why = event(
         "ProvisioningFailed", 'storageclass.storage.k8s.io "fast" not found', "PersistentVolumeClaim", "paceline-shards"
     )
@@ -162,7 +167,7 @@ def test_a_claim_without_a_volume_is_the_first_trouble():
         "message": "unbound persistentvolumeclaims",
     }
 
-    found = findings(Seen([pod(phase="Pending", conditions=[condition])], [claim], events=[why]))
+    found = findings(Seen([pod(phase="Pending", conditions=[condition])], [pending], events=[why]))
 
     assert [one.part for one in found] == ["claim/paceline-shards", "pod/paceline-worker-0-x"]
     assert '"fast" not found' in found[0].what
@@ -170,10 +175,10 @@ def test_a_claim_without_a_volume_is_the_first_trouble():
 
 
 def test_a_claim_that_waits_for_its_first_pod_is_no_trouble():
-    claim = {"kind": "PersistentVolumeClaim", "metadata": {"name": "paceline-shards"}, "status": {"phase": "Pending"}}
+    pending = claim("paceline-shards", status={"phase": "Pending"})
     waits = event("WaitForFirstConsumer", "waiting for first consumer", "PersistentVolumeClaim", "paceline-shards")
 
-    assert findings(Seen(claims=[claim], events=[waits])) == []
+    assert findings(Seen(claims=[pending], events=[waits])) == []
 
 
 def test_a_missing_token_says_how_to_make_one():
@@ -544,28 +549,16 @@ def test_a_key_that_no_config_map_can_have_is_refused(key: str, tmp_path: Path):
         config_of(documents, tmp_path)
 
 
-class Cluster(Kubectl):
-    """Has some claims."""
-
-    def __init__(self, *claims: dict[str, Any]) -> None:
-        self.namespace = "here"
-        self.run_name = "demo"
-        self._claims = claims
-
-    def items(self, kinds: str, selector: str | None = None) -> list[dict[str, Any]]:
-        return [{"metadata": claim} for claim in self._claims]
-
-
 def test_another_number_of_servers_is_refused_with_what_to_do():
-    kept = [{"name": f"checkpoints-demo-paceline-server-{index}"} for index in range(3)]
+    kept = [claim(f"checkpoints-demo-paceline-server-{index}") for index in range(3)]
 
     with pytest.raises(ConfigError, match=r"cut for 3 servers.*servers: 2.*RUN=\.\.\..*make teardown purge RUN=demo"):
         deploying._check_same_run(Cluster(*kept), overlay())
 
 
 def test_the_volumes_of_the_same_run_are_gone_on_with_whatever_other_runs_have():
-    claims = [{"name": f"checkpoints-demo-paceline-server-{index}"} for index in range(2)]
-    others = [{"name": f"checkpoints-other-paceline-server-{index}"} for index in range(5)]
+    claims = [claim(f"checkpoints-demo-paceline-server-{index}") for index in range(2)]
+    others = [claim(f"checkpoints-other-paceline-server-{index}") for index in range(5)]
 
     deploying._check_same_run(Cluster(*claims, *others), overlay())
 
@@ -662,9 +655,7 @@ def test_a_finished_regression_has_its_loss_as_result_also_when_its_servers_are_
             return json.dumps(line) + "\nnot JSON\n"
 
     assert result_of(StatusReply(phase="finished", scores=[score])) == "test loss 0.2500, r2 0.5000"
-    labels = {"app.kubernetes.io/component": "evaluator"}
-    made = [("new", "2026-11-26T09:00:00Z"), ("old", "2026-11-26T08:00:00Z")]
-    jobs = [{"name": name, "labels": labels, "creationTimestamp": at} for name, at in made]
+    jobs = job_of("evaluator", "new", NEW), job_of("evaluator", "old", OLD)
     assert end_of(Logs(*jobs)) == "test loss 0.2500, r2 0.5000"
 
 
@@ -734,53 +725,22 @@ def test_servers_that_roll_are_waited_for_though_a_job_has_failed_before(part: s
     assert deploying._is_of_servers(Finding(part, "", "")) is counts
 
 
-def test_the_secret_that_deploy_makes_is_never_an_argument(monkeypatch: pytest.MonkeyPatch):
-    calls: list[tuple[tuple[str, ...], str | None]] = []
+def test_the_secret_that_deploy_makes_is_never_an_argument():
+    cluster = Cluster()
 
-    class Empty(Cluster):
-        def find(self, what: str) -> None:
-            return None
+    make_secrets(cluster, opened(has_tls=False), lambda text: None)
 
-        def run(self, *arguments: str, stdin: str | None = None, seconds: float = 0) -> str:
-            calls.append((arguments, stdin))
-            return ""
-
-    make_secrets(Empty(), opened(has_tls=False), lambda text: None)
-
-    ((arguments, stdin),) = calls
-    token = yaml.safe_load(stdin or "")["stringData"]["token"]
+    (arguments,), (stdin,) = cluster.calls, cluster.stdin
+    token = yaml.safe_load(stdin)["stringData"]["token"]
     assert len(token) >= 32
     assert all(token not in argument for argument in arguments)
 
 
-class Secrets(Cluster):
-    """A cluster that keeps the Secrets that are made."""
-
-    def __init__(self, *there: str) -> None:
-        super().__init__()
-        self.kept: dict[str, dict[str, Any]] = {name: {"metadata": {"name": name}} for name in there}
-
-    def find(self, what: str) -> Any:
-        return self.kept.get(what.removeprefix("secret/"))
-
-    def items(self, kinds: str, selector: str | None = None) -> list[dict[str, Any]]:
-        label = (selector or "").rpartition(",")[2]
-        return [one for one in self.kept.values() if label in one["metadata"].get("labels", {})]
-
-    def run(self, *arguments: str, stdin: str | None = None, seconds: float = 0) -> str:
-        if arguments[0] == "delete":
-            del self.kept[arguments[1].removeprefix("secret/")]
-        else:
-            made = yaml.safe_load(stdin or "")
-            self.kept[made["metadata"]["name"]] = made
-        return ""
-
-
 def test_deploying_makes_the_certificate_that_all_processes_share(tmp_path: Path):
-    cluster, said = Secrets(), list[str]()
+    cluster, said = Cluster(), list[str]()
     make_secrets(cluster, encrypted(), said.append)
 
-    made = cluster.kept[cluster.part("tls")]
+    made = cluster.there[f"secret/{cluster.part('tls')}"]
     for name, content in made["stringData"].items():
         (tmp_path / name).write_text(content)
     assert (made["type"], read_keys(tmp_path).name) == ("kubernetes.io/tls", ANY_PROCESS)
@@ -789,7 +749,7 @@ def test_deploying_makes_the_certificate_that_all_processes_share(tmp_path: Path
     assert all(is_named(tmp_path, host) for host in called)
     assert "made the run's certificate" in said[-1]
     delete_secrets(cluster, said.append)
-    assert cluster.kept == {}
+    assert cluster.there == {}
 
 
 def encrypted() -> Overlay:
@@ -800,7 +760,7 @@ def encrypted() -> Overlay:
 
 
 def test_a_certificate_for_other_machines_is_left_to_who_knows_their_way():
-    cluster = Secrets()
+    cluster = Cluster()
     with pytest.raises(
         ConfigError, match=r"demo-paceline-tls is missing, and with the component outside .* `paceline keys certs`"
     ):
@@ -808,15 +768,16 @@ def test_a_certificate_for_other_machines_is_left_to_who_knows_their_way():
 
 
 def test_a_certificate_of_somebody_else_stays():
-    cluster = Secrets(*(Secrets().part(name) for name in ("token", "tls")))
+    secrets = [{"kind": "Secret", "metadata": {"name": f"demo-paceline-{name}"}} for name in ("token", "tls")]
+    cluster = Cluster(*secrets)
     make_secrets(cluster, opened(), lambda text: None)
     delete_secrets(cluster, lambda text: None)
-    assert list(cluster.kept) == [cluster.part("tls")]
+    assert list(cluster.there) == ["secret/demo-paceline-tls"]
 
-    issued = {"kind": "Certificate", "metadata": {}, "spec": {"secretName": cluster.part("tls")}}
-    found, waiting = encrypted(), Secrets()
+    issued = {"kind": "Certificate", "metadata": {}, "spec": {"secretName": "demo-paceline-tls"}}
+    found, waiting = encrypted(), Cluster()
     make_secrets(waiting, found._replace(documents=[*found.documents, issued]), lambda text: None)
-    assert list(waiting.kept) == [cluster.part("token")]
+    assert list(waiting.there) == ["secret/demo-paceline-token"]
 
 
 def owned(name: str, phase: str, made: str, index: str = "0") -> dict[str, Any]:
@@ -906,16 +867,13 @@ def test_a_copy_whose_reader_ends_first_is_an_error():
 
 
 def test_claims_that_are_there_keep_their_size():
-    claim = {"kind": "PersistentVolumeClaim", "metadata": {"name": "paceline-data"}, "spec": {"resources": "5Gi"}}
+    mine = claim("paceline-data", spec={"resources": "5Gi"})
 
-    class Larger(Cluster):
-        def items(self, kinds: str, selector: str | None = None) -> list[dict[str, Any]]:
-            return [{"metadata": {"name": "paceline-data"}, "spec": {"resources": "50Gi"}}]
+    deploying._keep_sizes(
+        Cluster(claim("paceline-data", spec={"resources": "50Gi"})), Overlay([mine], overlay().config)
+    )
 
-    found = Overlay([claim], overlay().config)
-    deploying._keep_sizes(Larger(), found)
-
-    assert claim["spec"] == {"resources": "50Gi"}
+    assert mine["spec"] == {"resources": "50Gi"}
 
 
 def job_of(component: str, name: str, made: str, **status: Any) -> dict[str, Any]:
@@ -934,12 +892,9 @@ def test_a_job_that_another_one_has_replaced_and_its_pods_that_have_ended_are_no
         owned_by("worker", "w-new", "Failed"),
     ]
 
-    class Busy(Cluster):
-        def items(self, kinds: str, selector: str | None = None) -> list[dict[str, Any]]:
-            jobs = [job_of("worker", "w-new", NEW), job_of("worker", "w-old", OLD, conditions=[failed])]
-            return [] if kinds == "events" else [*jobs, *pods]
+    jobs = [job_of("worker", "w-new", NEW), job_of("worker", "w-old", OLD, conditions=[failed])]
 
-    state = look(Busy())
+    state = look(Cluster(*jobs, *pods))
 
     assert state.jobs["worker"]["metadata"]["name"] == "w-new"
     assert state.pods == pods[1:]
@@ -953,18 +908,11 @@ def owned_by(component: str, job: str, phase: str) -> dict[str, Any]:
 
 
 def test_a_deploy_drops_the_jobs_of_the_overlay_before():
-    class Applied(Cluster):
-        def items(self, kinds: str, selector: str | None = None) -> list[dict[str, Any]]:
-            return [] if kinds == "events" else [job_of("worker", "w-old", OLD), job_of("worker", "w-new", NEW)]
+    cluster = Cluster(job_of("worker", "w-old", OLD), job_of("worker", "w-new", NEW))
 
-        def run(self, *arguments: str, stdin: str | None = None, seconds: float = 0) -> str:
-            calls.append(arguments)
-            return ""
+    deploying._drop_jobs(cluster, Overlay([job_of("worker", "w-new", "")], Config()), lambda text: None)
 
-    calls: list[tuple[str, ...]] = []
-    deploying._drop_jobs(Applied(), Overlay([job_of("worker", "w-new", "")], Config()), lambda text: None)
-
-    assert [call[1] for call in calls if call[0] == "delete"] == ["job/w-old"]
+    assert cluster.deleted == ["job/w-old"]
 
 
 def stuck(name: str, component: str) -> dict[str, Any]:
@@ -975,30 +923,18 @@ def stuck(name: str, component: str) -> dict[str, Any]:
     return found
 
 
-class Stuck(Cluster):
+def stuck_cluster(ready: int) -> Cluster:
     """Nothing of it can start."""
-
-    def __init__(self, ready: int) -> None:
-        super().__init__()
-        self.deleted: list[str] = []
-        self._ready = ready
-
-    def items(self, kinds: str, selector: str | None = None) -> list[dict[str, Any]]:
-        jobs = [job_of("worker", "demo-paceline-worker-a", NEW, ready=self._ready)]
-        pods = [
-            stuck("demo-paceline-server-1", "server"),
-            stuck("demo-paceline-worker-a-0-x", "worker"),
-            stuck("demo-paceline-shards-b", "sharder"),
-        ]
-        return [] if kinds == "events" else jobs if kinds == "jobs" else [*jobs, *pods]
-
-    def run(self, *arguments: str, stdin: str | None = None, seconds: float = 0) -> str:
-        self.deleted += [arguments[1]] if arguments[0] == "delete" else []
-        return ""
+    return Cluster(
+        job_of("worker", "demo-paceline-worker-a", NEW, ready=ready),
+        stuck("demo-paceline-server-1", "server"),
+        stuck("demo-paceline-worker-a-0-x", "worker"),
+        stuck("demo-paceline-shards-b", "sharder"),
+    )
 
 
 def test_a_deploy_lets_servers_that_could_not_start_begin_again():
-    cluster = Stuck(ready=0)
+    cluster = stuck_cluster(ready=0)
 
     deploying._begin_again(cluster)
 
@@ -1007,7 +943,7 @@ def test_a_deploy_lets_servers_that_could_not_start_begin_again():
 
 @pytest.mark.parametrize(("ready", "dropped"), [(0, ["job/demo-paceline-worker-a"]), (1, [])])
 def test_a_deploy_makes_a_job_that_could_not_start_again(ready: int, dropped: list[str]):
-    cluster, same = Stuck(ready), job_of("worker", "demo-paceline-worker-a", "")
+    cluster, same = stuck_cluster(ready), job_of("worker", "demo-paceline-worker-a", "")
 
     deploying._drop_jobs(cluster, Overlay([same], Config()), lambda text: None)
 

@@ -12,9 +12,9 @@ from paceline.base.variables import TLS
 from paceline.cli.__main__ import app
 from paceline.core.errors import ConfigError, PacelineError, UsageError
 from paceline.launch.folder.cluster_key import ClusterKey
-from paceline.launch.k8s.kubectl import Kubectl
 from paceline.launch.k8s.outside import make_key
 from paceline.rpc.auth import Credentials, authentication, held
+from tests.support import kubectl
 from tools.authority import Authority
 
 NODE = "192.0.2.7"
@@ -31,18 +31,17 @@ def balancer(**found: str) -> dict[str, Any]:
     return {"spec": {"type": "LoadBalancer", "ports": [{"port": 50051}]}, "status": {"loadBalancer": ingress}}
 
 
-class Cluster(Kubectl):
+class Cluster(kubectl.Cluster):
     """Has a run demo of two servers with everything that it needs; `there` changes that."""
 
     def __init__(self, folder: Path) -> None:
-        self.namespace = "team-a"
-        self.run_name = "demo"
+        super().__init__(namespace="team-a")
         self.may_list_nodes = True
         self.jobs: list[dict[str, Any]] = []
         keys = Authority().write(folder / "keys", NODE, "gpu.example.org")
         volumes = [{"name": "config", "configMap": {"name": "demo-paceline-config-x"}}]
         spec = {"volumes": volumes, "containers": [{"env": [{"name": TLS}]}]}
-        self.there: dict[str, Any] = {
+        self.there = {
             SERVERS: {"spec": {"replicas": 2, "template": {"spec": spec}}},
             SHARDS: {},
             "configmap/demo-paceline-config-x": {"data": {"run.yaml": "run: demo\ntask: rcv1\n", "mine.py": "x = 1\n"}},
@@ -54,13 +53,6 @@ class Cluster(Kubectl):
             f"{SERVICE}-server-1": node_port(30002),
             f"{SERVICE}-shards": node_port(30003),
         }
-
-    def find(self, what: str) -> dict[str, Any] | None:
-        return self.there.get(what)
-
-    def get(self, *what: str) -> dict[str, Any]:
-        found: dict[str, Any] = self.there[what[0]]
-        return found
 
     def items(self, kinds: str, selector: str | None = None) -> list[dict[str, Any]]:
         if kinds == "jobs":

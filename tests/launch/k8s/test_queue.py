@@ -12,9 +12,10 @@ from paceline.launch.k8s import deploy as deploying
 from paceline.launch.k8s.cluster_status import RESULT, look
 from paceline.launch.k8s.deploy import Lasting, Trouble, wait_until
 from paceline.launch.k8s.follow import doctor, show
-from paceline.launch.k8s.kubectl import Kubectl, NotThere
+from paceline.launch.k8s.kubectl import NotThere
 from paceline.launch.k8s.overlay import Overlay, config_of
 from paceline.launch.k8s.queue import GATE, check_queue
+from tests.support.kubectl import Cluster
 from tests.support.own_time import own_time
 
 LABELS = {"kueue.x-k8s.io/queue-name": "team-a", "kueue.x-k8s.io/pod-group-name": "demo-paceline-run"}
@@ -64,40 +65,20 @@ TRAINS = [
 ]
 
 
-class Cluster(Kubectl):
-    """Has these objects of the run demo, and of Kueue these; the error comes of any other."""
+class Queued(Cluster):
+    """With these parts of Kueue; the error comes of any other."""
 
     def __init__(
         self, items: list[dict[str, Any]], kueue: dict[str, dict[str, Any]], lacks: Exception | None = None
     ) -> None:
-        self.namespace = "here"
-        self.run_name = "demo"
-        self.there = items
-        self._kueue = kueue
-        self._lacks = lacks or NotThere("(NotFound)")
-        self.calls: list[tuple[str, ...]] = []
-
-    def of_run(self, name: str) -> "Cluster":
-        return self
-
-    def items(self, kinds: str, selector: str | None = None) -> list[dict[str, Any]]:
-        return (
-            [one for one in self.there if one["kind"] == "Job"]
-            if kinds == "jobs"
-            else self.there
-            if kinds != "events"
-            else []
-        )
+        super().__init__(*items)
+        self.there |= kueue
+        self._lacks = lacks
 
     def get(self, *what: str) -> dict[str, Any]:
-        own = {f"{one['kind'].lower()}/{one['metadata']['name']}": one for one in self.there}
-        if (found := (own | self._kueue).get(what[0])) is None:
-            raise self._lacks if "kueue" in what[0] else NotThere("(NotFound)")
-        return found
-
-    def run(self, *arguments: str, stdin: str | None = None, seconds: float = 120) -> str:
-        self.calls.append(arguments)
-        return ""
+        if self._lacks is not None and "kueue" in what[0] and what[0] not in self.there:
+            raise self._lacks
+        return super().get(*what)
 
 
 @pytest.mark.parametrize(
@@ -116,7 +97,7 @@ class Cluster(Kubectl):
 def test_a_queue_that_would_never_let_the_run_begin_is_named_before_anything_starts(
     kueue: dict[str, dict[str, Any]], lacks: Exception | None, told: str
 ):
-    cluster = Cluster([], kueue, lacks)
+    cluster = Queued([], kueue, lacks)
 
     with pytest.raises(ConfigError, match=told):
         check_queue(cluster, [SERVERS, WORKERS])
@@ -124,20 +105,20 @@ def test_a_queue_that_would_never_let_the_run_begin_is_named_before_anything_sta
 
 
 def test_a_queue_that_is_there_or_may_not_be_seen_or_is_not_wanted_holds_up_nobody():
-    check_queue(Cluster([], {QUEUE: {"status": {}}}), [SERVERS, WORKERS])
-    check_queue(Cluster([], {}, ConfigError("localqueues is forbidden")), [SERVERS, WORKERS])
+    check_queue(Queued([], {QUEUE: {"status": {}}}), [SERVERS, WORKERS])
+    check_queue(Queued([], {}, ConfigError("localqueues is forbidden")), [SERVERS, WORKERS])
     plain = copy.deepcopy(SERVERS)
     del plain["spec"]["template"]["metadata"]["labels"]
-    check_queue(Cluster([], {}, NO_KUEUE), [plain])
+    check_queue(Queued([], {}, NO_KUEUE), [plain])
 
 
 def test_another_number_of_pods_than_kueue_is_told_is_refused_with_the_right_one():
     with pytest.raises(ConfigError, match=r"The run has 5 pods, and kustomization.yaml says pods=4.*: set pods=5"):
-        check_queue(Cluster([], {QUEUE: {}}), [SERVERS, maker("Job", "worker", 3)])
+        check_queue(Queued([], {QUEUE: {}}), [SERVERS, maker("Job", "worker", 3)])
 
 
 def test_status_and_doctor_say_that_a_run_waits_and_call_it_no_error():
-    cluster = Cluster(ALL_WAIT, {QUEUE: {}, WORKLOAD: {"status": {"conditions": [FULL]}}})
+    cluster = Queued(ALL_WAIT, {QUEUE: {}, WORKLOAD: {"status": {"conditions": [FULL]}}})
     lacks = "insufficient unused quota for cpu in flavor default, 600m more needed"
     told = f"waits in queue team-a, and begins by itself ({lacks})"
     said: list[str] = []
@@ -153,23 +134,23 @@ def test_status_and_doctor_say_that_a_run_waits_and_call_it_no_error():
 def test_doctor_names_a_queue_that_is_gone_while_the_run_waits():
     said: list[str] = []
 
-    assert doctor(Cluster(ALL_WAIT, {}), said.append) == 78
+    assert doctor(Queued(ALL_WAIT, {}), said.append) == 78
     assert "queue/team-a: namespace here has no such queue" in said[1]
 
 
 def test_a_pod_that_was_just_made_again_does_not_make_its_run_wait():
-    assert look(Cluster(TRAINS, {QUEUE: {}})).waits == ""
-    assert "waits in queue" in look(Cluster(ALL_WAIT, {QUEUE: {}})).line()
+    assert look(Queued(TRAINS, {QUEUE: {}})).waits == ""
+    assert "waits in queue" in look(Queued(ALL_WAIT, {QUEUE: {}})).line()
 
 
 def test_pods_that_have_ended_say_nothing_of_a_run_that_waits():
-    assert look(Cluster([*ALL_WAIT, pod("sharder", is_gated=False, phase="Succeeded")], {QUEUE: {}})).queue
+    assert look(Queued([*ALL_WAIT, pod("sharder", is_gated=False, phase="Succeeded")], {QUEUE: {}})).queue
 
 
 def test_a_suspended_job_is_named_with_the_way_to_resume_it():
     workers = copy.deepcopy(WORKERS)
     workers["spec"]["suspend"] = True
-    cluster = Cluster([SERVERS, workers], {})
+    cluster = Queued([SERVERS, workers], {})
 
     assert look(cluster).waits == (
         "job/demo-paceline-worker is suspended "
@@ -181,9 +162,9 @@ def test_a_suspended_job_is_named_with_the_way_to_resume_it():
 def test_servers_for_which_nobody_works_are_a_trouble_unless_they_are_stopped():
     said: list[str] = []
 
-    assert doctor(Cluster([SERVERS], {}), said.append) == 78
+    assert doctor(Queued([SERVERS], {}), said.append) == 78
     assert "the run has no Job of workers. To make it again: make deploy OVERLAY=... RUN=demo." in said[1]
-    assert doctor(Cluster([maker("StatefulSet", "server", 0)], {}), said.append) == 0
+    assert doctor(Queued([maker("StatefulSet", "server", 0)], {}), said.append) == 0
 
 
 def test_what_lasts_is_so_for_the_whole_time():
@@ -202,7 +183,7 @@ def test_what_lasts_is_so_for_the_whole_time():
 def test_the_time_in_a_queue_does_not_count_against_the_longest_wait(monkeypatch: pytest.MonkeyPatch):
     now = 0.0
 
-    class Later(Cluster):
+    class Later(Queued):
         def items(self, kinds: str, selector: str | None = None) -> list[dict[str, Any]]:
             return [] if kinds == "events" else ALL_WAIT if now < 5000 else TRAINS
 
@@ -218,7 +199,7 @@ def test_the_time_in_a_queue_does_not_count_against_the_longest_wait(monkeypatch
 
 
 def test_no_more_workers_are_asked_for_than_kueue_has_counted():
-    cluster = Cluster([WORKERS], {})
+    cluster = Queued([WORKERS], {})
 
     with pytest.raises(UsageError, match=r"--workers 3: the run is in a queue with 2 workers"):
         deploying.scale(cluster, 3, lambda text: None)
@@ -227,7 +208,7 @@ def test_no_more_workers_are_asked_for_than_kueue_has_counted():
 
 
 def test_the_quota_of_a_finished_runs_servers_is_freed_before_they_go():
-    class Going(Cluster):
+    class Going(Queued):
         """A server is evicted while kubectl annotates the pods."""
 
         def run(self, *arguments: str, stdin: str | None = None, seconds: float = 120) -> str:
@@ -264,7 +245,7 @@ def test_a_finished_run_waits_anew_when_it_is_deployed_again(monkeypatch: pytest
     stopped["spec"]["template"]["spec"]["volumes"] = [{"name": "config", "configMap": {"name": "c"}}]
     over = {"status": {"conditions": [{"type": "Finished", "status": "True"}]}}
 
-    class Stopped(Cluster):
+    class Stopped(Queued):
         def items(self, kinds: str, selector: str | None = None) -> list[dict[str, Any]]:
             asked = {"jobs": ["Job"], "events": [], "persistentvolumeclaims": []}.get(kinds)
             there = ALL_WAIT if ("apply", "--filename=-") in self.calls else [stopped, WORKERS]
@@ -290,7 +271,7 @@ def test_a_namespace_that_waits_for_pods_that_have_ended_is_named_with_what_lets
         "finalizers": ["batch.kubernetes.io/job-tracking"],
     }
     going = {"metadata": {"name": "here", "deletionTimestamp": "2026-11-26T18:00:30Z"}}
-    seen = [look(Cluster([ended], {"namespace/here": each})).troubles for each in (going, {"metadata": {}})]
+    seen = [look(Queued([ended], {"namespace/here": each})).troubles for each in (going, {"metadata": {}})]
 
     assert [str(one.part) for one in seen[0]] == ["namespace/here"]
     assert seen[0][0].todo == "Let them go: kubectl -n here delete jobs --all"

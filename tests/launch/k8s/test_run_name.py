@@ -3,7 +3,6 @@
 import json
 import shutil
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -13,6 +12,8 @@ from paceline.launch.k8s.cluster_status import _may_concern
 from paceline.launch.k8s.kubectl import Kubectl
 from paceline.launch.k8s.overlay import Overlay, config_of, read_overlay
 from paceline.launch.k8s.run_name import LONGEST, check_name, rename, the_run
+from paceline.launch.k8s.run_secrets import MADE_HERE
+from tests.support.kubectl import Cluster
 from tests.support.nights import some
 from tests.support.tree import ROOT
 
@@ -20,47 +21,27 @@ RUN = "app.kubernetes.io/instance"
 NEEDS_KUBECTL = pytest.mark.skipif(shutil.which("kubectl") is None, reason="there is no kubectl here to render with")
 
 
-class Namespace(Kubectl):
+def namespace_of(*runs: str, pods: int = 0, has_certificate: bool = False) -> Cluster:
     """Has parts of these runs."""
-
-    def __init__(self, *runs: str, pods: int = 0, has_certificate: bool = False) -> None:
-        self.namespace = "team-a"
-        self.run_name = ""
-        self._runs = runs
-        self._pods = pods
-        self._has_certificate = has_certificate
-        self.deleted: list[str] = []
-
-    def of_run(self, name: str) -> "Namespace":
-        self.run_name = name
-        return self
-
-    def items(self, kinds: str, selector: str | None = None) -> list[dict[str, Any]]:
-        labels = selector or self.selector
-        if kinds == "pods":
-            return [{"metadata": {"labels": {RUN: run}}} for run in self._runs for _ in range(self._pods)]
-        if kinds == "secrets":
-            return [{"metadata": {"name": f"{self.run_name}-paceline-tls"}}] if self._has_certificate else []
-        claims = [{"metadata": {"name": f"{run}-paceline-models", "labels": {RUN: run}}} for run in self._runs]
-        return [
-            one for one in claims if f"{RUN}=" not in labels or labels.endswith(f"={one['metadata']['labels'][RUN]}")
-        ]
-
-    def run(self, *arguments: str, stdin: str | None = None, seconds: float = 120) -> str:
-        if arguments[0] == "delete":
-            self.deleted.append(arguments[1])
-        return ""
+    objects = [("PersistentVolumeClaim", "paceline-models", RUN, run) for run in runs]
+    objects += [("Pod", f"paceline-{number}", RUN, run) for run in runs for number in range(pods)]
+    objects += [("Secret", "paceline-tls", MADE_HERE, run) for run in runs if has_certificate]
+    made = [
+        {"kind": kind, "metadata": {"name": f"{run}-{name}", "labels": {label: run}}}
+        for kind, name, label, run in objects
+    ]
+    return Cluster(*made, namespace="team-a", run_name="")
 
 
 def test_the_only_run_of_a_namespace_needs_no_name():
-    assert the_run(Namespace("a")).run_name == "a"
-    assert the_run(Namespace()).run_name == ""
+    assert the_run(namespace_of("a")).run_name == "a"
+    assert the_run(namespace_of()).run_name == ""
     with pytest.raises(UsageError, match=r"There is no run in namespace team-a\. To start one: make deploy"):
-        the_run(Namespace(), is_needed=True)
+        the_run(namespace_of(), is_needed=True)
 
 
 def test_where_there_is_no_run_nothing_is_deleted():
-    namespace, said = Namespace(), list[str]()
+    namespace, said = namespace_of(), list[str]()
 
     deploying.teardown(namespace, said.append)
     deploying.purge(namespace, said.append)
@@ -69,15 +50,15 @@ def test_where_there_is_no_run_nothing_is_deleted():
 
 
 def test_one_of_several_runs_is_named():
-    assert the_run(Namespace("a", "b"), "b").run_name == "b"
+    assert the_run(namespace_of("a", "b"), "b").run_name == "b"
     with pytest.raises(UsageError, match=r"Namespace team-a has 2 runs: a, b\. Say which: RUN=NAME"):
-        the_run(Namespace("a", "b"))
+        the_run(namespace_of("a", "b"))
 
 
 @pytest.mark.parametrize(("runs", "told"), [(("a", "b"), "it has a, b"), ((), "it has none")])
 def test_a_run_that_is_not_there_is_told_with_those_that_are(runs: tuple[str, ...], told: str):
     with pytest.raises(UsageError, match=rf"There is no run c in namespace team-a; {told}\..*OVERLAY=\.\.\. RUN=c"):
-        the_run(Namespace(*runs), "c")
+        the_run(namespace_of(*runs), "c")
 
 
 @pytest.mark.parametrize("name", ["", "Big", "1st", "a_b", "-a", "a-", "a.b", "a" * (LONGEST + 1), "a b"])
@@ -108,27 +89,16 @@ def test_under_another_name_no_object_of_an_overlay_is_the_same(name: str, monke
 
 
 @NEEDS_KUBECTL
-def test_the_name_in_run_yaml_names_the_parts_where_no_other_is_asked_for(tmp_path: Path):
+@pytest.mark.parametrize(("wanted", "name"), [("", "mine"), ("demo", "demo")], ids=["none", "wins over it"])
+def test_the_name_in_run_yaml_names_the_parts_where_no_other_is_asked_for(wanted: str, name: str, tmp_path: Path):
     shutil.copytree(ROOT / "k8s", tmp_path / "k8s")
     folder = tmp_path / "k8s/overlays/demo"
     (folder / "run.yaml").write_text((folder / "run.yaml").read_text().replace("run: demo", "run: mine"))
 
-    found = read_overlay(Kubectl("here"), str(folder))
+    found = read_overlay(Kubectl("here", wanted), str(folder))
 
-    assert found.run == "mine"
-    assert all(one["metadata"]["name"].startswith("mine-paceline-") for one in found.documents)
-
-
-@NEEDS_KUBECTL
-def test_a_name_that_is_asked_for_wins_over_that_in_run_yaml(tmp_path: Path):
-    shutil.copytree(ROOT / "k8s", tmp_path / "k8s")
-    folder = tmp_path / "k8s/overlays/demo"
-    (folder / "run.yaml").write_text((folder / "run.yaml").read_text().replace("run: demo", "run: mine"))
-
-    found = read_overlay(Kubectl("here", "demo"), str(folder))
-
-    assert found.run == "demo"
-    assert all(one["metadata"]["name"].startswith("demo-paceline-") for one in found.documents)
+    assert found.run == name
+    assert all(one["metadata"]["name"].startswith(f"{name}-paceline-") for one in found.documents)
 
 
 def test_what_users_add_to_an_overlay_gets_the_name_too():
@@ -151,7 +121,7 @@ def test_what_users_add_to_an_overlay_gets_the_name_too():
     ],
 )
 def test_events_of_another_run_are_not_this_ones(run: str, name: str, concerns: bool):
-    namespace = Namespace()
+    namespace = namespace_of()
     namespace.run_name = run
 
     assert _may_concern(namespace, {"involvedObject": {"name": name}}) is concerns
@@ -166,42 +136,38 @@ def test_a_wrong_name_is_told_before_the_overlay_is_changed(monkeypatch: pytest.
 
 
 def test_purge_deletes_the_runs_own_volumes_and_token_and_no_input_data():
-    namespace, said = Namespace("a", "b"), list[str]()
+    namespace, said = namespace_of("a", "b"), list[str]()
 
     deploying.purge(namespace.of_run("a"), said.append)
 
     assert namespace.deleted == ["secret/a-paceline-token", "persistentvolumeclaim/a-paceline-models"]
     assert said == ["deleted the token of run a", "deleted volume a-paceline-models"]
-    namespace = Namespace("a", has_certificate=True)
+    namespace = namespace_of("a", has_certificate=True)
     deploying.purge(namespace.of_run("a"), said.append)
     assert namespace.deleted[:2] == ["secret/a-paceline-token", "secret/a-paceline-tls"]
 
 
 def test_input_data_is_deleted_where_that_is_asked_for_and_no_run_reads_it():
-    namespace, said = Namespace("a"), list[str]()
+    namespace, said = namespace_of("a"), list[str]()
 
     deploying.purge_data(namespace, said.append)
     assert namespace.deleted == ["persistentvolumeclaim/paceline-data"]
     with pytest.raises(UsageError, match=r"Runs that may read the input data still exist \(a, b\)"):
-        deploying.purge_data(Namespace("a", "b", pods=2), said.append)
+        deploying.purge_data(namespace_of("a", "b", pods=2), said.append)
 
 
-class Deployed(Kubectl):
+def deployed(settings: str, ready: int = 2, replicas: int = 2) -> Cluster:
     """Has the run demo with these settings and this many servers that have been ready."""
-
-    def __init__(self, settings: str, ready: int = 2, replicas: int = 2) -> None:
-        self.namespace = "team-a"
-        self.run_name = "demo"
-        volumes = [{"name": "config", "configMap": {"name": "demo-paceline-config-x"}}]
-        servers = {
-            "spec": {"replicas": replicas, "template": {"spec": {"volumes": volumes}}},
-            "status": {"readyReplicas": ready},
-        }
-        config = {"kind": "ConfigMap", "data": {"run.yaml": settings}}
-        self._there = {self.servers: servers, "configmap/demo-paceline-config-x": config}
-
-    def find(self, what: str) -> dict[str, Any] | None:
-        return self._there.get(what)
+    name = "demo-paceline-config-x"
+    spec = {"volumes": [{"name": "config", "configMap": {"name": name}}]}
+    servers = {
+        "kind": "StatefulSet",
+        "metadata": {"name": "demo-paceline-server"},
+        "spec": {"replicas": replicas, "template": {"spec": spec}},
+        "status": {"readyReplicas": ready},
+    }
+    config = {"kind": "ConfigMap", "metadata": {"name": name}, "data": {"run.yaml": settings}}
+    return Cluster(servers, config, namespace="team-a")
 
 
 CONFIG = {"kind": "ConfigMap", "data": {"run.yaml": "run: demo\ntask: digits\nepochs: 20\n"}}
@@ -210,7 +176,7 @@ NOW = Overlay([], config_of([CONFIG], "here"))
 
 @pytest.mark.parametrize(("ready", "replicas"), [(2, 2), (0, 0)], ids=["trains", "finished"])
 def test_an_overlay_of_another_run_with_the_same_name_is_refused_before_anything_is_changed(ready: int, replicas: int):
-    there = Deployed("run: demo\ntask: cifar10\nepochs: 20\n", ready, replicas)
+    there = deployed("run: demo\ntask: cifar10\nepochs: 20\n", ready, replicas)
 
     with pytest.raises(
         ConfigError,
@@ -222,11 +188,11 @@ def test_an_overlay_of_another_run_with_the_same_name_is_refused_before_anything
 @pytest.mark.parametrize(
     "there",
     [
-        Deployed("run: demo\ntask: digits\nepochs: 20\nheartbeat: 1.0\n"),
-        Deployed("run: demo\ntask: digits\nepochs: 10\n", replicas=0),
-        Deployed("run: demo\ntask: cifar10\n", ready=0),
+        deployed("run: demo\ntask: digits\nepochs: 20\nheartbeat: 1.0\n"),
+        deployed("run: demo\ntask: digits\nepochs: 10\n", replicas=0),
+        deployed("run: demo\ntask: cifar10\n", ready=0),
     ],
     ids=["what may change", "a finished run with fewer epochs", "no server was ever ready"],
 )
-def test_settings_that_may_change_are_changed(there: Deployed):
+def test_settings_that_may_change_are_changed(there: Cluster):
     deploying._check_same_settings(there, NOW)

@@ -16,6 +16,7 @@ from paceline.launch.k8s.cluster_status import RESULT
 from paceline.launch.k8s.kubectl import Kubectl
 from paceline.launch.k8s.overlay import Overlay, read_overlay
 from paceline.launch.k8s.script import MOST, is_script, name_by_content, put_script, script_of
+from tests.support.kubectl import Cluster
 from tests.support.tree import ROOT
 
 RUN = {"run": "script", "task": "/script/train.py", "data": {"source": "script"}, "arguments": []}
@@ -164,26 +165,12 @@ def test_the_overlay_takes_a_script_and_fits_it(script: Path, monkeypatch: pytes
         assert script_of(one) in [each["metadata"]["name"] for each in found.documents if is_script(each)]
 
 
-class Cluster(Kubectl):
-    """Has a run of a script, and keeps what is applied."""
-
-    def __init__(self, job: dict[str, Any], result: str | None) -> None:
-        self.namespace = "here"
-        self.run_name = "script"
-        notes = {} if result is None else {RESULT: result}
-        self._there = {self.servers: {"metadata": {"annotations": notes}}}
-        self._job = job
-        self.applied: list[tuple[tuple[str, ...], str | None]] = []
-
-    def find(self, what: str) -> dict[str, Any] | None:
-        return self._there.get(what)
-
-    def job(self, component: str) -> dict[str, Any] | None:
-        return self._job if component == "worker" else None
-
-    def run(self, *arguments: str, stdin: str | None = None, seconds: float = 120) -> str:
-        self.applied.append((arguments, stdin))
-        return ""
+def cluster_of(job: dict[str, Any], result: str | None) -> Cluster:
+    """Has a run of a script."""
+    servers = {"metadata": {"annotations": {} if result is None else {RESULT: result}}}
+    cluster = Cluster(job, run_name="script")
+    cluster.there[cluster.servers] = servers
+    return cluster
 
 
 @pytest.mark.parametrize(("result", "is_over", "refused"), [("accuracy .9", True, True), (None, False, False)])
@@ -193,7 +180,7 @@ def test_a_finished_run_does_not_go_on_with_a_changed_script(
     before, now = documents(), documents()
     put_script(now, HERE, script, [])
     job = before[-1] | {"status": {"conditions": [{"type": "Complete", "status": "True"}] if is_over else []}}
-    cluster = Cluster(job, result)
+    cluster = cluster_of(job, result)
 
     deploying._check_same_script(cluster, Overlay(copy.deepcopy(before), Config()))
     if refused:
@@ -206,11 +193,11 @@ def test_a_finished_run_does_not_go_on_with_a_changed_script(
 
 
 def test_a_script_is_applied_without_the_note_that_takes_a_quarter_of_it():
-    cluster = Cluster({}, None)
+    cluster = Cluster()
 
     deploying.apply_all(cluster, documents())
 
-    (by_server, own), (plain, rest) = cluster.applied
+    (by_server, own), (plain, rest) = zip(cluster.calls, cluster.stdin, strict=True)
     assert "--server-side" in by_server
     assert yaml.safe_load(own or "")["metadata"]["name"] == "script-paceline-script-a"
     assert "--server-side" not in plain
