@@ -7,7 +7,6 @@ import os
 import stat
 import subprocess
 import sys
-from io import StringIO
 from pathlib import Path
 from typing import Any
 
@@ -28,15 +27,11 @@ from paceline.launch.status.live_table import EVERY, PlainLines, headline, newes
 from paceline.launch.supervise.outcome import Outcome
 from paceline.rpc.auth import Credentials
 from paceline.settings.flags import Flags
-from paceline.settings.load_settings import differences, read_yaml
+from paceline.settings.load_settings import read_yaml
 from paceline.v1.run_service_pb2 import Score, StatusReply, WorkerStatus
+from tests.support.chief import Chief, begun, console
 from tests.support.commands import paceline
 from tests.support.own_time import own_time
-
-
-def console() -> tuple[Console, StringIO]:
-    text = StringIO()
-    return Console(file=text, width=120), text
 
 
 def test_a_training_outlives_who_reads_what_it_shows() -> None:
@@ -153,13 +148,6 @@ def test_a_command_line_is_checked_without_torch_numba_or_grpc(tmp_path: Path) -
     done = subprocess.run([sys.executable, "-c", script], cwd=tmp_path, capture_output=True, text=True, check=True)
 
     assert done.stdout.strip() == "[]"
-
-
-def test_help_names_every_command(tmp_path: Path) -> None:
-    done = paceline("--help", cwd=tmp_path)
-
-    assert done.returncode == 0
-    assert all(name in done.stdout for name in ("run", "status", "stop", "shard", "plan", "demo"))
 
 
 def test_help_needs_no_settings(tmp_path: Path) -> None:
@@ -367,10 +355,6 @@ def test_objects_that_were_trained_go_on_by_paceline_train(tmp_path: Path) -> No
         assert f"paceline.train(..., folder='{folder.path}'), and the other arguments as before" in said
 
 
-def test_differences_name_inner_keys() -> None:
-    assert differences({"a": {"b": 1, "c": 2}}, {"a": {"b": 1, "c": 3}}) == ["a.c: 2 before, 3 now"]
-
-
 def test_a_finished_run_says_so_and_is_left_as_it_is(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -561,74 +545,48 @@ def test_the_summary_of_a_stopped_run_of_several_machines_says_how_they_take_par
 # status
 
 
-class OneAnswer:
-    """A chief with one answer."""
-
-    def __init__(self, answer: StatusReply | None) -> None:
-        self.answer = answer
-        self.reasons: list[str] = []
-
-    def status(self) -> StatusReply | None:
-        return self.answer
-
-    def stop(self, reason: str) -> bool:
-        self.reasons.append(reason)
-        return self.answer is not None
-
-    def close(self) -> None:
-        pass
-
-
 @pytest.fixture
 def folder(tmp_path: Path) -> RunFolder:
-    found, _ = open_run(Config(run="one"), runs=tmp_path)
-    found.write_facts(chief="127.0.0.1:7000", exit_code=None)
-    return found
+    return begun(tmp_path)
 
 
-def test_status_shows_the_run(folder: RunFolder) -> None:
-    screen, text = console()
+def test_status_shows_the_run_or_one_object_of_json(folder: RunFolder) -> None:
+    (screen, text), (other, as_json) = console(), console()
 
-    status.show_status(folder, screen, as_json=False, connect=lambda *_: OneAnswer(training()))
+    status.show_status(folder, screen, as_json=False, connect=lambda *_: Chief(training()))
+    status.show_status(folder, other, as_json=True, connect=lambda *_: Chief(training()))
 
     assert "version 12" in text.getvalue()
     assert "worker-1" in text.getvalue()
-
-
-def test_status_as_json_is_one_object(folder: RunFolder) -> None:
-    screen, text = console()
-
-    status.show_status(folder, screen, as_json=True, connect=lambda *_: OneAnswer(training()))
-
-    assert json.loads(text.getvalue())["version"] == 12
+    assert json.loads(as_json.getvalue())["version"] == 12
 
 
 def test_status_of_a_run_whose_chief_is_gone_is_an_error_that_says_how_to_resume(folder: RunFolder) -> None:
     with pytest.raises(ServersGone, match="resume the run with: paceline run"):
-        status.show_status(folder, console()[0], as_json=False, connect=lambda *_: OneAnswer(None))
+        status.show_status(folder, console()[0], as_json=False, connect=lambda *_: Chief(None))
 
 
 def test_status_says_that_the_run_waits_for_other_machines(folder: RunFolder) -> None:
     line = "no machine is left that lends workers to this run"
     folder.write_facts(waits=line)
     screen, text = console()
-    status.show_status(folder, screen, as_json=False, connect=lambda *_: OneAnswer(training()))
+    status.show_status(folder, screen, as_json=False, connect=lambda *_: Chief(training()))
     assert line in text.getvalue()
 
     screen, text = console()
     with folder.locked():  # by its launcher; its servers do not answer before a script has come
-        status.show_status(folder, screen, as_json=False, connect=lambda *_: OneAnswer(None))
+        status.show_status(folder, screen, as_json=False, connect=lambda *_: Chief(None))
     assert f"is waiting: {line}" in text.getvalue()
 
     with pytest.raises(ServersGone, match="resume the run with"):
-        status.show_status(folder, screen, as_json=False, connect=lambda *_: OneAnswer(None))
+        status.show_status(folder, screen, as_json=False, connect=lambda *_: Chief(None))
 
 
 def test_status_says_how_a_table_was_read_while_the_run_goes_on_and_afterwards(folder: RunFolder) -> None:
     line = "a.csv: a feature for each text of 'towns [all]' (3)"
     folder.write_facts(as_read=[line])
     screen, text = console()
-    status.show_status(folder, screen, as_json=False, connect=lambda *_: OneAnswer(training()))
+    status.show_status(folder, screen, as_json=False, connect=lambda *_: Chief(training()))
     assert line in text.getvalue()
 
     folder.write_facts(finished=True, exit_code=0, seconds=3.0)
@@ -648,13 +606,9 @@ def test_status_of_a_finished_run_tells_its_accuracy(folder: RunFolder) -> None:
 
 def test_watching_ends_with_the_run(folder: RunFolder) -> None:
     screen, text = console()
-    answers = [training(1), training(2), StatusReply(phase="finished", version=3)]
+    chief = Chief(training(1), training(2), StatusReply(phase="finished", version=3))
 
-    class Series(OneAnswer):
-        def status(self) -> StatusReply | None:
-            return answers.pop(0)
-
-    status.watch(folder, screen, as_json=False, connect=lambda *_: Series(None), every=0.0)
+    status.watch(folder, screen, as_json=False, connect=lambda *_: chief, every=0.0)
 
     assert "version 1," in text.getvalue()
     assert "finished, elapsed 0.0 s" in text.getvalue()
@@ -663,14 +617,10 @@ def test_watching_ends_with_the_run(folder: RunFolder) -> None:
 
 def test_watching_goes_on_while_the_chief_is_away(folder: RunFolder) -> None:
     screen, text = console()
-    answers = [training(1), None, None, training(2), StatusReply(phase="finished", version=3)]
-
-    class Series(OneAnswer):
-        def status(self) -> StatusReply | None:
-            return answers.pop(0)
+    chief = Chief(training(1), None, None, training(2), StatusReply(phase="finished", version=3))
 
     with folder.locked():  # by a launcher
-        status.watch(folder, screen, as_json=False, connect=lambda *_: Series(None), every=0.0)
+        status.watch(folder, screen, as_json=False, connect=lambda *_: chief, every=0.0)
 
     assert text.getvalue().count("The chief does not answer; it is starting, or busy.") == 1
     assert "version 3," in text.getvalue()
@@ -681,7 +631,7 @@ def test_watching_a_run_elsewhere_goes_on_while_its_chief_may_come_back(
 ) -> None:
     (tmp_path / "token").write_text("the-run-secret-word\n")
     screen, text = console()
-    answers = [training(1), None, None, training(2), None, None, None]
+    chief = Chief(training(1), None, None, training(2), None)
     now = [0.0]
 
     def sleep(seconds: float) -> None:
@@ -689,13 +639,9 @@ def test_watching_a_run_elsewhere_goes_on_while_its_chief_may_come_back(
 
     own_time(monkeypatch, status, monotonic=lambda: now[0], sleep=sleep)
 
-    class Series(OneAnswer):
-        def status(self) -> StatusReply | None:
-            return answers.pop(0)
-
     elsewhere = status.Elsewhere(Path("chief:50051"), tmp_path / "token")
     with pytest.raises(ServersGone, match="No server answers at chief:50051"):
-        status.watch(elsewhere, screen, as_json=False, connect=lambda *_: Series(None), every=0.0)
+        status.watch(elsewhere, screen, as_json=False, connect=lambda *_: chief, every=0.0)
 
     assert text.getvalue().count("The chief does not answer; it is starting, or busy.") == 2
 
@@ -715,60 +661,26 @@ def test_options_of_a_run_elsewhere_are_not_left_out_silently(words: list[str], 
     assert said in found.output.replace("\n", " ")
 
 
-def test_stop_asks_the_chief(folder: RunFolder) -> None:
-    chief = OneAnswer(training())
+def test_stop_asks_the_chief_until_it_is_ready_for_it_and_says_why_it_refuses(
+    folder: RunFolder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for refusals in (0, 1):
+        chief = Chief(training(), refusals=refusals)
+        assert "run one stops" in status.stop_run(folder, connect=lambda *_, chief=chief: chief)
+        assert chief.reasons == ["paceline stop"] * (1 + refusals)
 
-    told = status.stop_run(folder, connect=lambda *_: chief)
-
-    assert chief.reasons == ["paceline stop"]
-    assert "run one stops" in told
-
-
-class Refusing(OneAnswer):
-    """A chief that is not ready to stop the first times."""
-
-    def __init__(self, times: int) -> None:
-        super().__init__(training())
-        self.left = times
-
-    def stop(self, reason: str) -> bool:
-        super().stop(reason)
-        self.left -= 1
-        if self.left >= 0:
-            raise NotYet("The policy is just changing; ask again in a few seconds.")
-        return True
-
-
-def test_stop_asks_again_while_the_run_is_not_ready_for_it(folder: RunFolder) -> None:
-    chief = Refusing(times=1)
-
-    told = status.stop_run(folder, connect=lambda *_: chief)
-
-    assert len(chief.reasons) == 2
-    assert "run one stops" in told
-
-
-def test_stop_says_why_the_chief_refuses(folder: RunFolder, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(status, "STOP_PATIENCE", 0.0)
-
     with pytest.raises(NotYet, match="The policy is just changing"):
-        status.stop_run(folder, connect=lambda *_: Refusing(times=9))
+        status.stop_run(folder, connect=lambda *_: Chief(training(), refusals=9))
 
 
 def test_a_run_elsewhere_is_asked_at_its_chiefs_address(tmp_path: Path) -> None:
     (tmp_path / "token").write_text("the-run-secret-word\n")
     asked = []
 
-    class Nobody:
-        def status(self) -> None:
-            return
-
-        def close(self) -> None:
-            pass
-
     def connect(address: str, credentials: Credentials) -> Any:
         asked.append((address, credentials))
-        return Nobody()
+        return Chief(None)
 
     with pytest.raises(ServersGone, match="No server answers at chief:50051"):
         status.show_status(status.Elsewhere(Path("chief:50051"), tmp_path / "token"), Console(), False, connect)

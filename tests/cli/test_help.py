@@ -19,7 +19,8 @@ def test_the_help_fits_one_screen_with_a_line_for_each_command() -> None:
     assert len(lines) <= ROWS
     assert max(map(len, lines)) <= COLUMNS
     shown = [line.split()[1] for line in lines if line.startswith("│ ")]
-    assert {"run", "launch", "status", "doctor", "report", "keys", "k8s"} <= set(shown)
+    named = {"run", "launch", "demo", "status", "stop", "doctor", "plan", "shard", "report", "keys", "k8s"}
+    assert named <= set(shown)
     assert len(shown) == len(set(shown))
 
 

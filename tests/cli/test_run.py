@@ -99,25 +99,6 @@ def test_the_metrics_tell_the_whole_run(first: subprocess.CompletedProcess[str],
     assert all("wait_seconds" in worker["figures"] for worker in lines[-1]["workers"])
 
 
-def test_a_finished_run_is_not_run_again(first: subprocess.CompletedProcess[str], place: Path) -> None:
-    again = paceline("run", *TASK, "--epochs", "3", cwd=place)
-
-    assert again.returncode == 0
-    assert "finished already" in again.stdout
-    assert again.stdout.splitlines()[-1] == first.stdout.splitlines()[-1]
-
-
-def test_a_run_with_other_settings_or_fewer_epochs_is_refused(
-    first: subprocess.CompletedProcess[str], place: Path
-) -> None:
-    other = paceline("run", *TASK, "--epochs", "3", "--set", "optimizer.lr=0.5", cwd=place)
-    fewer = paceline("run", *TASK, "--epochs", "2", cwd=place)
-
-    assert (other.returncode, fewer.returncode) == (78, 78)
-    assert "lr: 0.1 before, 0.5 now" in other.stderr
-    assert "epochs: 3 before, 2 now" in fewer.stderr
-
-
 def test_status_tells_the_accuracy_of_the_newest_run(first: subprocess.CompletedProcess[str], place: Path) -> None:
     found = json.loads(paceline("status", "--json", cwd=place).stdout)
 

@@ -11,21 +11,8 @@ from paceline.launch.folder.run_folder import RunFolder, find_run
 from paceline.launch.status.chief_status import plain
 from paceline.launch.status.explained import explain_run
 from paceline.settings.load_settings import write_yaml
-from paceline.v1.run_service_pb2 import StatusReply
 from tests.launch.status.test_evidence import CONFIG, status
-
-
-class Answering:
-    """A chief."""
-
-    def __init__(self, reply: StatusReply | None) -> None:
-        self._reply = reply
-
-    def status(self) -> StatusReply | None:
-        return self._reply
-
-    def close(self) -> None:
-        return
+from tests.support.chief import Chief
 
 
 def folder(place: Path, *lines: Any, **facts: Any) -> RunFolder:
@@ -52,7 +39,7 @@ def test_a_run_that_trains_is_explained_by_its_last_seconds(tmp_path: Path) -> N
     running = folder(tmp_path, *trained(slow=0.02), exit_code=None, chief="here:1")
     (running.path / "token").write_text("secret")
     now = status(40, 400, slow=0.1)
-    found = explain_run(running, lambda *_: Answering(now))
+    found = explain_run(running, lambda *_: Chief(now))
     assert found.is_training
     assert [each.cause for each in found.findings] == ["slow_worker"]
 
@@ -60,7 +47,7 @@ def test_a_run_that_trains_is_explained_by_its_last_seconds(tmp_path: Path) -> N
 def test_a_run_that_has_just_begun_is_not_judged(tmp_path: Path) -> None:
     running = folder(tmp_path, exit_code=None, chief="here:1")
     (running.path / "token").write_text("secret")
-    found = explain_run(running, lambda *_: Answering(status(2.4, 120, slow=0.1)))
+    found = explain_run(running, lambda *_: Chief(status(2.4, 120, slow=0.1)))
     assert not found.findings
     assert found.unjudged == "has trained for 2.4 s: too short a time to say what holds it up; ask again in a moment"
 

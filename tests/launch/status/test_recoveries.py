@@ -1,19 +1,13 @@
 """What a run's recoveries took is said once, when it has come to rest, and is summed up at the end."""
 
-from contextlib import nullcontext
-from io import StringIO
 from pathlib import Path
 
 import pytest
-from rich.console import Console
 
-from paceline.core.settings.config import Config
-from paceline.launch.folder.run_folder import open_run
-from paceline.launch.k8s import follow as following
-from paceline.launch.k8s.kubectl import Kubectl
 from paceline.launch.status import run_status
 from paceline.launch.status.recoveries import REST, Recoveries, standing_recoveries
 from paceline.v1.run_service_pb2 import ServerStart, ServerStatus, StatusReply, WorkerStatus
+from tests.support.chief import Chief, begun, console, followed
 
 
 def server(number: int, term: int, version: int | None = None, damaged: int = 0) -> ServerStatus:
@@ -160,19 +154,6 @@ def test_a_short_wait_for_other_workers_is_not_worth_a_line() -> None:
     assert str(seen.sum) == ""
 
 
-class Answers:
-    """A chief that gives these answers, the last one again and again."""
-
-    def __init__(self, *answers: StatusReply) -> None:
-        self._answers = list(answers)
-
-    def status(self) -> StatusReply:
-        return self._answers.pop(0) if len(self._answers) > 1 else self._answers[0]
-
-    def close(self) -> None:
-        pass
-
-
 def finished(*servers: ServerStatus) -> StatusReply:
     return StatusReply(phase="finished", servers=servers)
 
@@ -184,25 +165,16 @@ LINE = "server-1 went on from its snapshot of version 7 (term 2)"
 def test_on_kubernetes_each_is_said_when_it_comes_and_summed_up_before_the_result(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    answers = Answers(status(*NEW), status(*BACK), finished(*BACK))
-    monkeypatch.setattr(following, "chief_of", lambda kubectl: nullcontext(answers))
-    monkeypatch.setattr(following, "PAUSE", 0.0)
-    monkeypatch.setattr(following._Watched, "check", lambda self: None)
-    said: list[str] = []
-
-    found = following.follow(Kubectl("here", "true"), said.append, clock=lambda: 0.0)
+    said, result = followed(monkeypatch, status(*NEW), status(*BACK), finished(*BACK))
 
     assert said.count(LINE) == 1
-    assert found.splitlines()[0] == "Recovered: 1 start of a server from its snapshot"
+    assert result[0] == "Recovered: 1 start of a server from its snapshot"
 
 
 def test_status_shows_it_of_a_run_that_goes_on_and_of_one_that_has_ended(tmp_path: Path) -> None:
-    folder, _ = open_run(Config(run="one"), runs=tmp_path)
-    folder.write_facts(chief="here", exit_code=None)
-    text = StringIO()
-    screen = Console(file=text, width=200)
+    folder, (screen, text) = begun(tmp_path), console(width=200)
 
-    run_status.show_status(folder, screen, as_json=False, connect=lambda address, credentials: Answers(status(*BACK)))  # type: ignore[arg-type, return-value]
+    run_status.show_status(folder, screen, as_json=False, connect=lambda address, credentials: Chief(status(*BACK)))  # type: ignore[arg-type, return-value]
     assert LINE in text.getvalue()
     folder.write_facts(exit_code=0, finished=True, recovery={"servers": 2, "damaged": 0, "replayed": 3, "rerun": 0})
     run_status.show_status(folder, screen, as_json=False)

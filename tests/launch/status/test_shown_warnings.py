@@ -1,27 +1,22 @@
 """Where warnings are shown: as they come, in the status, in the records, and at the end of a run."""
 
-import io
 import json
-from collections.abc import Sequence
-from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
-from rich.console import Console
 
 from paceline.cli.run import summary
 from paceline.core.chief.warnings import RunWarning
 from paceline.core.settings.config import Config
 from paceline.launch.folder.own_records import OwnRecords
-from paceline.launch.folder.run_folder import RunFolder, open_run
-from paceline.launch.k8s import follow as following
-from paceline.launch.k8s.kubectl import Kubectl
+from paceline.launch.folder.run_folder import RunFolder
 from paceline.launch.status import run_status as status
 from paceline.launch.status.chief_status import News, warnings
 from paceline.launch.supervise.outcome import Outcome
 from paceline.launch.supervise.run_history import Records
 from paceline.results.result import Result
 from paceline.v1 import run_service_pb2 as pb
+from tests.support.chief import Chief, begun, console, followed
 
 ROSE = RunWarning("loss_above_start", "the loss rose", "optimizer.lr=0.01", ["optimizer.lr=0.01"], 1.0)
 PASSED = RunWarning("not_finite", "no gradient", "optimizer.lr=0.01", [], 0.1, passed=True)
@@ -54,29 +49,9 @@ def reply(*found: RunWarning, phase: str = "training", version: int = 1) -> pb.S
     return pb.StatusReply(phase=phase, version=version, warnings=messages)
 
 
-class Answers:
-    """A chief with these answers, the last one again and again."""
-
-    def __init__(self, answers: Sequence[pb.StatusReply]) -> None:
-        self.answers = list(answers)
-
-    def status(self) -> pb.StatusReply:
-        return self.answers.pop(0) if len(self.answers) > 1 else self.answers[0]
-
-    def close(self) -> None:
-        pass
-
-
 @pytest.fixture
 def folder(tmp_path: Path) -> RunFolder:
-    found, _ = open_run(Config(run="one"), runs=tmp_path)
-    found.write_facts(chief="127.0.0.1:7000", exit_code=None)
-    return found
-
-
-def console() -> tuple[Console, io.StringIO]:
-    text = io.StringIO()
-    return Console(file=text, width=120), text
+    return begun(tmp_path)
 
 
 def test_warnings_come_over_the_wire_as_they_were() -> None:
@@ -92,21 +67,21 @@ def test_each_warning_is_news_once() -> None:
 
 def test_the_status_shows_what_has_not_passed(folder: RunFolder) -> None:
     screen, text = console()
-    status.show_status(folder, screen, as_json=False, connect=lambda *_: Answers([reply(PASSED, ROSE)]))  # type: ignore[arg-type, return-value]
+    status.show_status(folder, screen, as_json=False, connect=lambda *_: Chief(reply(PASSED, ROSE)))  # type: ignore[arg-type, return-value]
     assert LINE in text.getvalue()
     assert "no gradient" not in text.getvalue()
 
 
 def test_the_status_as_json_has_all_of_them(folder: RunFolder) -> None:
     screen, text = console()
-    status.show_status(folder, screen, as_json=True, connect=lambda *_: Answers([reply(PASSED, ROSE)]))  # type: ignore[arg-type, return-value]
+    status.show_status(folder, screen, as_json=True, connect=lambda *_: Chief(reply(PASSED, ROSE)))  # type: ignore[arg-type, return-value]
     assert json.loads(text.getvalue())["warnings"] == FACTS
 
 
 def test_watching_says_each_once_when_it_comes(folder: RunFolder) -> None:
     screen, text = console()
     answers = [reply(), reply(ROSE, version=2), reply(ROSE, version=3), reply(phase="finished")]
-    status.watch(folder, screen, as_json=False, connect=lambda *_: Answers(answers), every=0.0)  # type: ignore[arg-type, return-value]
+    status.watch(folder, screen, as_json=False, connect=lambda *_: Chief(*answers), every=0.0)  # type: ignore[arg-type, return-value]
     assert text.getvalue().count(LINE) == 1
 
 
@@ -136,12 +111,9 @@ def test_a_warning_is_taken_down_when_nothing_else_has_changed(tmp_path: Path) -
 
 
 def test_on_kubernetes_each_is_said_when_it_comes_and_before_the_result(monkeypatch: pytest.MonkeyPatch) -> None:
-    answers = Answers([reply(), reply(ROSE, version=2), reply(ROSE, PASSED, version=3, phase="finished")])
-    monkeypatch.setattr(following, "chief_of", lambda kubectl: nullcontext(answers))
-    monkeypatch.setattr(following, "PAUSE", 0.0)
-    monkeypatch.setattr(following._Watched, "check", lambda self: None)
-    said: list[str] = []
+    replies = reply(), reply(ROSE, version=2), reply(ROSE, PASSED, version=3, phase="finished")
 
-    found = following.follow(Kubectl("here", "true"), said.append, clock=lambda: 0.0)
+    said, result = followed(monkeypatch, *replies)
+
     assert said.count(LINE) == 1
-    assert found.splitlines() == [LINE, "test score unknown: the run was not scored"]
+    assert result == [LINE, "test score unknown: the run was not scored"]

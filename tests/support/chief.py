@@ -1,0 +1,59 @@
+"""A chief that answers from a list, and what shows its answers."""
+
+from contextlib import nullcontext
+from io import StringIO
+from pathlib import Path
+
+import pytest
+from rich.console import Console
+
+from paceline.core.errors import NotYet
+from paceline.core.settings.config import Config
+from paceline.launch.folder.run_folder import RunFolder, open_run
+from paceline.launch.k8s import follow as following
+from paceline.launch.k8s.kubectl import Kubectl
+from paceline.v1.run_service_pb2 import StatusReply
+
+
+class Chief:
+    """Gives these answers, the last one again and again (None: it is away), and refuses the first calls to stop."""
+
+    def __init__(self, *answers: StatusReply | None, refusals: int = 0) -> None:
+        self.reasons: list[str] = []
+        """Of the calls to stop."""
+        self._answers = list(answers)
+        self._refusals = refusals
+
+    def status(self) -> StatusReply | None:
+        return self._answers.pop(0) if len(self._answers) > 1 else self._answers[0]
+
+    def stop(self, reason: str) -> bool:
+        self.reasons.append(reason)
+        if len(self.reasons) <= self._refusals:
+            raise NotYet("The policy is just changing; ask again in a few seconds.")
+        return self._answers[0] is not None
+
+    def close(self) -> None:
+        return
+
+
+def console(width: int = 120) -> tuple[Console, StringIO]:
+    """One that writes into the text."""
+    text = StringIO()
+    return Console(file=text, width=width), text
+
+
+def begun(runs: Path) -> RunFolder:
+    """The folder of a run that goes on."""
+    folder, _ = open_run(Config(run="one"), runs=runs)
+    folder.write_facts(chief="127.0.0.1:7000", exit_code=None)
+    return folder
+
+
+def followed(monkeypatch: pytest.MonkeyPatch, *answers: StatusReply) -> tuple[list[str], list[str]]:
+    """What following a run on Kubernetes says while it goes on, and the lines of its result."""
+    chief, said = Chief(*answers), list[str]()
+    monkeypatch.setattr(following, "chief_of", lambda kubectl: nullcontext(chief))
+    monkeypatch.setattr(following, "PAUSE", 0.0)
+    monkeypatch.setattr(following._Watched, "check", lambda self: None)
+    return said, following.follow(Kubectl("here", "true"), said.append, clock=lambda: 0.0).splitlines()
