@@ -2,7 +2,6 @@
 
 import dataclasses
 import threading
-import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -29,6 +28,7 @@ from tests.lane.test_lane import gives_up
 from tests.support.fake_service import PART, SOON, Gathered, Served, Service, exchange, parts
 from tests.support.in_process import SHAPES, Cluster, Pusher, config_of
 from tests.support.lane_peer import TOKEN, Lane, Peer, data, pull
+from tests.support.processes import eventually
 
 NO_WINDOW = frames.settings_frame({Setting.INITIAL_WINDOW_SIZE: 0})
 ON_THE_WAY = ("sent_bytes_total", "sent_parts_total", "received_bytes_total", "received_parts_total")
@@ -68,13 +68,6 @@ def reasons(traffic: Traffic, name: str) -> dict[tuple[str, str], float]:
     (family,) = [family for family in traffic.collect() if family.name == f"paceline_lane_{name}"]
     found = {(sample.labels["direction"], sample.labels["code"]): sample.value for sample in family.samples}
     return {reason: count for reason, count in found.items() if count}
-
-
-def until(is_so: Callable[[], bool]) -> None:
-    end = time.monotonic() + SOON
-    while not is_so():
-        assert time.monotonic() < end, "it never becomes so"
-        time.sleep(0.005)
 
 
 def of_server(served: Served) -> Traffic:
@@ -139,7 +132,7 @@ def test_what_was_carried_does_not_go_with_its_connection(served: Served) -> Non
     transport, mine = on(served)
     exchange(transport, np.zeros(5000, np.float32))
     transport.close()
-    until(lambda: value(mine, "connections") == value(of_server(served), "connections") == 0)
+    eventually(lambda: value(mine, "connections") == value(of_server(served), "connections") == 0)
     exchange(transport, np.zeros(5000, np.float32))
 
     out, back, _ = carried(5000)
@@ -180,10 +173,10 @@ def test_streams_and_connections_are_there_as_long_as_calls_and_peers_are(lane: 
 def test_a_sender_that_waits_for_a_window_stalls_once_for_each_wait(lane: Lane) -> None:
     peer = Peer(lane.port)
     peer.send(NO_WINDOW, peer.headers(name="Pull"), data(1, pull(), end=True))
-    until(lambda: value(lane.traffic, "stalls_total") == 1)
+    eventually(lambda: value(lane.traffic, "stalls_total") == 1)
     peer.send(frames.window_update(1, 10))
     assert len(peer.next(Kind.DATA)[3]) == 10
-    until(lambda: value(lane.traffic, "stalls_total") == 2)
+    eventually(lambda: value(lane.traffic, "stalls_total") == 2)
     peer.send(frames.window_update(1, 1 << 20))
     assert peer.trailers()["grpc-status"] == "0"
     assert value(lane.traffic, "stalls_total") == 2
@@ -266,7 +259,7 @@ def test_a_client_that_is_turned_away_and_the_server_count_the_same_cut_off(
     with pytest.raises(TryAgain):
         transport.resume(pb.ResumeRequest(clock=3), SOON)
     assert reasons(lane.traffic, "cut_offs") == {("sent", "ENHANCE_YOUR_CALM"): 1}
-    until(lambda: reasons(mine, "cut_offs") == {("received", "ENHANCE_YOUR_CALM"): 1})
+    eventually(lambda: reasons(mine, "cut_offs") == {("received", "ENHANCE_YOUR_CALM"): 1})
     transport.close()
 
 
@@ -281,15 +274,15 @@ def test_a_caller_that_gives_up_is_counted_on_both_ends(served: Served, monkeypa
         service, "pull", lambda timeout: transport.pull(pb.PullRequest(version=1), lambda head: Gathered(), timeout)
     )
     assert reasons(mine, "resets") == {("sent", "CANCEL"): calls}
-    until(lambda: reasons(of_server(served), "resets") == {("received", "CANCEL"): calls})
-    until(lambda: value(mine, "streams") == value(of_server(served), "streams") == 0)
+    eventually(lambda: reasons(of_server(served), "resets") == {("received", "CANCEL"): calls})
+    eventually(lambda: value(mine, "streams") == value(of_server(served), "streams") == 0)
 
 
 def test_a_server_that_drains_cuts_nobody_off(served: Served) -> None:
     transport, mine = on(served)
     exchange(transport, np.zeros(10, np.float32))
     served.stop()
-    until(lambda: value(mine, "connections") == 0)
+    eventually(lambda: value(mine, "connections") == 0)
     assert reasons(mine, "cut_offs") == reasons(of_server(served), "cut_offs") == {}
 
 

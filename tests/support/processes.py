@@ -87,7 +87,9 @@ def forker_of(modules: tuple[str, ...]) -> Forker:
     return _FORKERS[modules is TORCH]
 
 
-def eventually(found: Callable[[], T | None], what: Callable[[], str] | str, patience: float = PATIENCE) -> T:
+def eventually(
+    found: Callable[[], T | None], what: Callable[[], str] | str = "see the traceback", patience: float = PATIENCE
+) -> T:
     """The first true result of `found`; AssertionError with `what` when it does not come."""
     deadline = time.monotonic() + patience
     while not (result := found()):

@@ -9,6 +9,7 @@ from paceline.core.errors import ConfigError, UsageError
 from paceline.launch.other_machines.hosts import Hosts
 from paceline.launch.other_machines.key import JoinKey
 from paceline.launch.other_machines.ssh import SshHost, begin_by_ssh, read_hosts
+from tests.support.processes import eventually
 
 KEY = JoinKey(bytes(10), bytes(13))
 
@@ -74,24 +75,17 @@ def stand_in(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return program
 
 
-def until(condition: object) -> None:
-    end = time.monotonic() + 20
-    while not condition():  # type: ignore[operator]
-        assert time.monotonic() < end
-        time.sleep(0.01)
-
-
 def test_an_ssh_that_ends_before_its_machine_has_joined_is_told_with_its_words(stand_in: Path, tmp_path: Path) -> None:
     stand_in.write_text("#!/bin/sh\necho 'me@node2: Permission denied (publickey).' >&2\nexit 255\n")
     hosts = Hosts("play", {"worker": 1, "server": 0}, time.monotonic)
     log = lambda name: tmp_path / "logs" / f"{name}.log"  # noqa: E731
     with begin_by_ssh([SshHost("me@node2")], "10.0.0.1:7077", KEY, hosts, log) as look:
-        until(lambda: "denied" in log("ssh-me@node2").read_text())
+        eventually(lambda: "denied" in log("ssh-me@node2").read_text())
         with pytest.raises(
             ConfigError,
             match=r"(?s)ssh me@node2 ended with exit code 255 .*=yes me@node2 true` must.*denied",
         ):
-            until(look)
+            eventually(look)
 
 
 @pytest.mark.parametrize(
@@ -109,7 +103,7 @@ def test_a_machine_without_paceline_is_told_of_with_what_to_write(
         ) as look,
         pytest.raises(ConfigError, match=rf"(?s){told}: say python=PROGRAM in its line.*not found"),
     ):
-        until(look)
+        eventually(look)
 
 
 def test_an_ssh_gets_the_key_by_stdin_and_may_end_after_its_machine_has_joined(stand_in: Path, tmp_path: Path) -> None:
@@ -117,7 +111,7 @@ def test_an_ssh_gets_the_key_by_stdin_and_may_end_after_its_machine_has_joined(s
     hosts = Hosts("play", {"worker": 1, "server": 0}, time.monotonic)
     hosts.join("node2", 1, 0, "10.0.0.2")
     with begin_by_ssh([SshHost("node2")], "10.0.0.1:7077", KEY, hosts, lambda name: tmp_path / name) as look:
-        until(lambda: (tmp_path / "heard").exists() and (tmp_path / "heard").read_text().strip() == KEY.text())
+        eventually(lambda: (tmp_path / "heard").exists() and (tmp_path / "heard").read_text().strip() == KEY.text())
         look()
 
 
@@ -131,10 +125,10 @@ def test_a_machine_that_finds_no_free_seat_ends_no_run_that_has_all_its_workers(
     with begin_by_ssh([SshHost("me@node2")], "10.0.0.1:7077", KEY, hosts, lambda name: tmp_path / name) as look:
         if is_needed:
             with pytest.raises(ConfigError, match=r"(?s)ssh me@node2 ended with exit code 75 .*no free seat"):
-                until(look)
+                eventually(look)
             return
         said: list[str] = []
-        until(lambda: said.extend(look()) or said)
+        eventually(lambda: said.extend(look()) or said)
         assert said[0].startswith("host node2 is not needed: other machines lend all that the run takes.")
         assert look() == []
 
@@ -146,7 +140,7 @@ def test_an_ssh_that_stays_is_ended_with_the_run(
     stand_in.write_text(f"#!/bin/sh\necho $$ > {tmp_path}/pid\nexec sleep 600\n")
     hosts = Hosts("play", {"worker": 1, "server": 0}, time.monotonic)
     with begin_by_ssh([SshHost("node2")], "10.0.0.1:7077", KEY, hosts, lambda name: tmp_path / name):
-        until(lambda: (tmp_path / "pid").exists() and (tmp_path / "pid").read_text().strip())
+        eventually(lambda: (tmp_path / "pid").exists() and (tmp_path / "pid").read_text().strip())
     assert not Path(f"/proc/{(tmp_path / 'pid').read_text().strip()}").exists()
 
 

@@ -2,7 +2,6 @@
 
 import json
 import threading
-import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from itertools import product
@@ -31,6 +30,7 @@ from paceline.worker.linear.linear_worker import LinearWorker, bounds, touched
 from paceline.worker.surroundings import Surroundings
 from tests.support.in_process import Cluster, Context, Said, config_of
 from tests.support.nights import some
+from tests.support.processes import eventually
 
 D, N = 60, 200
 RECIPE = Recipe(task="made", strategy="random", shards=2, validation=0, test=0, seed=0, examples="a" * 64)
@@ -351,7 +351,7 @@ def test_every_policy_learns_the_plane(trial: Callable[[Config], Trial], policy:
 def test_the_policy_changes_in_mid_run(trial: Callable[[Config], Trial], before: str, after: str) -> None:
     run = trial(config(before, epochs=30))
     run.start()
-    until(lambda: run.status.examples > 400)
+    eventually(lambda: run.status.examples > 400)
 
     run.cluster.run.SetPolicy(pb.SetPolicyRequest(policy=json.dumps({"name": after})), Context())
     weights = run.finish()
@@ -408,7 +408,7 @@ def test_workers_say_where_their_time_went_and_what_they_sent(trial: Callable[[C
 def test_workers_go_on_after_a_server_has_come_back(trial: Callable[[Config], Trial], transport: str) -> None:
     run = trial(config("asp", epochs=60, checkpoint={"every": 0.05}, transport=transport))
     run.start()
-    until(lambda: run.status.examples > 400)
+    eventually(lambda: run.status.examples > 400)
 
     run.cluster.restart(1)
     weights = run.finish()
@@ -427,11 +427,11 @@ def test_a_worker_leaves_and_another_takes_its_place(trial: Callable[[Config], T
         for link in one.client.links:
             link._stop = stop
     run.ends = [run.pool.submit(one.run) for one in workers]
-    until(lambda: run.status.examples > 400)
+    eventually(lambda: run.status.examples > 400)
 
     stops[1].set()
     assert run.ends[1].exception(20) is not None
-    until(lambda: len([worker for worker in run.status.workers if worker.member]) == 1)
+    eventually(lambda: len([worker for worker in run.status.workers if worker.member]) == 1)
     run.ends[1] = run.pool.submit(run.worker(1).run)
     weights = run.finish()
 
@@ -478,10 +478,3 @@ def test_the_places_that_rows_touch_are_found() -> None:
 
 def test_the_task_is_known_before_the_rest_is_checked() -> None:
     assert task_of(None, {"task": "svm", "policy": {"name": "everyone", "merge": "overwrite"}}) == ("svm", None)
-
-
-def until(holds: Callable[[], bool]) -> None:
-    end = time.monotonic() + 30
-    while not holds():
-        assert time.monotonic() < end
-        time.sleep(0.01)
