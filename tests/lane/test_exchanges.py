@@ -8,7 +8,7 @@ from contextlib import closing
 
 import pytest
 
-from paceline.core.errors import BadPush, Fenced, PacelineError, TryAgain
+from paceline.core.errors import TryAgain
 from paceline.rpc.lane import frames
 from paceline.rpc.lane.frames import Code, Kind
 from paceline.rpc.lane.grpc_texts import STATUS
@@ -19,7 +19,7 @@ from paceline.rpc.retries import retried
 from paceline.rpc.transport import Transport
 from paceline.rpc.watchdog import IDLE, TOTAL
 from paceline.v1 import parameter_service_pb2 as pb
-from tests.lane.test_lane import Serve, eventually, gives_up, numbers, only_lane, raising
+from tests.lane.test_lane import Serve, eventually, numbers, only_lane
 from tests.support.fake_service import SOON, Gate, Served, Service, exchange
 from tests.support.lane_peer import Lane, Peer, data
 from tests.support.ports import own_port
@@ -97,41 +97,6 @@ def test_values_of_any_length_go_there_and_back(serve: Serve, length: int) -> No
         push(transport, clock, bytes(length))
 
 
-@pytest.mark.parametrize("error", [BadPush, Fenced, TryAgain], ids=lambda error: error.__name__)
-def test_an_error_ends_one_exchange_and_the_next_one_works(serve: Serve, error: type[PacelineError]) -> None:
-    service = Service()
-    served = serve(service)
-    transport = served.transport()
-    push(transport, 1)
-    service.at["sparse"] = raising(error("größer als 3"))
-    with pytest.raises(error, match="größer als 3"):
-        push(transport, 2)
-    service.at.clear()
-    push(transport, 3)
-    assert [served.calls.get(timeout=SOON)[1] for _ in range(3)] == ["OK", error.status, "OK"]
-
-
-def test_a_bug_in_the_server_ends_one_exchange_and_is_named(serve: Serve, capfd: pytest.CaptureFixture[str]) -> None:
-    service = Service()
-    transport = serve(service).transport()
-    push(transport)
-    service.at["sparse"] = raising(ZeroDivisionError("0/0"))
-    with pytest.raises(PacelineError, match="A bug in the server: ZeroDivisionError: 0/0"):
-        push(transport)
-    assert "ZeroDivisionError" in capfd.readouterr().err
-    service.at.clear()
-    push(transport)
-
-
-def test_after_a_deadline_neither_side_waits_and_the_next_exchange_works(serve: Serve) -> None:
-    service = Service()
-    transport = serve(service).transport()
-    push(transport, 1)
-    gives_up(service, "sparse", lambda timeout: push(transport, 2, timeout=timeout))
-    service.at.clear()
-    push(transport, 3)
-
-
 def test_a_server_that_is_restarted_between_two_exchanges_is_found_again(serve: Serve) -> None:
     served = serve(Service(), port=own_port())
     transport = served.transport()
@@ -155,15 +120,6 @@ def test_a_server_that_stops_in_mid_exchange_is_worth_another_try(serve: Serve) 
         with pytest.raises(TryAgain):
             call.result()
         gate.opened.set()
-
-
-def test_without_the_right_token_nothing_is_exchanged(serve: Serve) -> None:
-    service = Service()
-    served = serve(service, token="the-right-secret-word")
-    with pytest.raises(PacelineError, match="is of another run, or of an older secret"):
-        push(served.transport("another-random-word"))
-    assert served.calls.get(timeout=SOON)[1] == "UNAUTHENTICATED"
-    assert service.left.empty()
 
 
 @only_lane

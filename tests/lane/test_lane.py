@@ -46,6 +46,15 @@ def raising(error: Exception) -> Callable[[IsThere], None]:
     return refuse
 
 
+def sparse(transport: Transport, timeout: float = SOON) -> None:
+    found = transport.push_sparse(pb.PushPullSparseRequest(values=b"1234"), timeout)
+    assert found.values == b"1234"
+
+
+def sparse_call(served: Served) -> str:
+    return "ExchangeSparse" if served.kind == "lane" else "PushPullSparse"
+
+
 def head_of(values: Vector) -> pb.PushHead:
     return pb.PushHead(worker="worker-0", clock=1, elements=len(values))
 
@@ -117,17 +126,20 @@ def test_every_error_crosses_with_its_class_status_and_text(
     service = Service()
     served = serve(service)
     transport = served.transport()
-    service.at["resume"] = service.at["pull"] = service.at["end"] = raising(error(text))
+    service.at = dict.fromkeys(("resume", "pull", "end", "sparse"), raising(error(text)))
     calls: dict[str, Callable[[], object]] = {
         "Resume": lambda: transport.resume(pb.ResumeRequest(), SOON),
         "Pull": lambda: transport.pull(pb.PullRequest(), lambda head: Gathered(), SOON),
         "PushPull": lambda: exchange(transport, numbers(10)),
+        sparse_call(served): lambda: sparse(transport),
     }
     for name, call in calls.items():
         with pytest.raises(PacelineError) as caught:
             call()
         assert (type(caught.value), str(caught.value)) == (error, text)
         assert served.calls.get(timeout=SOON) == (name, error.status)
+    service.at.clear()
+    sparse(transport)
 
 
 @only_lane
@@ -146,14 +158,17 @@ def test_a_bug_in_the_server_is_named_and_the_connection_stays(serve: Serve, cap
     service = Service()
     served = serve(service)
     transport = served.transport()
-    service.at["end"] = raising(ZeroDivisionError("0/0"))
-    with pytest.raises(PacelineError, match="A bug in the server: ZeroDivisionError: 0/0") as caught:
-        exchange(transport, numbers(10))
-    assert type(caught.value) is PacelineError
-    assert served.calls.get(timeout=SOON) == ("PushPull", "INTERNAL")
-    assert "ZeroDivisionError" in capfd.readouterr().err
-    del service.at["end"]
+    service.at = dict.fromkeys(("end", "sparse"), raising(ZeroDivisionError("0/0")))
+    calls = {"PushPull": lambda: exchange(transport, numbers(10)), sparse_call(served): lambda: sparse(transport)}
+    for name, call in calls.items():
+        with pytest.raises(PacelineError, match="A bug in the server: ZeroDivisionError: 0/0") as caught:
+            call()
+        assert type(caught.value) is PacelineError
+        assert served.calls.get(timeout=SOON) == (name, "INTERNAL")
+        assert "ZeroDivisionError" in capfd.readouterr().err
+    service.at.clear()
     assert len(exchange(transport, numbers(10))) == 10
+    sparse(transport)
 
 
 def test_without_the_right_token_nothing_is_answered(serve: Serve) -> None:
@@ -165,7 +180,10 @@ def test_without_the_right_token_nothing_is_answered(serve: Serve) -> None:
     for token in ("", "another-random-word"):
         with pytest.raises(Unauthenticated):
             exchange(served.transport(token), numbers(10))
-        assert served.calls.get(timeout=SOON) == ("PushPull", "UNAUTHENTICATED")
+        with pytest.raises(Unauthenticated):
+            sparse(served.transport(token))
+        for name in ("PushPull", sparse_call(served)):
+            assert served.calls.get(timeout=SOON) == (name, "UNAUTHENTICATED")
     assert service.left.empty()
 
 
@@ -219,7 +237,7 @@ def gives_up(service: Service, point: str, call: Callable[[float], object]) -> i
 
 WAITS: dict[str, tuple[str, Callable[[Transport, float], object]]] = {
     "pull": ("pull", lambda transport, timeout: pull(transport, timeout)),
-    "sparse push": ("sparse", lambda transport, timeout: transport.push_sparse(pb.PushPullSparseRequest(), timeout)),
+    "sparse push": ("sparse", sparse),
     "held reply": ("end", lambda transport, timeout: exchange(transport, numbers(10), timeout=timeout)),
     "held reply to a large push": (
         "end",
@@ -442,8 +460,7 @@ def test_calls_are_counted_by_name_and_outcome(serve: Serve) -> None:
     with pytest.raises(BadPush):
         transport.push_sparse(pb.PushPullSparseRequest(), SOON)
     found = [served.calls.get(timeout=SOON) for _ in range(3)]
-    sparse = "ExchangeSparse" if served.kind == "lane" else "PushPullSparse"
-    assert found == [("Resume", "OK"), ("PushPull", "OK"), (sparse, "INVALID_ARGUMENT")]
+    assert found == [("Resume", "OK"), ("PushPull", "OK"), (sparse_call(served), "INVALID_ARGUMENT")]
 
 
 # whole servers

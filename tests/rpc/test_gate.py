@@ -16,12 +16,11 @@ from paceline.core.errors import (
     PacelineError,
     TryAgain,
     Unauthenticated,
-    UsageError,
     error_classes,
 )
 from paceline.rpc.auth import OPEN, Credentials, authentication, held
 from paceline.rpc.channel import call, open_channel
-from paceline.rpc.grpc_plane import SERVICE, GrpcServicer, GrpcTransport
+from paceline.rpc.grpc_plane import SERVICE, GrpcServicer
 from paceline.rpc.host import Health, bind, make_server
 from paceline.rpc.watchdog import IDLE, TOTAL, Watchdog
 from paceline.rpc.wire import frame
@@ -255,15 +254,3 @@ def test_a_half_open_upload_is_cancelled_and_its_thread_is_free() -> None:
             next(answers)
         never.set()
     served.close()
-
-
-def test_the_transport_raises_what_the_server_raised(serve: Serve) -> None:
-    class Refusing(Uploads):
-        def resume(self, request: pb.ResumeRequest) -> pb.ResumeReply:
-            raise UsageError("no")
-
-    transport = GrpcTransport(open_channel(serve(service=Refusing()).address))
-    with pytest.raises(UsageError):
-        transport.resume(pb.ResumeRequest(), 10.0)
-    with pytest.raises(BadPush, match="this far"):
-        transport.push_pull(pb.PushHead(), [(0, memoryview(b"1234"))], lambda head: Uploads(), 10.0)

@@ -722,14 +722,3 @@ def test_a_run_on_kubernetes_is_asked_with_the_keys_of_its_secret(keys: Path, tm
             assert chief.status() is None, "by plain text nobody answers"
     finally:
         cluster.close()
-
-
-def test_a_worker_with_a_certificate_of_another_ca_tells_why_and_ends(tmp_path: Path, keys: Path) -> None:
-    other = Credentials(tls=Authority().write(tmp_path / "other"))
-    cluster = Cluster(config_of("asp", workers=1, epochs=100), tmp_path / "run", Credentials(tls=keys))
-    try:
-        cluster.credentials = other
-        with pytest.raises(Unauthenticated, match=r"The certificate of the server at .* is not good"):
-            Pusher(cluster).join()
-    finally:
-        cluster.close()

@@ -17,7 +17,7 @@ from typer.testing import CliRunner
 from paceline.base import plot_style
 from paceline.base.plot_style import Drawn
 from paceline.cli.__main__ import app
-from paceline.core.errors import ConfigError, DataError, DiskError, UsageError
+from paceline.core.errors import DataError, DiskError, UsageError
 from paceline.core.settings.config import Config
 from paceline.data.manifest import MANIFEST, FileEntry, Manifest, Recipe, ShardEntry, read_manifest, render
 from paceline.sharder.report import pictures
@@ -447,15 +447,6 @@ def test_a_place_that_cannot_be_written_is_said(words, uneven, tmp_path):
 
     with pytest.raises(DiskError, match=r"Can't write the report to .*report: .*--out"):
         words([uneven], tmp_path / "report")
-
-
-def test_without_matplotlib_the_command_says_what_to_install(uneven, tmp_path, monkeypatch):
-    monkeypatch.setitem(sys.modules, "matplotlib", None)
-    for module in ("pictures", "panels"):
-        monkeypatch.delitem(sys.modules, f"paceline.sharder.report.{module}", raising=False)
-
-    with pytest.raises(ConfigError, match=r"needs matplotlib.*pip install 'paceline\[report\]'"):
-        write_report([uneven], tmp_path / "report")
 
 
 def test_a_url_is_no_folder_of_shards():

@@ -168,13 +168,6 @@ def test_shards_that_are_there_are_found_without_cutting_the_data_again(task, tm
         make_shards(config(task), tmp_path / "new")
 
 
-def test_folds_without_scikit_learn_say_what_to_install(task, tmp_path, monkeypatch):
-    monkeypatch.setitem(sys.modules, "sklearn", None)
-
-    with pytest.raises(ConfigError, match="Cutting folds needs scikit-learn"):
-        make_shards(load(None, {"task": str(task), "data": {"fold": [0, 3]}}), tmp_path / "new")
-
-
 def test_the_same_config_makes_the_same_bits(task, tmp_path):
     first = make_shards(config(task), tmp_path / "first")
 
