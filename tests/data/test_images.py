@@ -144,43 +144,36 @@ def test_a_damaged_image_is_named(folder: Path, content: bytes):
         read_images(folder)
 
 
-def test_an_image_with_deep_pixels_is_refused(tmp_path: Path):
+def deep_pixels() -> bytes:
     stream = io.BytesIO()
     Image.fromarray(np.full((3, 4), 40_000, np.uint16)).save(stream, "PNG")
-    put(tmp_path / "a" / "a.png", stream.getvalue())
-
-    with pytest.raises(DataError, match=r"a\.png has more than 8 bits for each pixel"):
-        read_images(tmp_path)
+    return stream.getvalue()
 
 
-def test_an_unknown_ending_is_named(tmp_path: Path):
-    put(two_classes(tmp_path) / "dogs" / "notes.docx", b"x")
+@pytest.mark.parametrize(
+    ("train", "name", "content", "message"),
+    [
+        (".", "dogs/b.png", deep_pixels(), r"b\.png has more than 8 bits for each pixel"),
+        (".", "dogs/notes.docx", b"x", r"notes\.docx does not end like an image \(\.png, "),
+        (".", "owls/.hidden", b"x", "owls holds no images"),
+        (
+            "train",
+            "test/owls/x.png",
+            image_bytes((1, 1, 1)),
+            "test has a class 'owls' that is not in the training set, which has cats, dogs",
+        ),
+        (None, "a.png", image_bytes((1, 1, 1)), "holds no folders; expected one for each class"),
+    ],
+    ids=["deep pixels", "unknown ending", "a class without images", "a class not trained", "no classes"],
+)
+def test_a_folder_that_is_no_data_set_is_refused(
+    tmp_path: Path, train: str | None, name: str, content: bytes, message: str
+):
+    if train is not None:
+        two_classes(tmp_path / train)
+    put(tmp_path / name, content)
 
-    with pytest.raises(DataError, match=r"notes\.docx does not end like an image \(\.png, "):
-        read_images(tmp_path)
-
-
-def test_a_class_without_images_is_named(tmp_path: Path):
-    (two_classes(tmp_path) / "owls").mkdir()
-
-    with pytest.raises(DataError, match=r"owls holds no images"):
-        read_images(tmp_path)
-
-
-def test_a_class_that_is_not_trained_is_named(tmp_path: Path):
-    two_classes(tmp_path / "train")
-    put(tmp_path / "test" / "owls" / "x.png", image_bytes((1, 1, 1)))
-
-    with pytest.raises(
-        DataError, match=r"test has a class 'owls' that is not in the training set, which has cats, dogs"
-    ):
-        read_images(tmp_path)
-
-
-def test_a_folder_without_classes_is_refused(tmp_path: Path):
-    put(tmp_path / "a.png", image_bytes((1, 1, 1)))
-
-    with pytest.raises(DataError, match="holds no folders; expected one for each class"):
+    with pytest.raises(DataError, match=message):
         read_images(tmp_path)
 
 

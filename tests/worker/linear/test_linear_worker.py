@@ -172,23 +172,21 @@ def sequential(config: Config, shards: Shards, rounds: int) -> np.ndarray:
     return weights
 
 
-@pytest.mark.parametrize("batches", [1, 3])
-@pytest.mark.parametrize("objective", [Objective(), Objective(loss="logistic", lam=0.01, reg="hogwild", reduce="mean")])
+FALLING = {"name": "step", "every": 1, "gamma": 0.5, "lr_scale": "none"}
+LOGISTIC = Objective(loss="logistic", lam=0.01, reg="hogwild", reduce="mean")
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        *({"svm": {"batches": batches, "objective": each}} for batches in (1, 3) for each in (Objective(), LOGISTIC)),
+        {"schedule": FALLING},  # workers step with the rate that they were told, and servers add as it is
+    ],
+)
 def test_lock_step_is_the_sum_of_all_workers_changes_bit_for_bit(
-    trial: Callable[[Config], Trial], batches: int, objective: Objective
+    trial: Callable[[Config], Trial], settings: dict[str, Any]
 ) -> None:
-    run = trial(config("bsp", svm={"batches": batches, "objective": objective}))
-
-    weights = run.start().finish()
-
-    np.testing.assert_array_equal(weights, sequential(run.config, run.shards, run.status.version))
-
-
-def test_workers_step_with_the_falling_rate_that_they_were_told_and_servers_add_as_it_is(
-    trial: Callable[[Config], Trial],
-) -> None:
-    falling = {"name": "step", "every": 1, "gamma": 0.5, "lr_scale": "none"}
-    run = trial(config("bsp", schedule=falling))
+    run = trial(config("bsp", **settings))
 
     weights = run.start().finish()
 
@@ -362,24 +360,20 @@ def test_the_policy_changes_in_mid_run(trial: Callable[[Config], Trial], before:
     assert score(Examples.of(source.features, source.labels), weights, Objective()).accuracy > 0.85
 
 
-def test_all_stop_together_when_the_mean_of_their_losses_has_settled(trial: Callable[[Config], Trial]) -> None:
+@pytest.mark.parametrize(("policy", "stop"), [("bsp", "all"), ("asp", "own")])
+def test_workers_stop_when_the_mean_of_their_losses_or_their_own_has_settled(
+    trial: Callable[[Config], Trial], policy: str, stop: str
+) -> None:
     stopping = {"rule": "cs449", "preset": "authors"}
-    run = trial(config("bsp", epochs=500, svm={"stopping": stopping, "stop": "all"}))
+    run = trial(config(policy, epochs=500, svm={"stopping": stopping, "stop": stop}))
 
     run.start().finish()
 
-    assert "the validation loss has settled at" in run.status.reason
-    assert run.status.examples < 500 * 180
-
-
-def test_each_worker_may_stop_by_its_own_loss_and_the_others_go_on(trial: Callable[[Config], Trial]) -> None:
-    stopping = {"rule": "cs449", "preset": "authors"}
-    run = trial(config("asp", epochs=500, svm={"stopping": stopping, "stop": "own"}))
-
-    run.start().finish()
-
-    assert all(said.has("the validation loss has settled; leaving") for said in run.said)
-    assert run.status.phase == "scoring"
+    if stop == "all":
+        assert "the validation loss has settled at" in run.status.reason
+    else:
+        assert all(said.has("the validation loss has settled; leaving") for said in run.said)
+        assert run.status.phase == "scoring"
     assert run.status.examples < 500 * 180
 
 
