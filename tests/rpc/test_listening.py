@@ -41,11 +41,8 @@ def test_a_proxy_of_the_environment_stands_in_nobodys_way(tmp_path: Path, monkey
         monkeypatch.setenv(name, "http://127.0.0.1:9")
     for name in ("no_proxy", "no_grpc_proxy", "NO_PROXY"):
         monkeypatch.delenv(name, raising=False)
-    cluster = Cluster(config_of("asp"), tmp_path)
-    try:
+    with closing(Cluster(config_of("asp"), tmp_path)) as cluster:
         status = RemoteChief(cluster.addresses[0], Credentials("")).status()
-    finally:
-        cluster.close()
 
     assert status is not None
 

@@ -13,7 +13,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -637,16 +637,13 @@ def test_a_run_in_lock_step_gives_the_same_bits_with_and_without_tls(
         ("tls", Credentials("the-run-secret-word", keys)),
     ):
         config = config_of("bsp", workers=1, servers=2, epochs=100, transport=transport)
-        cluster = Cluster(config, tmp_path / name, credentials)
-        try:
+        with closing(Cluster(config, tmp_path / name, credentials)) as cluster:
             cluster.evaluator_ready()
             pusher = Pusher(cluster).join().sit()
             for step in range(20):
                 pusher.push(0.1 * step)
             pusher.client.pull(pusher.model)
             models.append(pusher.model.copy())
-        finally:
-            cluster.close()
     assert np.abs(models[0]).sum() > 0
     assert models[0].tobytes() == models[1].tobytes()
 
@@ -675,14 +672,11 @@ def test_a_run_with_keys_that_are_no_good_does_not_begin(keys: Path, tmp_path: P
 
 
 def test_a_chief_elsewhere_is_asked_by_tls(keys: Path, tmp_path: Path) -> None:
-    cluster = Cluster(config_of("asp", workers=1, epochs=100), tmp_path / "run", Credentials(tls=keys))
-    try:
+    with closing(Cluster(config_of("asp", workers=1, epochs=100), tmp_path / "run", Credentials(tls=keys))) as cluster:
         asked = ("status", "--json", "--chief", cluster.addresses[0])
         assert json.loads(paceline(*asked, "--tls", str(keys), cwd=tmp_path).stdout)["phase"] == "waiting"
         plain = paceline(*asked, cwd=tmp_path)
         assert (plain.returncode, "If it uses TLS, add --tls." in plain.stderr) == (69, True)
-    finally:
-        cluster.close()
 
 
 class OneCluster(Kubectl):
@@ -709,16 +703,12 @@ class OneCluster(Kubectl):
 
 
 def test_a_run_on_kubernetes_is_asked_with_the_keys_of_its_secret(keys: Path, tmp_path: Path) -> None:
-    cluster = Cluster(
-        config_of("asp", workers=1, epochs=100), tmp_path / "run", Credentials("the-right-secret-word", keys)
-    )
-    address = cluster.addresses[0].replace("localhost", "127.0.0.1")
-    try:
+    shown = Credentials("the-right-secret-word", keys)
+    with closing(Cluster(config_of("asp", workers=1, epochs=100), tmp_path / "run", shown)) as cluster:
+        address = cluster.addresses[0].replace("localhost", "127.0.0.1")
         with chief_of(OneCluster(address, keys, ["OMP_NUM_THREADS", TLS])) as chief:
             status = chief.status()
             assert status is not None
             assert status.phase == "waiting"
         with chief_of(OneCluster(address, keys, ["OMP_NUM_THREADS"])) as chief:
             assert chief.status() is None, "by plain text nobody answers"
-    finally:
-        cluster.close()

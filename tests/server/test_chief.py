@@ -5,6 +5,7 @@ import json
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor, wait
+from contextlib import ExitStack, closing
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,7 @@ from paceline.core.chief.run import Run
 from paceline.core.chief.scoring import Score
 from paceline.core.chief.workers import WorkerReport
 from paceline.core.errors import BadPush, ConfigError, Fenced, PoolFull, TryAgain
-from paceline.core.settings.config import Config, Options, ScheduleConfig
+from paceline.core.settings.config import Options, ScheduleConfig
 from paceline.rpc.protocol_version import PROTOCOL
 from paceline.server.chief import Chief
 from paceline.v1 import run_service_pb2 as pb
@@ -30,15 +31,8 @@ CALL = Context()
 
 @pytest.fixture
 def begin(tmp_path: Path) -> Iterator[Begin]:
-    made: list[Cluster] = []
-
-    def start(config: Config) -> Cluster:
-        made.append(Cluster(config, tmp_path))
-        return made[-1]
-
-    yield start
-    for one in made:
-        one.close()
+    with ExitStack() as made:
+        yield lambda config: made.enter_context(closing(Cluster(config, tmp_path)))
 
 
 def chief_of(cluster: Cluster) -> Chief:

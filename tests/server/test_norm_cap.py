@@ -5,6 +5,7 @@ import math
 import shutil
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, closing
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,7 @@ from paceline.core.values import Base, Dense, Push, Seat, Sparse, View
 from paceline.v1 import parameter_service_pb2 as pb
 from paceline.v1 import run_service_pb2 as run_pb
 from paceline.worker.linear.linear_worker import SparseClient
-from tests.support.in_process import LENGTH, SHAPES, Cluster, Context, Pusher, config_of
+from tests.support.in_process import LENGTH, SHAPES, Cluster, Context, config_of, seated
 from tests.support.processes import eventually
 
 OF_NORM_5 = 5 / math.sqrt(LENGTH)
@@ -28,23 +29,13 @@ Begin = Callable[..., Cluster]
 
 @pytest.fixture(params=["grpc", "lane"])
 def begin(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Begin]:
-    made: list[Cluster] = []
+    with ExitStack() as made:
 
-    def start(policy: str = "asp", **settings: Any) -> Cluster:
-        more = {"epochs": 100, "push_norm_cap": 1.0, "transport": request.param} | settings
-        made.append(Cluster(config_of(policy, **more), tmp_path))
-        made[-1].evaluator_ready()
-        return made[-1]
+        def start(policy: str = "asp", **settings: Any) -> Cluster:
+            more = {"epochs": 100, "push_norm_cap": 1.0, "transport": request.param} | settings
+            return made.enter_context(closing(Cluster(config_of(policy, **more), tmp_path)))
 
-    yield start
-    for one in made:
-        one.close()
-
-
-def seated(cluster: Cluster) -> list[Pusher]:
-    pushers = [Pusher(cluster, number).join() for number in range(cluster.config.workers)]
-    with ThreadPoolExecutor(len(pushers)) as threads:
-        return list(threads.map(Pusher.sit, pushers))
+        yield start
 
 
 def capped(cluster: Cluster) -> dict[str, float]:

@@ -3,6 +3,7 @@
 import hashlib
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, closing
 from pathlib import Path
 from shutil import rmtree
 from types import SimpleNamespace
@@ -26,7 +27,7 @@ from paceline.server.command_line import ToldServer
 from paceline.server.parameter_servicer import STRIKES
 from paceline.server.server import Server
 from paceline.v1 import parameter_service_pb2 as pb
-from tests.support.in_process import LENGTH, SHAPES, Cluster, Pusher, config_of
+from tests.support.in_process import LENGTH, SHAPES, Cluster, Pusher, config_of, seated
 from tests.support.processes import eventually
 from tests.support.threads import none_left
 
@@ -35,23 +36,13 @@ Begin = Callable[..., Cluster]
 
 @pytest.fixture(params=["grpc", "lane"])
 def begin(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Begin]:
-    made: list[Cluster] = []
+    with ExitStack() as made:
 
-    def start(config: Config, token: str = "") -> Cluster:
-        made.append(Cluster(config.model_copy(update={"transport": request.param}), tmp_path, Credentials(token)))
-        return made[-1]
+        def start(config: Config, token: str = "") -> Cluster:
+            config = config.model_copy(update={"transport": request.param})
+            return made.enter_context(closing(Cluster(config, tmp_path, Credentials(token))))
 
-    yield start
-    for one in made:
-        one.close()
-
-
-def seated(cluster: Cluster, number: int = 0) -> list[Pusher]:
-    """All workers of the run, seated."""
-    cluster.evaluator_ready()
-    pushers = [Pusher(cluster, index).join() for index in range(cluster.config.workers)]
-    with ThreadPoolExecutor(len(pushers)) as threads:
-        return list(threads.map(Pusher.sit, pushers))
+        yield start
 
 
 def raw(cluster: Cluster, head: dict[str, Any], parts: Parts) -> pb.PullHead:

@@ -3,6 +3,7 @@
 import threading
 import time
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -158,3 +159,11 @@ class Pusher:
         weight = 0 if value is None else examples
         where = lambda server, head: self.model  # noqa: E731
         return self.client.begin_push(self.clock, self.view, update, weight, where, manner=manner)()
+
+
+def seated(cluster: Cluster) -> list[Pusher]:
+    """All workers of the run, seated."""
+    cluster.evaluator_ready()
+    pushers = [Pusher(cluster, index).join() for index in range(cluster.config.workers)]
+    with ThreadPoolExecutor(len(pushers)) as threads:
+        return list(threads.map(Pusher.sit, pushers))
