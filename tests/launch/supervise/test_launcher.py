@@ -703,39 +703,34 @@ def going(stage: Stage, patience: float = 10.0) -> subprocess.Popen[str]:
 
 
 @pytest.mark.parametrize(
-    ("number", "code"), some([(signal.SIGINT, 130), (signal.SIGTERM, 143)], [(signal.SIGTERM, 143)])
+    ("child", "number", "code", "patience"),
+    some(
+        [
+            ("hang", signal.SIGINT, 130, {}),
+            ("hang", signal.SIGTERM, 143, {}),
+            ("deaf", signal.SIGINT, 130, {"patience": 0.3}),
+            ("deaf", signal.SIGKILL, -signal.SIGKILL, {}),
+        ],
+        [
+            ("hang", signal.SIGTERM, 143, {}),
+            ("deaf", signal.SIGINT, 130, {"patience": 0.3}),
+            ("deaf", signal.SIGKILL, -signal.SIGKILL, {}),
+        ],
+    ),
 )
-def test_ctrl_c_and_sigterm_end_the_run_and_leave_no_process(stage: Stage, number: int, code: int) -> None:
-    stage.plot(worker_0=["hang"], worker_1=["hang"], evaluator=["hang"])
-    process = going(stage)
+def test_a_signal_ends_the_run_and_leaves_no_process(
+    stage: Stage, child: str, number: int, code: int, patience: dict[str, float]
+) -> None:
+    stage.plot(worker_0=[child], worker_1=["hang"], evaluator=["hang"])
+    process = going(stage, **patience)
 
     process.send_signal(number)
     process.communicate(timeout=30)
 
     assert process.returncode == code
     assert gone(stage.pids())
-    assert RunFolder(stage.run.path).facts()["exit_code"] == code
-
-
-def test_a_child_that_does_not_listen_to_sigterm_is_killed(stage: Stage) -> None:
-    stage.plot(worker_0=["deaf"], worker_1=["hang"], evaluator=["hang"])
-    process = going(stage, patience=0.3)
-
-    process.send_signal(signal.SIGINT)
-    process.communicate(timeout=30)
-
-    assert process.returncode == 130
-    assert gone(stage.pids())
-
-
-def test_a_killed_launcher_takes_its_children_with_it(stage: Stage) -> None:
-    stage.plot(worker_0=["deaf"], worker_1=["hang"], evaluator=["hang"])
-    process = going(stage)
-
-    process.kill()
-    process.communicate(timeout=30)
-
-    assert gone(stage.pids())
+    if child == "hang":
+        assert RunFolder(stage.run.path).facts()["exit_code"] == code
 
 
 def test_each_change_is_one_line_of_json_with_numbers(stage: Stage) -> None:

@@ -5,6 +5,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -114,8 +115,16 @@ def no_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
 class Line:
     """A link to a scripted server, whose slice is layers 0 and 2 of the model: two ranges."""
 
-    def __init__(self, codec: Any = "none", patience: float = 3600.0, retain: int = 0, **more: Any) -> None:
-        config = Config(servers=2, plan=LAYERWISE, codec=CodecConfig(push=codec, **more))
+    def __init__(
+        self,
+        codec: Any = "none",
+        patience: float = 3600.0,
+        retain: int | None = 0,
+        run: str = "one",
+        residuals: Path | None = None,
+        **more: Any,
+    ) -> None:
+        config = Config(run=run, servers=2, plan=LAYERWISE, codec=CodecConfig(push=codec, **more))
         self.server = Script()
         self.stop = threading.Event()
         self.said: list[tuple[str, dict[str, Any]]] = []
@@ -128,6 +137,7 @@ class Line:
             stop=self.stop,
             say=lambda event, **facts: self.said.append((event, facts)),
             patience=patience,
+            residuals=residuals,
         )
         self.link = Link(0, self.server, around, self.plan, self.failures.append, retain)
         self.model = np.zeros(14, np.float32)

@@ -14,18 +14,15 @@ from hypothesis import strategies as st
 
 from paceline.core.codecs.error_feedback import Owed
 from paceline.core.errors import Behind, TryAgain
-from paceline.core.settings.config import CodecConfig, Config
-from paceline.core.slice.plan import make_plan
 from paceline.core.values import Vector
 from paceline.v1 import parameter_service_pb2 as pb
 from paceline.worker.exchange import residuals as residuals_module
-from paceline.worker.exchange.link_with_retries import Link
 from paceline.worker.exchange.residuals import open_owed
-from paceline.worker.surroundings import Surroundings
 from tests.core.codecs.test_dgc import topk
 from tests.core.codecs.test_error_feedback import owing, through
 from tests.support.processes import Cluster
-from tests.worker.exchange.test_link_with_retries import LAYERWISE, SHAPES, Script, answer, standing
+from tests.worker.exchange import test_link_with_retries as link_with_retries
+from tests.worker.exchange.test_link_with_retries import answer, standing
 
 LENGTH = 12
 GRADIENTS = st.lists(st.floats(-8, 8, width=16), min_size=LENGTH, max_size=LENGTH)
@@ -110,27 +107,11 @@ class Killed(BaseException):
     """kill -9, as far as a thread can be."""
 
 
-class Line:
-    """A worker's link to a scripted server with a slice of five elements; one value is sent at a time."""
+class Line(link_with_retries.Line):
+    """One that owes to a folder; one value is sent at a time."""
 
     def __init__(self, folder: Path | None, run: str = "one", push: Any = "topk", **codec: Any) -> None:
-        config = Config(run=run, servers=2, plan=LAYERWISE, codec=CodecConfig(push=push, **codec))
-        self.server = Script()
-        self.said = list[tuple[str, dict[str, Any]]]()
-        around = Surroundings(
-            config=config,
-            name="worker-0",
-            addresses=[],
-            say=lambda event, **facts: self.said.append((event, facts)),
-            residuals=folder,
-            patience=3600,
-        )
-        self.link = Link(0, self.server, around, make_plan(SHAPES, 2, LAYERWISE))
-
-    @property
-    def owed(self) -> Owed:
-        assert self.link.owed is not None
-        return self.link.owed
+        super().__init__(push, run=run, residuals=folder, **codec)
 
     def attach(self, clock: int) -> "Line":
         """The server has counted this number of pushes."""
@@ -138,7 +119,7 @@ class Line:
         self.link.attach(1)
         return self
 
-    def push(self, clock: int, values: list[float], act: Any = None) -> pb.PushHead:
+    def push(self, clock: int, values: list[float], act: Any = None) -> pb.PushHead:  # type: ignore[override]
         model = np.zeros(14, np.float32)
         model[[0, 1, 2, 8, 9]] = values
         self.server.pushes.append(act or answer())
