@@ -148,7 +148,7 @@ GROWN = ((4, 0.0), (8, 10.0))
         pytest.param(
             {}, [*GROWN, (7, 10.5)], {10.5: 0.06, 11: 0.065, 11.5: 0.07}, id="a ramp goes on from where it is"
         ),
-        pytest.param({}, [*GROWN, (8, 10.5)], {11: 0.08}, id="as many again start no ramp anew"),
+        pytest.param({}, [*GROWN, (8, 10.5)], {11: 0.08}, id="as many again start no ramp again"),
         pytest.param(
             {"lr_scale": "inverse", "base": 1.0}, [(2, 0.0), (4, 1.0)], {1: 0.25}, id="divided, it falls at once"
         ),
