@@ -180,7 +180,7 @@ LOGISTIC = Objective(loss="logistic", lam=0.01, reg="hogwild", reduce="mean")
     "settings",
     [
         *({"svm": {"batches": batches, "objective": each}} for batches in (1, 3) for each in (Objective(), LOGISTIC)),
-        {"schedule": FALLING},  # workers step with the rate that they have the reason, and servers add as it is
+        {"schedule": FALLING},  # workers step with the rate that they got, and servers add as it is
     ],
 )
 def test_lock_step_is_the_sum_of_all_workers_changes_bit_for_bit(
