@@ -94,7 +94,7 @@ class CpuOfTests:
             budget = budgets.get(name, 0)
             over = f"  OVER its budget of {budget} s" if seconds > budget else ""
             terminalreporter.line(f"{seconds:7.1f}  {name}{over}", yellow=bool(over))
-        terminalreporter.line(f"{sum(folders.values()):7.1f}  in all, of {sum(budgets.values())}")
+        terminalreporter.line(f"{sum(folders.values()):7.1f}  in all, of {sum(budgets.values()):.0f}")
 
 
 def _longest(seconds: Mapping[str, float]) -> list[tuple[str, float]]:
