@@ -60,11 +60,15 @@ def defined(module: ModuleType, base: type[T]) -> list[type[T]]:
     ]
 
 
+_GONE = {"dc_asgd": " It was here before 0.1.0; take staleness_aware or dana."}
+"""Names that were, and what does their work."""
+
+
 def _unknown(package: str, name: str) -> ConfigError:
     known = (*names(package), *_outside[0].names(package))
     kind = kinds(package).replace("_", " ")
     near = difflib.get_close_matches(name, known, 1)
-    hint = f" Did you mean '{near[0]}'?" if near else ""
+    hint = _GONE.get(name) or (f" Did you mean '{near[0]}'?" if near else "")
     return ConfigError(f"There is no '{name}' among the {kind}: {', '.join(known)}.{hint}")
 
 

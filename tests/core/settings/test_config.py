@@ -147,6 +147,7 @@ def test_durations_have_units(text, value):
         ({"workers": 0}, r"^workers: got 0; input should be greater than or equal to 1"),
         ({"policy": 3}, r"^policy: got 3; "),
         ({"policy": "bps"}, r"^There is no 'bps' among the policies: .*Did you mean 'bsp'\?"),
+        ({"policy": "dc_asgd"}, r"^There is no 'dc_asgd' among the policies: .* take staleness_aware or dana\.$"),
         ({"policy": "bsp:3"}, r"^policy bsp:3: bsp takes no value after ':'"),
         ({"optimizer": "adm"}, r"^There is no 'adm' among the optimizers: .*Did you mean 'adam'\?"),
         ({"schedule": "cosin"}, r"^schedule\.name: got 'cosin'; input should be 'constant'"),
