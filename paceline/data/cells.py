@@ -82,7 +82,7 @@ class Feature:
             return self._of_texts(column.cast(pa.string()), piece)
         return self._of_numbers(column.cast(pa.float64(), safe=False).to_numpy(zero_copy_only=False), piece)
 
-    def found(self, path: object) -> Column:
+    def column(self, path: object) -> Column:
         """What the column is. DataError where all of it is empty."""
         if self._known is not None:
             return self._known
@@ -194,7 +194,7 @@ class Feature:
             raise bad_cell(piece, self.name, row, seen, "which is not a number; write it like 1234.5")
 
     def _dated(self, piece: Piece, row: int, seen: object) -> DataError:
-        advice = "make numbers of it, or leave the column out with columns=[...]"
+        advice = _WHOLE
         if self._how is not None:
             advice = (
                 "if all of it are dates, name the column in dates=[...] and say how they are written with date_form"

@@ -103,7 +103,7 @@ def read_sets(
     """A table to learn from, and one to test on, if there is one. `pick`: as for `_read_part`; `bits`: of hashed texts, which
     make sparse rows."""
     first = _read_part(file, label, classes, pick)
-    columns = Columns(label=label, features=tuple(one.found(file) for one in first.features), bits=bits)
+    columns = Columns(label=label, features=tuple(one.column(file) for one in first.features), bits=bits)
     parts = [first, *([read_known(at(test), columns, classes)] if test is not None else [])]
     everything = [rows_of(part.cells, part.features, columns) for part in parts]
     names, labels = None, [part.labels for part in parts]
@@ -170,7 +170,7 @@ def _read_part(
         forms[piece.file] = piece.form
     if not forms:
         raise DataError(f"{path} has only column names, but no examples.")
-    return Part(features, cells.array(), labels.found(), tuple(forms.values()), labels.unscored)
+    return Part(features, cells.array(), labels.as_read(), tuple(forms.values()), labels.unscored)
 
 
 class _Labels:
@@ -203,7 +203,7 @@ class _Labels:
             self._is_there = False
             self.unscored = str(error).rstrip(".")
 
-    def found(self) -> Any:
+    def as_read(self) -> Any:
         """As a `Part` has them."""
         if not self._is_there:
             return None
