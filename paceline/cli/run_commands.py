@@ -1,4 +1,4 @@
-"""The commands for a run that is training: status, stop, another policy."""
+"""The commands for a run that trains or has ended: status, stop, another policy, audit, report."""
 
 import sys
 from pathlib import Path
@@ -58,7 +58,7 @@ def audit(
         from paceline.launch.folder.run_folder import find_run
 
         folder = Path(name or "")
-        is_server = name is not None and folder.is_dir() and not (folder / "config.yaml").exists()
+        is_server = name is not None and folder.is_dir() and not _holds_run(folder)
         found = audit_server(folder) if is_server else audit_run(find_run(name))
         print_json(found.plain()) if as_json else say("\n".join(found.lines()))
         sys.exit(found.exit_code)
@@ -99,12 +99,15 @@ def report(
         names = what or []
         if data is not None and by is None:
             raise UsageError("--data is the data set of the task in --by; give --by TASK too, or leave out --data.")
-        from paceline.data.manifest import MANIFEST
 
-        if len(names) > 1 or (names and (Path(names[0]) / MANIFEST).is_file()):
-            if runs := [name for name in names if not (Path(name) / MANIFEST).is_file() and _is_run(name)]:
+        from paceline.data.manifest import MANIFEST
+        from paceline.launch.folder.run_folder import RUNS, find_run
+
+        others = [name for name in names if not (Path(name) / MANIFEST).is_file()]
+        if len(names) > 1 or (names and not others):
+            if run := next((name for name in others if _holds_run(Path(name)) or _holds_run(RUNS / name)), None):
                 raise UsageError(
-                    f"report takes one run, and {runs[0]} is one; compare several by: paceline compare {' '.join(names)}"
+                    f"report takes one run, and {run} is one; compare several by: paceline compare {' '.join(names)}"
                 )
             from paceline.data.files import BUNDLED
             from paceline.sharder.report.report import write_report as write_shard_report
@@ -113,17 +116,14 @@ def report(
             return
         if by is not None:
             raise UsageError("--by is for folders with shards; name them, or leave out --by.")
-        from paceline.launch.folder.run_folder import find_run
         from paceline.results.report.report import write_report
 
         say("\n".join(write_report(find_run(names[0] if names else None), out).lines))
 
 
-def _is_run(name: str) -> bool:
-    """Returns whether it is a run's folder, or the name of a run here."""
-    from paceline.launch.folder.run_folder import RUNS
-
-    return any((folder / "config.yaml").is_file() for folder in (Path(name), RUNS / name))
+def _holds_run(folder: Path) -> bool:
+    """Returns whether it is a run's folder, and not one with shards, or a server's."""
+    return (folder / "config.yaml").is_file()
 
 
 def stop(name: Ending = None, address: ChiefAddress = None, token_file: TokenFile = None, tls: Tls = None) -> None:
