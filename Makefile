@@ -58,11 +58,11 @@ $(VENV)/.ready: $(VENV)/.cli
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check $(TORCH_INDEX) "$(TORCH)"
 	touch $@
 
-$(VENV)/.cli: requirements.lock pyproject.toml papers/pyproject.toml
+$(VENV)/.cli: requirements.lock pyproject.toml k8s/pyproject.toml papers/pyproject.toml
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Paceline needs Python 3.11 or newer, this is " + sys.version.split()[0])'
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements.lock
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --editable . --editable papers
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --editable . --editable k8s --editable papers
 	touch $@
 
 spark: $(VENV)/.spark ## pyspark beside it (430 MB, a minute), for the sharder's spark engine; it needs Java 17 or newer
@@ -146,7 +146,7 @@ fetch-model: $(VENV)/.cli ## copy its models from their volume (OUT=models)
 	$(BIN)/paceline k8s fetch-model --out $(OUT) $(OWN_IMAGE) $(OF_RUN) -n $(NAMESPACE)
 
 doctor: $(VENV)/.cli ## what keeps it from going on, and what to do
-	$(BIN)/paceline doctor $(RUN) -n $(NAMESPACE)
+	$(BIN)/paceline k8s doctor $(OF_RUN) -n $(NAMESPACE)
 
 teardown: $(VENV)/.cli ## delete all its parts but the volumes
 	$(BIN)/paceline k8s teardown $(OF_RUN) -n $(NAMESPACE)

@@ -1,4 +1,4 @@
-"""What the tests here and of papers/ share."""
+"""What the tests here, of k8s/ and of papers/ share."""
 
 import atexit
 import gc
@@ -23,6 +23,7 @@ _STARTERS = (
     "tests.chaos.",
     "paceline_papers.baseline.",
     "paceline.launch.",
+    "paceline_k8s.",
     "paceline_papers.reproduce.",
 )
 """What starts processes: a module, or all of a package."""

@@ -17,10 +17,10 @@ import yaml
 
 from paceline.core.errors import ServersGone
 from paceline.data.dataset import Dataset
-from paceline.launch.k8s.cluster_status import chief_of
-from paceline.launch.k8s.kubectl import COMPONENT, GRPC, Kubectl, NotThere
 from paceline.rpc.tls import read_keys
 from paceline.v1.run_service_pb2 import StatusReply
+from paceline_k8s.cluster_status import chief_of
+from paceline_k8s.kubectl import COMPONENT, GRPC, Kubectl, NotThere
 from paceline_papers.rcv1_like import write_lyrl2004
 from tools.authority import Authority
 

@@ -9,9 +9,9 @@ import pytest
 
 from e2e.cluster import source_here, source_in
 from paceline.data.dataset import Dataset
-from paceline.launch.k8s.deploy import purge, purge_data, teardown
-from paceline.launch.k8s.kubectl import Kubectl
-from paceline.launch.k8s.run_name import runs_of
+from paceline_k8s.deploy import purge, purge_data, teardown
+from paceline_k8s.kubectl import Kubectl
+from paceline_k8s.run_name import runs_of
 from paceline_papers.rcv1_like import rcv1_like
 
 TRAIN, TEST = 6000, 2000

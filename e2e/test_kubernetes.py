@@ -36,9 +36,9 @@ from e2e.cluster import (
     version,
 )
 from paceline.data.dataset import Dataset
-from paceline.launch.k8s.cluster_status import look
-from paceline.launch.k8s.findings import condition
-from paceline.launch.k8s.kubectl import COMPONENT, Kubectl, newest_jobs
+from paceline_k8s.cluster_status import look
+from paceline_k8s.findings import condition
+from paceline_k8s.kubectl import COMPONENT, Kubectl, newest_jobs
 from tools.authority import Authority
 
 OWN_POLICY = """
@@ -294,7 +294,9 @@ def test_workers_with_gpus_are_scheduled_as_far_as_there_are_gpus(
         return sum(condition(pod, "PodScheduled") is not None for pod in pods)
 
     until("one worker's place", lambda: scheduled() == 1)
-    until("the word of the other's", lambda: "No node has a GPU left" in paceline("doctor", "-n", namespace).stdout)
+    until(
+        "the word of the other's", lambda: "No node has a GPU left" in paceline("k8s", "doctor", "-n", namespace).stdout
+    )
     gpus(2)
     until("both workers' places", lambda: scheduled() == 2)
 
@@ -336,7 +338,7 @@ def test_deploy_names_what_keeps_it_from_coming_up(
 
     assert done.returncode == 78
     assert told in done.stderr
-    again = paceline("doctor", "-n", namespace)
+    again = paceline("k8s", "doctor", "-n", namespace)
     assert again.returncode == 78
     assert told in again.stdout
 
@@ -347,7 +349,7 @@ def test_a_missing_token_is_named(namespace: str, tmp_path: Path) -> None:
     kubectl.run("apply", "--kustomize", overlay(tmp_path / "run", "demo", {}, worker="paceline-worker-slim"))
 
     def is_named() -> bool:
-        found = paceline("doctor", "-n", namespace)
+        found = paceline("k8s", "doctor", "-n", namespace)
         return found.returncode == 78 and "paceline-token" in found.stdout and "make deploy" in found.stdout
 
     until("the word of the token", is_named)

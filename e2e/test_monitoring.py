@@ -13,7 +13,7 @@ import yaml
 
 from e2e.cluster import REPOSITORY, SLOW_SVM, overlay, paceline, pool, put_rows, until
 from paceline.data.dataset import Dataset
-from paceline.launch.k8s.kubectl import COMPONENT, Kubectl
+from paceline_k8s.kubectl import COMPONENT, Kubectl
 from tools.dashboard import ALERTS
 from tools.panels import PEERS, ROWS, Query
 from tools.prometheus import Watched, beside

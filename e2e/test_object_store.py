@@ -30,7 +30,7 @@ from e2e.cluster import (
     until,
 )
 from paceline.data.dataset import Dataset
-from paceline.launch.k8s.kubectl import COMPONENT, RUN, Kubectl
+from paceline_k8s.kubectl import COMPONENT, RUN, Kubectl
 from paceline_papers.rcv1_like import write_lyrl2004
 
 pytestmark = pytest.mark.timeout(600)

@@ -27,9 +27,9 @@ from e2e.cluster import (
     until,
 )
 from paceline.data.dataset import Dataset
-from paceline.launch.k8s.cluster_status import chief_of
-from paceline.launch.k8s.kubectl import Kubectl
 from paceline.launch.other_machines.join_cluster import RANKS
+from paceline_k8s.cluster_status import chief_of
+from paceline_k8s.kubectl import Kubectl
 from tools.authority import Authority
 
 pytestmark = pytest.mark.timeout(600)

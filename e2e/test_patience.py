@@ -6,7 +6,7 @@ from pathlib import Path
 from e2e.cluster import SLOW_SVM, overlay, paceline, pool, put_rows, status, until
 from paceline.core.errors import ConfigError
 from paceline.data.dataset import Dataset
-from paceline.launch.k8s.kubectl import Kubectl
+from paceline_k8s.kubectl import Kubectl
 
 AT_ONCE, CALLS = 5, 25
 GONE = "gone"
@@ -16,7 +16,7 @@ def end_of(kubectl: Kubectl) -> str:
     """GONE, or what doctor says of a namespace that waits for pods that have ended; nothing where it does not yet."""
     if kubectl.find(f"namespace/{kubectl.namespace}") is None:
         return GONE
-    done = paceline("doctor", "-n", kubectl.namespace)
+    done = paceline("k8s", "doctor", "-n", kubectl.namespace)
     said = [line for line in done.stdout.splitlines() if line.startswith("namespace/")]
     return said[0] if said and done.returncode == ConfigError.exit_code else ""
 

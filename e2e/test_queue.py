@@ -9,12 +9,12 @@ import yaml
 
 from e2e.cluster import SLOW_SVM, overlay, paceline, pool, put_rows, status, until
 from paceline.data.dataset import Dataset
-from paceline.launch.k8s.cluster_status import end_of, look
-from paceline.launch.k8s.deploy import apply_all, stop_servers
-from paceline.launch.k8s.kubectl import COMPONENT, Kubectl
-from paceline.launch.k8s.overlay import read_overlay
-from paceline.launch.k8s.queue import GATE
-from paceline.launch.k8s.run_secrets import make_secrets
+from paceline_k8s.cluster_status import end_of, look
+from paceline_k8s.deploy import apply_all, stop_servers
+from paceline_k8s.kubectl import COMPONENT, Kubectl
+from paceline_k8s.overlay import read_overlay
+from paceline_k8s.queue import GATE
+from paceline_k8s.run_secrets import make_secrets
 
 PODS = 6  # two servers, two workers, evaluator, data server
 pytestmark = pytest.mark.timeout(900)

@@ -24,8 +24,8 @@ from e2e.cluster import (
     version,
 )
 from paceline.data.dataset import Dataset
-from paceline.launch.k8s.cluster_status import look
-from paceline.launch.k8s.kubectl import Kubectl
+from paceline_k8s.cluster_status import look
+from paceline_k8s.kubectl import Kubectl
 
 
 def lose_one_of_each(kubectl: Kubectl) -> None:

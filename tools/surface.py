@@ -17,6 +17,7 @@ from typer.core import TyperGroup
 from paceline.cli.__main__ import app
 from paceline.core.registry import section_of
 from paceline.core.settings.config import Config
+from tools.reference.command_line import commands_of
 
 ROOT = Path(__file__).parents[1]
 KEPT = Path(__file__).with_suffix(".yaml")
@@ -56,11 +57,11 @@ def grown(now: Mapping[str, Any], kept: Mapping[str, Any]) -> tuple[list[str], l
 
 
 def _commands(command: Any) -> Iterator[Any]:
-    """This package's, with those of its groups; not the groups themselves."""
+    """Those of the guide, with those of their groups; not the groups themselves."""
     if not isinstance(command, TyperGroup):
         yield command
         return
-    for inner in command.commands.values():
+    for inner in commands_of(command).values():
         yield from _commands(inner)
 
 
@@ -71,9 +72,9 @@ def _settings(model: type[BaseModel]) -> int:
 
 
 def _lines() -> dict[str, int]:
-    """Of Python, without what `make protos` writes: by folder of paceline/, and of the roles."""
+    """Of Python, without what `make protos` writes: by folder of paceline/, and of the roles and k8s/."""
     found: dict[str, int] = {}
-    for file in _files("paceline/*.py", "server/*.py", "worker/*.py", "sharder/*.py"):
+    for file in _files("paceline/*.py", "server/*.py", "worker/*.py", "sharder/*.py", "k8s/paceline_k8s/*.py"):
         top, _, below = file.partition("/")
         wing = f"{top}/{below.split('/')[0]}" if top == "paceline" and "/" in below else top
         if wing != "paceline/v1":

@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from paceline.cli import k8s, keys
+from paceline.cli import keys
 from paceline.cli.compare import compare
 from paceline.cli.completions import ASKED_BY, without_blank
 from paceline.cli.doctor import doctor
@@ -67,7 +67,6 @@ app.command(rich_help_panel=AFTER)(export)
 app.command(rich_help_panel=AFTER)(pull)
 app.command(rich_help_panel=AFTER)(serve)
 app.command(rich_help_panel=TOGETHER)(join)
-app.add_typer(k8s.app, name="k8s", rich_help_panel=TOGETHER)
 app.add_typer(keys.app, name="keys", rich_help_panel=TOGETHER)
 
 

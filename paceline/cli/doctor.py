@@ -1,48 +1,29 @@
 """`paceline doctor`: what is wrong with a run, or made it slow."""
 
-from typing import TYPE_CHECKING, Annotated, Any
-
-import typer
+from typing import TYPE_CHECKING, Any
 
 from paceline.base.terminal import say
 from paceline.cli.arguments import Json, Run
 from paceline.cli.exits import console, exits, print_json
-from paceline.core.errors import UsageError
 
 if TYPE_CHECKING:
     from paceline.launch.folder.run_folder import RunFolder
     from paceline.launch.status.explained import Explained
     from paceline.studies.simulator.other_policies import Predicted
 
-Namespace = Annotated[
-    str | None, typer.Option("--namespace", "-n", help="On Kubernetes: the run's; it needs RUN if it has several.")
-]
 
-
-def doctor(name: Run = None, namespace: Namespace = None, as_json: Json = False) -> None:
+def doctor(name: Run = None, as_json: Json = False) -> None:
     """Say what is wrong with a run or slows it down, and what to do.
 
-    On this machine: what it cost, which setting to change, and what another policy would give. On Kubernetes (-n): what
-    keeps the run from going on."""
+    What it cost, which setting to change, and what another policy would give. On Kubernetes: paceline k8s doctor."""
     with exits():
-        if namespace is None:
-            _explain(name, as_json)
-            return
-        if as_json:
-            raise UsageError("--json is for runs on this machine: paceline doctor [RUN] -n NAMESPACE, without it.")
-        from paceline.cli.k8s import examine
+        from paceline.launch.folder.run_folder import find_run
+        from paceline.launch.status.explained import explain_run
 
-        raise SystemExit(examine(namespace, name or ""))
-
-
-def _explain(name: str | None, as_json: bool) -> None:
-    from paceline.launch.folder.run_folder import find_run
-    from paceline.launch.status.explained import explain_run
-
-    folder = find_run(name)
-    with console().status("Looking at the run's figures, and simulating other policies"):
-        found = explain_run(folder)
-    print_json(_plain(folder, found)) if as_json else say("\n".join(_lines(folder, found)))
+        folder = find_run(name)
+        with console().status("Looking at the run's figures, and simulating other policies"):
+            found = explain_run(folder)
+        print_json(_plain(folder, found)) if as_json else say("\n".join(_lines(folder, found)))
 
 
 def _lines(folder: "RunFolder", found: "Explained") -> list[str]:

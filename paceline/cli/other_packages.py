@@ -1,5 +1,5 @@
 """The commands of `paceline`: its own, earlier names for them, and those that other packages bring by entry points of the group
-`paceline.commands`, each a function for typer."""
+`paceline.commands`, each a function for typer, or a typer.Typer with several."""
 
 import sys
 from collections.abc import Callable
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from importlib.metadata import EntryPoint
 
 GROUP = "paceline.commands"
-ELSEWHERE = {"baseline": "paceline-papers", "reproduce": "paceline-papers"}
+ELSEWHERE = {"baseline": "paceline-papers", "k8s": "paceline-k8s", "reproduce": "paceline-papers"}
 """Commands that were in this package before 0.1.0, and the package that has them now."""
 MOVED = {
     "explain": ("doctor",),
@@ -74,13 +74,20 @@ def _others() -> "dict[str, EntryPoint]":
 
 
 def _command(point: "EntryPoint") -> Any:
-    """Returns what typer makes of the function; it has the entry point's name."""
+    """Returns what typer makes of it; it has the entry point's name."""
     app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
     try:
         work = point.load()
     except Exception as error:  # anything that another package's file does as it is imported
-        work = _broken(point, error)
-    app.command(point.name)(work)
+        any_arguments = {"allow_extra_args": True, "ignore_unknown_options": True}
+        app.command(point.name, context_settings=any_arguments)(_broken(point, error))
+    else:
+        if isinstance(work, typer.Typer):
+            group: Any = typer.main.get_group(work)
+            group.name, group.rich_help_panel = point.name, work.rich_help_panel or AFTER
+            return group
+        app.command(point.name)(work)
+
     command: Any = typer.main.get_command(app)
     command.rich_help_panel = AFTER
     return command

@@ -62,15 +62,6 @@ def test_a_folder_without_figures_ends_it_with_what_to_do(here: Path, capsys: py
     assert "it has not trained. Train it, or look into" in " ".join(capsys.readouterr().err.split())
 
 
-def test_what_is_said_of_a_run_on_kubernetes_is_for_people_only(capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(SystemExit) as end:
-        doctor("one", namespace="mine", as_json=True)
-    assert end.value.code == 64
-    assert "--json is for runs on this machine: paceline doctor [RUN] -n NAMESPACE" in " ".join(
-        capsys.readouterr().err.split()
-    )
-
-
 def test_a_disk_that_was_full_for_a_while_is_said_without_other_policies(
     here: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -15,6 +15,11 @@ GREETINGS = """
 def greet(name: str, loud: bool = False) -> None:
     'Greet somebody.'
     print(f"hello {name}" + "!" * loud)
+
+import typer
+cards = typer.Typer(help="Cards for all occasions.", rich_help_panel="Stationery")
+cards.command()(greet)
+cards.command("list")(lambda: print("no card"))
 """
 
 
@@ -28,7 +33,9 @@ def greeting(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     about = tmp_path / "greetings-1.0.dist-info"
     about.mkdir()
     (about / "METADATA").write_text("Metadata-Version: 2.1\nName: greetings\nVersion: 1.0\n")
-    (about / "entry_points.txt").write_text("[paceline.commands]\ngreet-all = greetings_of_a_test:greet\n")
+    (about / "entry_points.txt").write_text(
+        "[paceline.commands]\ngreet-all = greetings_of_a_test:greet\ncards = greetings_of_a_test:cards\n"
+    )
     (tmp_path / "greetings_of_a_test.py").write_text(GREETINGS)
     monkeypatch.syspath_prepend(tmp_path)
 
@@ -37,6 +44,13 @@ def greeting(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_command_of_an_installed_package_runs_and_is_in_the_help() -> None:
     assert paceline("greet-all", "you", "--loud").output == "hello you!\n"
     assert "Greet somebody." in paceline("--help").output
+
+
+@pytest.mark.usefixtures("greeting")
+def test_a_group_of_commands_runs_by_its_entry_points_name_and_is_in_the_panel_that_it_names() -> None:
+    assert paceline("cards", "greet", "you").output == "hello you\n"
+    assert paceline("cards", "list").output == "no card\n"
+    assert re.search(r"Stationery ─+╮\s+│ cards +Cards for all occasions\.", paceline("--help").output)
 
 
 @pytest.mark.usefixtures("greeting")
@@ -49,7 +63,7 @@ def test_a_package_that_can_not_be_loaded_breaks_no_other_command(tmp_path: Path
     (tmp_path / "greetings_of_a_test.py").write_text("import no_such_module_at_all\n")
     sys.modules.pop("greetings_of_a_test", None)
 
-    shown, result = paceline("--help"), paceline("greet-all")
+    shown, result = paceline("--help"), paceline("greet-all", "you", "--loud")
 
     assert shown.exit_code == 0
     assert "Can't be loaded: ModuleNotFoundError in greetings." in shown.output
@@ -58,16 +72,18 @@ def test_a_package_that_can_not_be_loaded_breaks_no_other_command(tmp_path: Path
     assert "pip install --upgrade greetings" in result.output
 
 
-@pytest.mark.parametrize("name", ["reproduce", "baseline"])
+@pytest.mark.parametrize(
+    ("name", "package"), [("reproduce", "paceline-papers"), ("baseline", "paceline-papers"), ("k8s", "paceline-k8s")]
+)
 def test_a_command_whose_package_is_not_installed_says_which_one_it_is(
-    name: str, monkeypatch: pytest.MonkeyPatch
+    name: str, package: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(other_packages, "installed_points", lambda group: ())
 
-    result = paceline(name, "shat")
+    result = paceline(name, "deploy", "demo")
 
     assert result.exit_code == paceline("run", "--nothing").exit_code
-    assert "pip install paceline-papers" in re.sub(r"[\s│]+", " ", result.output)
+    assert f"pip install {package}" in re.sub(r"[\s│]+", " ", result.output)
     assert name not in paceline("--help").output
 
 

@@ -15,9 +15,9 @@ from typing import Any
 import pytest
 import yaml
 
-from paceline.launch.k8s.kubectl import Kubectl
-from paceline.launch.k8s.overlay import containers, read_overlay
-from paceline.launch.k8s.run_name import rename
+from paceline_k8s.kubectl import Kubectl
+from paceline_k8s.overlay import containers, read_overlay
+from paceline_k8s.run_name import rename
 from tests.support.nights import some
 from tools.release import provenance
 from tools.release.__main__ import main

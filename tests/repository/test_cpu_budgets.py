@@ -9,7 +9,7 @@ from pathlib import Path
 from tests.support.cpu import START, folder_of, read_budgets
 from tests.support.tree import ROOT
 
-TESTS = ("tests", "papers/tests")
+TESTS = ("tests", "k8s/tests", "papers/tests")
 CONFTEST = f"""
 import sys
 from pathlib import Path

@@ -25,8 +25,6 @@ import pytest
 from paceline.base.variables import TLS
 from paceline.core.errors import ConfigError, TryAgain, Unauthenticated
 from paceline.core.values import Vector
-from paceline.launch.k8s.cluster_status import chief_of
-from paceline.launch.k8s.kubectl import Kubectl
 from paceline.rpc import tls
 from paceline.rpc.auth import Credentials, read_credentials
 from paceline.rpc.lane import tls as lane_tls
@@ -34,6 +32,8 @@ from paceline.rpc.lane.sockets import PlainSocket
 from paceline.rpc.lane.tls import Session, TlsSocket, encrypted_client, encrypted_server
 from paceline.rpc.retries import retried
 from paceline.rpc.tls import AUTHORITY, CERTIFICATE, KEY, KeyFolder, key_folder, read_keys
+from paceline_k8s.cluster_status import chief_of
+from paceline_k8s.kubectl import Kubectl
 from tests.support.commands import paceline, python
 from tests.support.fake_service import SOON, Served, Service, client, exchange
 from tests.support.in_process import Cluster, Pusher, config_of

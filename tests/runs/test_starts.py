@@ -33,7 +33,7 @@ runpy.run_module(module, run_name="__main__")
         "paceline.worker",
         "paceline.worker.evaluator",
         "paceline.sharder",
-        "paceline.launch.k8s.autostop",
+        "paceline_k8s.autostop",
     ],
 )
 def test_a_containers_first_process_can_be_stopped_while_it_loads(module: str):

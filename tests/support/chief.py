@@ -10,9 +10,9 @@ from rich.console import Console
 from paceline.core.errors import NotYet
 from paceline.core.settings.config import Config
 from paceline.launch.folder.run_folder import RunFolder, open_run
-from paceline.launch.k8s import follow as following
-from paceline.launch.k8s.kubectl import Kubectl
 from paceline.v1.run_service_pb2 import StatusReply
+from paceline_k8s import follow as following
+from paceline_k8s.kubectl import Kubectl
 
 
 class Chief:

@@ -30,7 +30,7 @@ def cpu_seconds() -> float:
 
 
 def folder_of(file: str) -> str:
-    """Returns the folder of a file of tests, or the file where it is in none; `papers` for those of papers/. `file`: its path
+    """Returns the folder of a file of tests, or the file where it is in none; `k8s` and `papers` for theirs. `file`: its path
     from the repository's root."""
     return file.removeprefix("tests/").partition("/")[0]
 

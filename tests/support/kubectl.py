@@ -4,7 +4,7 @@ from typing import Any
 
 import yaml
 
-from paceline.launch.k8s.kubectl import Kubectl, NotThere
+from paceline_k8s.kubectl import Kubectl, NotThere
 
 
 class Cluster(Kubectl):

@@ -9,6 +9,7 @@ import typer.main
 from typer.core import TyperCommand, TyperGroup
 
 from paceline.cli.__main__ import app
+from paceline.cli.other_packages import Commands
 
 HEAD = """# Command line
 
@@ -27,13 +28,19 @@ def page() -> str:
     return HEAD + "".join(_section(command, "paceline"))
 
 
+def commands_of(group: TyperGroup) -> dict[str, Any]:
+    """Returns the commands that the guide is about: the group's own, and `k8s`, which is a package by itself."""
+    others = {"k8s": group.get_command(typer.Context(group), "k8s")} if isinstance(group, Commands) else {}
+    return {**group.commands, **others}
+
+
 def _section(command: Any, name: str, parent: typer.Context | None = None) -> list[str]:
     context = typer.Context(command, info_name=name.rpartition(" ")[2], parent=parent)
     if isinstance(command, TyperGroup):
         own = [f"\n## `{name}`\n\n{_sentence(command)}\n"] if parent else []
         return own + [
             line
-            for key, inner in command.commands.items()  # not those that other packages bring
+            for key, inner in commands_of(command).items()
             if not inner.hidden
             for line in _section(inner, f"{name} {key}", context)
         ]

@@ -10,9 +10,9 @@ from typing import Any
 import yaml
 
 from paceline.core.settings.config import Config
-from paceline.launch.k8s.kubectl import COMPONENT
-from paceline.launch.k8s.overlay import containers
-from paceline.launch.k8s.run_name import LONGEST, rename
+from paceline_k8s.kubectl import COMPONENT
+from paceline_k8s.overlay import containers
+from paceline_k8s.run_name import LONGEST, rename
 from tools.rendered_manifests import objects, render
 
 Object = dict[str, Any]

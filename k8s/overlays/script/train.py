@@ -1,4 +1,4 @@
-"""Nine clouds of points, told apart: what stands here until a script of yours does."""
+"""Nine clouds of points, told apart: what is here until your own script is."""
 
 import argparse
 

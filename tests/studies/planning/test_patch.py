@@ -8,12 +8,12 @@ import pytest
 import yaml
 
 from paceline.core.errors import UsageError
-from paceline.launch.k8s.kubectl import Kubectl
-from paceline.launch.k8s.overlay import read_overlay
 from paceline.launch.settings.read_config import read_config
 from paceline.settings.flags import Flags
 from paceline.studies.planning.patch import check_new, write_patch
 from paceline.studies.planning.sizes import plan_report
+from paceline_k8s.kubectl import Kubectl
+from paceline_k8s.overlay import read_overlay
 from tests.support.tree import ROOT
 
 SHAPES = [("weights", (10_000_000,))]

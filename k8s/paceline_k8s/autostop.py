@@ -1,4 +1,4 @@
-"""`python -m paceline.launch.k8s.autostop`: in a pod next to a run, scales its servers to zero when it is finished."""
+"""`python -m paceline_k8s.autostop`: in a pod next to a run, scales its servers to zero when it is finished."""
 
 import paceline.base.first_process  # noqa: F401  # isort: skip
 
@@ -13,12 +13,12 @@ from typing import Annotated
 import typer
 
 from paceline.core.errors import ConfigError, TryAgain
-from paceline.launch.k8s.cluster_status import result_of
 from paceline.launch.status.chief_status import RemoteChief
 from paceline.processes.exits import exits, run_command
 from paceline.processes.tls_option import Tls
 from paceline.rpc.auth import read_credentials
 from paceline.rpc.process import make_log, stop_on_signals
+from paceline_k8s.cluster_status import result_of
 
 _TOO_MANY, _SERVER_ERROR = 429, 500
 """HTTP statuses of an API that does not refuse, but can't answer now; the second one and all above it."""

@@ -9,15 +9,15 @@ from urllib.parse import urlsplit
 from paceline.core.errors import ConfigError, UsageError
 from paceline.core.settings.config import Config
 from paceline.launch.folder.cluster_key import SCRIPT, SETTINGS, ClusterKey
-from paceline.launch.k8s.cluster_status import keys_of, secret_of
-from paceline.launch.k8s.findings import condition
-from paceline.launch.k8s.kubectl import Kubectl, settings_of
-from paceline.launch.k8s.script import script_of
 from paceline.rpc.listening import with_port
 from paceline.rpc.tls import AUTHORITY, CERTIFICATE, KEY, is_named, read_keys
 from paceline.rpc.token_file import run_secret
 from paceline.settings.load_settings import parse_yaml
 from paceline.tasks.written_settings import written_settings
+from paceline_k8s.cluster_status import keys_of, secret_of
+from paceline_k8s.findings import condition
+from paceline_k8s.kubectl import Kubectl, settings_of
+from paceline_k8s.script import script_of
 
 _PAGE = "docs/run/outside-workers.md"
 Document = dict[str, Any]

@@ -12,8 +12,8 @@ from paceline.base.variables import TLS
 from paceline.cli.__main__ import app
 from paceline.core.errors import ConfigError, PacelineError, UsageError
 from paceline.launch.folder.cluster_key import ClusterKey
-from paceline.launch.k8s.outside import make_key
 from paceline.rpc.auth import Credentials, authentication, held
+from paceline_k8s.outside import make_key
 from tests.support import kubectl
 from tools.authority import Authority
 
@@ -99,7 +99,7 @@ def test_a_key_has_what_a_worker_outside_needs_and_comes_back_from_its_file(clus
 def test_the_key_is_a_file_for_this_user_alone(
     cluster: Cluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("paceline.cli.k8s._run", lambda *asked, **more: cluster)
+    monkeypatch.setattr("paceline_k8s.commands._run", lambda *asked, **more: cluster)
     file = tmp_path / "demo.key"
 
     done = CliRunner().invoke(app, ["k8s", "key", "--out", str(file)])

@@ -8,8 +8,8 @@ import pytest
 import yaml
 
 from paceline.core.errors import DataError, DiskError
-from paceline.launch.k8s.kubectl import Kubectl
-from paceline.launch.k8s.volumes import fetch_model, put_data
+from paceline_k8s.kubectl import Kubectl
+from paceline_k8s.volumes import fetch_model, put_data
 
 
 class Here(Kubectl):

@@ -6,7 +6,7 @@ from typing import Any
 import yaml
 
 from paceline.core.errors import ConfigError, UsageError
-from paceline.launch.k8s.kubectl import PARTS, RUN, Kubectl
+from paceline_k8s.kubectl import PARTS, RUN, Kubectl
 
 LONGEST = 32
 """A worker's pod is called `<run>-paceline-worker-<checksum of 10>-<rank>`, and a name of a host has 63 characters at most."""

@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 
 from paceline.core.errors import ConfigError, ServersGone
-from paceline.launch.k8s import ask_chief as asking
-from paceline.launch.k8s.ask_chief import LONGEST, QUIET, ask_chief
-from paceline.launch.k8s.cluster_status import PATIENCE, State
-from paceline.launch.k8s.findings import Finding
 from paceline.v1.run_service_pb2 import StatusReply
+from paceline_k8s import ask_chief as asking
+from paceline_k8s.ask_chief import LONGEST, QUIET, ask_chief
+from paceline_k8s.cluster_status import PATIENCE, State
+from paceline_k8s.findings import Finding
 
 CLOSED = "UNAVAILABLE: connection refused"
 LATE = "DEADLINE_EXCEEDED: Deadline Exceeded"
@@ -95,7 +95,7 @@ def test_a_chief_that_never_answers_ends_it_with_what_was_seen_and_what_to_do(pl
     node = plant(float("inf"))
     with pytest.raises(
         ServersGone,
-        match=r"^Server 0 has not answered for 9\d s: UNAVAILABLE: connection refused\. .* doctor mine -n team-a$",
+        match=r"^Server 0 has not answered for 9\d s: UNAVAILABLE: connection refused\. .* doctor --run mine -n team-a$",
     ) as raised:
         node.ask()
     assert raised.value.exit_code == 69

@@ -13,12 +13,12 @@ from typing import Any, NamedTuple
 from paceline.base.variables import TLS
 from paceline.core.chief.best_model import result
 from paceline.core.errors import ConfigError, PacelineError
-from paceline.launch.k8s.findings import GROWS, Finding, Seen, condition, findings, lost_some, owner_of
-from paceline.launch.k8s.kubectl import COMPONENT, DATA, GRPC, Kubectl, newest_jobs
-from paceline.launch.k8s.queue import reason, troubles_of_queues, waits_whole
 from paceline.launch.status.chief_status import RemoteChief, scores
 from paceline.rpc.auth import Credentials
 from paceline.v1.run_service_pb2 import StatusReply
+from paceline_k8s.findings import GROWS, Finding, Seen, condition, findings, lost_some, owner_of
+from paceline_k8s.kubectl import COMPONENT, DATA, GRPC, Kubectl, newest_jobs
+from paceline_k8s.queue import reason, troubles_of_queues, waits_whole
 
 RECENT = 180.0
 """Events older than this say nothing about now (seconds)."""

@@ -13,12 +13,12 @@ from paceline.core.errors import ConfigError
 from paceline.core.policies.policy import build_policy
 from paceline.core.settings.config import Config
 from paceline.launch.folder.cluster_key import refusal
-from paceline.launch.k8s.cluster_status import has_tls
-from paceline.launch.k8s.kubectl import COMPONENT, RUN, Kubectl
-from paceline.launch.k8s.run_name import check_name, rename
-from paceline.launch.k8s.script import name_by_content, put_script
 from paceline.settings.load_settings import task_of
 from paceline.tasks.task import load_config
+from paceline_k8s.cluster_status import has_tls
+from paceline_k8s.kubectl import COMPONENT, RUN, Kubectl
+from paceline_k8s.run_name import check_name, rename
+from paceline_k8s.script import name_by_content, put_script
 
 OVERLAYS = Path("k8s/overlays")
 _KEY = re.compile(r"[-._a-zA-Z0-9]+")

@@ -19,14 +19,14 @@ from paceline.base.variables import CONNECT, TLS
 from paceline.core import registry
 from paceline.core.peers import peer_policy
 from paceline.core.settings.config import Config
-from paceline.launch.k8s.kubectl import Kubectl
-from paceline.launch.k8s.queue import check_queue
-from paceline.launch.k8s.run_name import rename
-from paceline.launch.k8s.script import script_of
 from paceline.settings.load_settings import load, task_of
 from paceline.studies.planning.sizes import plan_report, task_shapes
 from paceline.tasks.task import load_task
 from paceline.worker.command_line import ToldLaunched
+from paceline_k8s.kubectl import Kubectl
+from paceline_k8s.queue import check_queue
+from paceline_k8s.run_name import rename
+from paceline_k8s.script import script_of
 from tests.support.nights import some
 from tests.support.tree import ROOT
 from tools.rendered_manifests import FILE, is_fresh, objects, render
@@ -682,8 +682,8 @@ def command_of(module, args):
     elif module == "paceline.worker.evaluator":
         from paceline.worker.evaluator import main
     else:
-        assert module == "paceline.launch.k8s.autostop"
-        from paceline.launch.k8s.autostop import main
+        assert module == "paceline_k8s.autostop"
+        from paceline_k8s.autostop import main
     app = typer.Typer()
     app.command()(main)
     return typer.main.get_command(app), args

@@ -11,11 +11,11 @@ import yaml
 
 from paceline.core.errors import ConfigError
 from paceline.core.settings.config import Config
-from paceline.launch.k8s import deploy as deploying
-from paceline.launch.k8s.cluster_status import RESULT
-from paceline.launch.k8s.kubectl import Kubectl
-from paceline.launch.k8s.overlay import Overlay, read_overlay
-from paceline.launch.k8s.script import MOST, is_script, name_by_content, put_script, script_of
+from paceline_k8s import deploy as deploying
+from paceline_k8s.cluster_status import RESULT
+from paceline_k8s.kubectl import Kubectl
+from paceline_k8s.overlay import Overlay, read_overlay
+from paceline_k8s.script import MOST, is_script, name_by_content, put_script, script_of
 from tests.support.kubectl import Cluster
 from tests.support.tree import ROOT
 

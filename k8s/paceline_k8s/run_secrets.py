@@ -7,9 +7,9 @@ from contextlib import suppress
 import yaml
 
 from paceline.core.errors import ConfigError
-from paceline.launch.k8s.cluster_status import has_tls
-from paceline.launch.k8s.kubectl import PARTS, RUN, Kubectl, NotThere
-from paceline.launch.k8s.overlay import Overlay, is_open
+from paceline_k8s.cluster_status import has_tls
+from paceline_k8s.kubectl import PARTS, RUN, Kubectl, NotThere
+from paceline_k8s.overlay import Overlay, is_open
 
 DAYS = 365
 """How long the certificate is valid."""

@@ -13,11 +13,11 @@ import yaml
 
 from paceline.base.private import make_private
 from paceline.core.errors import DataError, DiskError, PacelineError, ServersGone
-from paceline.launch.k8s.cluster_status import look
-from paceline.launch.k8s.deploy import EVERY, Say, make_namespace
-from paceline.launch.k8s.findings import told
-from paceline.launch.k8s.kubectl import DATA, PARTS, RUN, TEXT, Kubectl
-from paceline.launch.k8s.lacking_files import incomplete, is_plain, lacking
+from paceline_k8s.cluster_status import look
+from paceline_k8s.deploy import EVERY, Say, make_namespace
+from paceline_k8s.findings import told
+from paceline_k8s.kubectl import DATA, PARTS, RUN, TEXT, Kubectl
+from paceline_k8s.lacking_files import incomplete, is_plain, lacking
 
 HELPER, LIFE = "paceline-files", 6 * 3600
 """Names of such pods begin with this; one that is left behind ends after this many seconds."""

@@ -4,7 +4,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-from paceline.launch.k8s.kubectl import COMPONENT
+from paceline_k8s.kubectl import COMPONENT
 
 Item = dict[str, Any]
 _ONE_NODE = {"ReadWriteOnce", "ReadWriteOncePod"}

@@ -15,22 +15,22 @@ import yaml
 from paceline.base.variables import TLS
 from paceline.core.errors import ConfigError, DiskError, ServersGone, TryAgain, UsageError
 from paceline.core.settings.config import Config
-from paceline.launch.k8s import cluster_status, volumes
-from paceline.launch.k8s import deploy as deploying
-from paceline.launch.k8s import follow as following
-from paceline.launch.k8s import kubectl as kubectl_module
-from paceline.launch.k8s.autostop import scale
-from paceline.launch.k8s.cluster_status import State, end_of, kept_result, look, result_of
-from paceline.launch.k8s.deploy import Patience, Trouble
-from paceline.launch.k8s.findings import Finding, Seen, findings, told
-from paceline.launch.k8s.follow import _why
-from paceline.launch.k8s.kubectl import Kubectl, NotThere
-from paceline.launch.k8s.overlay import Overlay, _mistakes, config_of
-from paceline.launch.k8s.run_secrets import delete_secrets, make_secrets
 from paceline.rpc.roles import ANY_PROCESS
 from paceline.rpc.tls import is_named, read_keys
 from paceline.settings.load_settings import load
 from paceline.v1.run_service_pb2 import Score, StatusReply
+from paceline_k8s import cluster_status, volumes
+from paceline_k8s import deploy as deploying
+from paceline_k8s import follow as following
+from paceline_k8s import kubectl as kubectl_module
+from paceline_k8s.autostop import scale
+from paceline_k8s.cluster_status import State, end_of, kept_result, look, result_of
+from paceline_k8s.deploy import Patience, Trouble
+from paceline_k8s.findings import Finding, Seen, findings, told
+from paceline_k8s.follow import _why
+from paceline_k8s.kubectl import Kubectl, NotThere
+from paceline_k8s.overlay import Overlay, _mistakes, config_of
+from paceline_k8s.run_secrets import delete_secrets, make_secrets
 from tests.settings.test_own_extensions import POLICY
 from tests.support.kubectl import Cluster
 from tests.support.own_time import own_time

@@ -5,9 +5,9 @@ from typing import Any
 
 import pytest
 
-from paceline.launch.k8s.kubectl import COMPONENT, Kubectl
-from paceline.launch.k8s.one_node import one_node_claims
-from paceline.launch.k8s.overlay import OVERLAYS, read_overlay
+from paceline_k8s.kubectl import COMPONENT, Kubectl
+from paceline_k8s.one_node import one_node_claims
+from paceline_k8s.overlay import OVERLAYS, read_overlay
 
 TAINT = {"key": "nvidia.com/gpu", "effect": "NoSchedule"}
 

@@ -4,10 +4,10 @@ import time
 from collections.abc import Callable
 
 from paceline.core.errors import ServersGone
-from paceline.launch.k8s.cluster_status import State, chief_of
-from paceline.launch.k8s.kubectl import Kubectl
 from paceline.rpc.retries import backoff
 from paceline.v1.run_service_pb2 import StatusReply
+from paceline_k8s.cluster_status import State, chief_of
+from paceline_k8s.kubectl import Kubectl
 
 LONGEST = 90.0
 """Time after which nobody asks again (seconds)."""
@@ -35,7 +35,7 @@ def ask_chief(
             tried = "does not answer" if is_hopeless else f"has not answered for {waited:.0f} s"
             raise ServersGone(
                 f"Server 0 {tried}: {why}. On a busy node the run may train on; ask again later. To see what is wrong: "
-                f"paceline doctor {kubectl.run_name} -n {kubectl.namespace}"
+                f"paceline k8s doctor --run {kubectl.run_name} -n {kubectl.namespace}"
             )
         if waited >= QUIET and not has_said:
             has_said = True

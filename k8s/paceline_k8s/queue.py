@@ -6,8 +6,8 @@ from contextlib import suppress
 from typing import Any
 
 from paceline.core.errors import ConfigError
-from paceline.launch.k8s.findings import Finding, condition
-from paceline.launch.k8s.kubectl import Kubectl, NotThere
+from paceline_k8s.findings import Finding, condition
+from paceline_k8s.kubectl import Kubectl, NotThere
 
 Item = dict[str, Any]
 GATE = "kueue.x-k8s.io/admission"

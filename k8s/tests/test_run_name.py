@@ -7,12 +7,12 @@ from pathlib import Path
 import pytest
 
 from paceline.core.errors import ConfigError, UsageError
-from paceline.launch.k8s import deploy as deploying
-from paceline.launch.k8s.cluster_status import _may_concern
-from paceline.launch.k8s.kubectl import Kubectl
-from paceline.launch.k8s.overlay import Overlay, config_of, read_overlay
-from paceline.launch.k8s.run_name import LONGEST, check_name, rename, the_run
-from paceline.launch.k8s.run_secrets import MADE_HERE
+from paceline_k8s import deploy as deploying
+from paceline_k8s.cluster_status import _may_concern
+from paceline_k8s.kubectl import Kubectl
+from paceline_k8s.overlay import Overlay, config_of, read_overlay
+from paceline_k8s.run_name import LONGEST, check_name, rename, the_run
+from paceline_k8s.run_secrets import MADE_HERE
 from tests.support.kubectl import Cluster
 from tests.support.nights import some
 from tests.support.tree import ROOT

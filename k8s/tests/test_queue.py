@@ -8,13 +8,13 @@ import pytest
 from rich.console import Console
 
 from paceline.core.errors import ConfigError, UsageError
-from paceline.launch.k8s import deploy as deploying
-from paceline.launch.k8s.cluster_status import RESULT, look
-from paceline.launch.k8s.deploy import Lasting, Trouble, wait_until
-from paceline.launch.k8s.follow import doctor, show
-from paceline.launch.k8s.kubectl import NotThere
-from paceline.launch.k8s.overlay import Overlay, config_of
-from paceline.launch.k8s.queue import GATE, check_queue
+from paceline_k8s import deploy as deploying
+from paceline_k8s.cluster_status import RESULT, look
+from paceline_k8s.deploy import Lasting, Trouble, wait_until
+from paceline_k8s.follow import doctor, show
+from paceline_k8s.kubectl import NotThere
+from paceline_k8s.overlay import Overlay, config_of
+from paceline_k8s.queue import GATE, check_queue
 from tests.support.kubectl import Cluster
 from tests.support.own_time import own_time
 

@@ -11,9 +11,11 @@ from paceline.core.errors import UsageError
 from paceline.processes.exits import exits
 
 if TYPE_CHECKING:
-    from paceline.launch.k8s.kubectl import Kubectl
+    from paceline_k8s.kubectl import Kubectl
 
-app = typer.Typer(help="Train on Kubernetes, with your own kubectl.", no_args_is_help=True)
+app = typer.Typer(
+    help="Train on Kubernetes, with your own kubectl.", no_args_is_help=True, rich_help_panel="Machines and keys"
+)
 Namespace = Annotated[str, typer.Option("--namespace", "-n", help="Namespace of the run; it may hold several.")]
 NewRun = Annotated[str, typer.Option("--run", help="The run's name; default: the one in the overlay's run.yaml.")]
 Run = Annotated[str, typer.Option("--run", help="The run's name; not needed where the namespace has only one.")]
@@ -34,7 +36,7 @@ def deploy(
     namespace: Namespace = HERE,
 ) -> None:
     """Start a run, or apply changed settings to it; returns when all its parts run."""
-    from paceline.launch.k8s import deploy as deploying
+    from paceline_k8s import deploy as deploying
 
     with _exits():
         deploying.deploy(_kubectl(namespace, run), overlay, say, script, arguments or ())
@@ -49,7 +51,7 @@ def run_command(
     namespace: Namespace = HERE,
 ) -> None:
     """Start a run, follow it to its end, and scale its servers to zero; the last line is the test accuracy."""
-    from paceline.launch.k8s.follow import run as go
+    from paceline_k8s.follow import run as go
 
     with _exits():
         raise SystemExit(go(_kubectl(namespace, run), overlay, say, script, arguments or ()))
@@ -60,10 +62,19 @@ def status(run: Run = "", namespace: Namespace = HERE) -> None:
     """Show all parts, what is wrong with them, and how each worker does."""
     from rich.console import Console
 
-    from paceline.launch.k8s.follow import show
+    from paceline_k8s.follow import show
 
     with _exits():
         raise SystemExit(show(_run(namespace, run), Console()))
+
+
+@app.command()
+def doctor(run: Run = "", namespace: Namespace = HERE) -> None:
+    """Say what keeps the run from going on, and what to do."""
+    from paceline_k8s.follow import doctor as examine
+
+    with _exits():
+        raise SystemExit(examine(_run(namespace, run), say))
 
 
 @app.command()
@@ -73,7 +84,7 @@ def scale(
     namespace: Namespace = HERE,
 ) -> None:
     """Change the number of workers while the run trains."""
-    from paceline.launch.k8s import deploy as deploying
+    from paceline_k8s import deploy as deploying
 
     with _exits():
         deploying.scale(_run(namespace, run, is_needed=True), workers, say)
@@ -90,7 +101,7 @@ def key(
 ) -> None:
     """Write a key with which machines outside the cluster take part in the run: `paceline join FILE` there."""
     from paceline.base.private import write_private
-    from paceline.launch.k8s.outside import make_key
+    from paceline_k8s.outside import make_key
 
     with _exits():
         kubectl = _run(namespace, run, is_needed=True)
@@ -120,7 +131,7 @@ def fetch_model(
     namespace: Namespace = HERE,
 ) -> None:
     """Copy the last and the best model from the run's volume."""
-    from paceline.launch.k8s.volumes import fetch_model as fetch
+    from paceline_k8s.volumes import fetch_model as fetch
 
     with _exits():
         fetch(_run(namespace, run, is_needed=True), out, say, image)
@@ -139,7 +150,7 @@ def put_data(
     namespace: Namespace = HERE,
 ) -> None:
     """Copy data, but for files that it has, to the volume that the sharders of all runs in the namespace read at /data."""
-    from paceline.launch.k8s.volumes import put_data as put
+    from paceline_k8s.volumes import put_data as put
 
     with _exits():
         put(_kubectl(namespace), data, say, size, image)
@@ -148,7 +159,7 @@ def put_data(
 @app.command()
 def teardown(run: Run = "", namespace: Namespace = HERE) -> None:
     """Delete all parts of the run; its volumes stay, and so do other runs and the monitoring."""
-    from paceline.launch.k8s import deploy as deploying
+    from paceline_k8s import deploy as deploying
 
     with _exits():
         deploying.teardown(_run(namespace, run), say)
@@ -163,7 +174,7 @@ def purge(
     namespace: Namespace = HERE,
 ) -> None:
     """Delete the volumes and the token of a run after teardown, and name each of them; input data stays."""
-    from paceline.launch.k8s import deploy as deploying
+    from paceline_k8s import deploy as deploying
 
     with _exits():
         deploying.purge(_run(namespace, run), say)
@@ -171,25 +182,18 @@ def purge(
             deploying.purge_data(_kubectl(namespace), say)
 
 
-def examine(namespace: str, run: str = "") -> int:
-    """Finds what blocks a run on Kubernetes, and says what to do; returns the exit code."""
-    from paceline.launch.k8s.follow import doctor
-
-    return doctor(_run(namespace, run), say)
-
-
 def _exits() -> AbstractContextManager[None]:
     return exits("paceline")
 
 
 def _kubectl(namespace: str, run: str = "") -> "Kubectl":
-    from paceline.launch.k8s.kubectl import Kubectl
+    from paceline_k8s.kubectl import Kubectl
 
     return Kubectl(namespace, run)
 
 
 def _run(namespace: str, name: str, is_needed: bool = False) -> "Kubectl":
     """An existing run."""
-    from paceline.launch.k8s.run_name import the_run
+    from paceline_k8s.run_name import the_run
 
     return the_run(_kubectl(namespace), name, is_needed)

@@ -10,15 +10,15 @@ from typing import Any
 import yaml
 
 from paceline.core.errors import ConfigError, PacelineError, ServersGone, UsageError
-from paceline.launch.k8s.cluster_status import RESULT, State, look
-from paceline.launch.k8s.findings import Finding, condition, lost_some, told
-from paceline.launch.k8s.kubectl import DATA, PARTS, RUN, Kubectl, NotThere, settings_of
-from paceline.launch.k8s.one_node import one_node_claims
-from paceline.launch.k8s.overlay import Overlay, config_of, read_overlay, settings_files
-from paceline.launch.k8s.queue import check_queue, drop_finished, most_workers, queue_of, release
-from paceline.launch.k8s.run_secrets import delete_secrets, make_secrets
-from paceline.launch.k8s.script import is_script, script_of
 from paceline.rpc.agreed_settings import agreed_settings, changed_settings
+from paceline_k8s.cluster_status import RESULT, State, look
+from paceline_k8s.findings import Finding, condition, lost_some, told
+from paceline_k8s.kubectl import DATA, PARTS, RUN, Kubectl, NotThere, settings_of
+from paceline_k8s.one_node import one_node_claims
+from paceline_k8s.overlay import Overlay, config_of, read_overlay, settings_files
+from paceline_k8s.queue import check_queue, drop_finished, most_workers, queue_of, release
+from paceline_k8s.run_secrets import delete_secrets, make_secrets
+from paceline_k8s.script import is_script, script_of
 
 Say = Callable[[str], None]
 EVERY = 10.0

@@ -10,16 +10,16 @@ from rich.console import Console
 
 from paceline.base.terminal import show as show_line
 from paceline.core.errors import PacelineError, ServersGone
-from paceline.launch.k8s.ask_chief import ask_chief
-from paceline.launch.k8s.cluster_status import State, chief_of, end_of, has_tls, kept_result, look, result_of
-from paceline.launch.k8s.deploy import EVERY, STARTING, Patience, Say, Trouble, deploy, stop_servers, wait_until
-from paceline.launch.k8s.findings import told
-from paceline.launch.k8s.kubectl import Kubectl
 from paceline.launch.status.chief_status import News, Speed, exposed, pace, standing, warnings
 from paceline.launch.status.live_table import done, headline, show_picture
 from paceline.launch.status.recoveries import Recoveries, standing_recoveries
 from paceline.rpc.listening import PLAIN_TEXT
 from paceline.v1.run_service_pb2 import StatusReply
+from paceline_k8s.ask_chief import ask_chief
+from paceline_k8s.cluster_status import State, chief_of, end_of, has_tls, kept_result, look, result_of
+from paceline_k8s.deploy import EVERY, STARTING, Patience, Say, Trouble, deploy, stop_servers, wait_until
+from paceline_k8s.findings import told
+from paceline_k8s.kubectl import Kubectl
 
 PAUSE = 3.0
 FAREWELL = 300.0
