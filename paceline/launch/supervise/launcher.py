@@ -31,7 +31,7 @@ from paceline.launch.status.run_status import Connect
 from paceline.launch.supervise.children import Child
 from paceline.launch.supervise.faults import Faults
 from paceline.launch.supervise.frozen_servers import FrozenServers
-from paceline.launch.supervise.others import NoOthers, Others
+from paceline.launch.supervise.others import Others
 from paceline.launch.supervise.outcome import Outcome
 from paceline.launch.supervise.processes import HOPELESS, Ended, Processes
 from paceline.launch.supervise.run_history import Records
@@ -151,7 +151,7 @@ def run_local(
             records=records,
             forkers=forkers,
             objects=objects,
-            others=others or NoOthers(),
+            others=others or Others(),
             echo=echo or say,
         )
         try:

@@ -1,6 +1,5 @@
-"""What the launcher asks of other machines that lend processes to its run; here the case of a run that has none."""
+"""What the launcher asks of other machines that lend processes to its run; as it is here, none does."""
 
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -11,7 +10,7 @@ from paceline.launch.supervise.children import Child
 HERE = "127.0.0.1"
 
 
-class Others(ABC):
+class Others:
     """Processes of a run on other machines. Of the launcher's thread."""
 
     bind = ""
@@ -19,80 +18,42 @@ class Others(ABC):
     options = ""
     """Of a command line, by which the same machines take part again."""
 
-    @abstractmethod
     def open(self, say: Callable[[str], None]) -> None:
         """The run begins; `say` gets what people should know."""
 
-    @abstractmethod
     def workers_here(self, config: Config) -> int:
-        """Workers that this machine starts itself; those of higher ranks are lent."""
-
-    def workers_on_cores(self, config: Config) -> int:
-        """Workers that share out this machine's cores."""
-        return self.workers_here(config)
-
-    @abstractmethod
-    def servers_here(self, config: Config) -> int:
-        """The same of servers; the chief is always here."""
-
-    @abstractmethod
-    def told_here(self) -> Mapping[str, Any]:
-        """What the launcher tells workers on this machine because there are others."""
-
-    @abstractmethod
-    def want_workers(self, ranks: range, told: Mapping[str, Any], log: Callable[[str], Path], restarts: int) -> None:
-        """From now on hosts that have room get these workers. `told`: what it tells all alike."""
-
-    @abstractmethod
-    def lend_server(self, index: int, told: Mapping[str, Any], log: Path, restarts: int) -> Child | None:
-        """Server `index` on a host that has room, not started yet; None where there is none."""
-
-    @abstractmethod
-    def attend(self, children: list[Child]) -> None:
-        """Takes those off the list that went with their host, and puts those on it that have got one."""
-
-    @abstractmethod
-    def awaited(self) -> bool:
-        """Whether a worker has no host just now, so that another machine may take it."""
-
-    @abstractmethod
-    def waits(self) -> str:
-        """What the whole run waits for, in words, where no machine lends a worker; otherwise ''."""
-
-    @abstractmethod
-    def end(self, code: int, reason: str) -> None:
-        """The run is over, and its processes have ended: tells all hosts so."""
-
-
-class NoOthers(Others):
-    """All processes are on this machine."""
-
-    def open(self, say: Callable[[str], None]) -> None:
-        return
-
-    def workers_here(self, config: Config) -> int:
+        """Returns how many workers this machine starts itself; those of higher ranks are lent."""
         return config.workers
 
+    def workers_on_cores(self, config: Config) -> int:
+        """Returns how many workers share out this machine's cores."""
+        return self.workers_here(config)
+
     def servers_here(self, config: Config) -> int:
+        """Returns the same of servers; the chief is always here."""
         return config.server_processes
 
     def told_here(self) -> Mapping[str, Any]:
+        """Returns what the launcher tells workers on this machine because there are others."""
         return {}
 
     def want_workers(self, ranks: range, told: Mapping[str, Any], log: Callable[[str], Path], restarts: int) -> None:
-        return
+        """From now on hosts that have room get these workers. `told`: what it tells all alike."""
 
     def lend_server(self, index: int, told: Mapping[str, Any], log: Path, restarts: int) -> Child | None:
+        """Returns server `index` on a host that has room, not started yet; None where there is none."""
         return None
 
     def attend(self, children: list[Child]) -> None:
-        return
+        """Takes those off the list that went with their host, and puts those on it that have got one."""
 
     def awaited(self) -> bool:
+        """Whether a worker has no host just now, so that another machine may take it."""
         return False
 
     def waits(self) -> str:
+        """Returns what the whole run waits for, in words, where no machine lends a worker; otherwise ''."""
         return ""
 
     def end(self, code: int, reason: str) -> None:
-        return
+        """The run is over, and its processes have ended: tells all hosts so."""

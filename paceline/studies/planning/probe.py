@@ -16,7 +16,7 @@ from paceline.core.policies.policy import build_policy
 from paceline.core.settings.config import Config
 from paceline.launch.folder.run_folder import RunFolder, open_run
 from paceline.launch.supervise.launcher import run_local
-from paceline.launch.supervise.others import NoOthers
+from paceline.launch.supervise.others import Others
 from paceline.launch.supervise.processes import Ended
 from paceline.launch.this_machine.processors import cores
 from paceline.server.description import described as told_by_script
@@ -115,7 +115,7 @@ def _ignore(line: str) -> None:
     """What the probe's run and its script print is not the plan's."""
 
 
-class OneWorker(NoOthers):
+class OneWorker(Others):
     """A run of many seats of which this machine takes one."""
 
     def workers_here(self, config: Config) -> int:

@@ -19,7 +19,6 @@ STEP = (0.8, 1.2)
 """Shortest and longest time of an equal worker's step; 1 is the unit of time."""
 WAY = (0.02, 0.2)
 """Of a message."""
-FLOAT32 = 4
 
 
 class Pace(Protocol):
