@@ -22,7 +22,8 @@ _OPEN: tuple[tuple[str, tuple[Role, ...]], ...] = (
     ("Evaluate", ("worker", "evaluator")),  # a worker only takes the model where nobody scores
     ("FollowView", ("server",)),
     ("Status", ("worker", "evaluator", "server", "reader")),
-    ("Stop SetPolicy", ()),
+    ("Stop", ("worker", "evaluator")),  # of a training script: its own rules may end the run
+    ("SetPolicy", ()),
 )
 MAY = {method: frozenset(roles) for methods, roles in _OPEN for method in methods.split()}
 """By call: the roles it is open to. An admin may do everything; a call that is not named here is open to admins alone."""

@@ -89,6 +89,19 @@ def test_a_script_trains_on_two_workers_and_is_scored_by_its_own_function(folder
     assert "policy: 'bsp' before, 'asp' now" in other.stderr
 
 
+def test_a_run_whose_scores_get_no_better_ends_well_when_its_patience_is_out(folder: Path) -> None:
+    script = SCRIPT.replace("every=100", "every=5, patience=2").replace("return {", 'return {"accuracy": .5} or {')
+    (folder / "train.py").write_text(script.replace("steps(300)", "steps(3000)"))
+
+    ended = launch("-w", "2", "-s", "1", "--policy", "bsp", "--run", "mine", "--json", "train.py", cwd=folder)
+
+    assert ended.returncode == 0, ended.stderr
+    found = json.loads(ended.stdout)
+    assert "2 scores in a row were no better" in found["reason"]
+    assert found["version"] < 1000
+    assert (folder / "runs/mine/models/last.safetensors").exists()
+
+
 def test_a_name_alone_goes_on_with_what_the_script_was_launched_with(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -1,5 +1,6 @@
 """Which role's token opens which call, on both transports, and for whose name."""
 
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -7,7 +8,7 @@ from typing import Any
 import grpc
 import pytest
 
-from paceline.core.errors import PermissionDenied
+from paceline.core.errors import PacelineError, PermissionDenied
 from paceline.rpc.auth import HEADER, Credentials, held
 from paceline.rpc.channel import call, open_channel
 from paceline.rpc.roles import MAY, ROLES, Role
@@ -37,6 +38,15 @@ CASES = [
     for service in services
     for method in service.methods
 ]
+
+
+NOT_IN_THIS_RUN = {("Evaluate", "worker"), ("Stop", "worker"), ("Stop", "evaluator")}
+"""Calls that the run decides on: it has an evaluator, and is no script's."""
+OF_A_SCRIPT: dict[Role, str] = {
+    "worker": "Join Seat Heartbeat Validated Leave GoBack Evaluate Stop",
+    "evaluator": "Evaluate Stop",
+}
+"""What the processes of a script's run ask the chief."""
 
 
 @pytest.fixture(scope="module")
@@ -85,8 +95,31 @@ def test_a_server_refuses_whom_the_matrix_refuses(
             code = error.code()  # type: ignore[attr-defined]
 
     # what is let in finds nothing in the message
-    is_open = OPEN_TO[method][role] and (method, role) != ("Evaluate", "worker")  # this run has an evaluator
+    is_open = OPEN_TO[method][role] and (method, role) not in NOT_IN_THIS_RUN
     assert (code is not grpc.StatusCode.PERMISSION_DENIED) is is_open, code
+
+
+def test_all_that_the_processes_of_a_script_ask_the_chief_is_open_to_them(tmp_path: Path) -> None:
+    asked = {call for file in (ROOT / "worker").rglob("*.py") for call in re.findall(r"_stub\.(\w+)", file.read_text())}
+    assert asked & {method.name for method in RUN.methods} == {
+        call for each in OF_A_SCRIPT.values() for call in each.split()
+    }
+
+    config = config_of("asp", workers=1, epochs=100, task="own.py", data={"source": "script"}, evaluate_every=0)
+    cluster = Cluster(config, tmp_path, Credentials(SECRET))
+    try:
+        for role, calls in OF_A_SCRIPT.items():
+            stub = RunServiceStub(open_channel(cluster.addresses[0], shows(role, "*")))
+            for name in calls.split():
+                request = getattr(run_pb, f"{name}Request")()
+                try:
+                    call(getattr(stub, name), request, 10.0)
+                except PermissionDenied as error:
+                    pytest.fail(f"{name} of {role}: {error}")
+                except PacelineError:
+                    pass  # it was let in, and the empty message refused
+    finally:
+        cluster.close()
 
 
 OTHERS = {
