@@ -17,12 +17,12 @@ parser.add_argument("--steps", type=int, default=300)
 parser.add_argument("--seed", type=int, default=1337)
 args = parser.parse_args()
 
-batch_size, block_size, accumulate = 8, 64, 4 // paceline.workers()
+batch_size, block_size, accumulate = 8, 64, max(1, 4 // paceline.workers())
 n_layer, n_head, n_embd = 2, 4, 64
 learning_rate, min_lr, warmup, weight_decay, grad_clip = 3e-3, 3e-4, 20, 0.1, 1.0
 eval_interval, eval_iters = 100, 20
 
-torch.manual_seed(args.seed + paceline.rank())
+torch.manual_seed(args.seed)
 text = Path(argparse.__file__).read_text()
 letters = sorted(set(text))
 data = torch.tensor([letters.index(letter) for letter in text])

@@ -2,11 +2,9 @@
 
 import json
 import os
-import random
 import sys
 import warnings
 
-import numpy as np
 import torch
 
 from paceline.api import script
@@ -20,6 +18,7 @@ from paceline.worker.live_objects.scores import baseline, score
 from paceline.worker.live_objects.steps import Schedule, Steps
 from paceline.worker.script.alone import Alone
 from paceline.worker.script.current import current
+from paceline.worker.script.draws import seed_all
 from paceline.worker.script.script_run import ScriptRun
 from paceline.worker.training.device import device_of_script
 from paceline.worker.training.model_and_gradient import use_threads
@@ -36,9 +35,7 @@ def main() -> None:
         os.close(told.objects)
         run = current()
         assert not isinstance(run, Alone)
-        random.seed(run.seed)
-        np.random.seed(run.seed)
-        torch.manual_seed(run.seed)
+        seed_all(run.seed)
         try:
             with faults_told():
                 train(live, run, device)

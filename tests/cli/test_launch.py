@@ -1,6 +1,7 @@
 """`paceline launch`: a script of the user's own as the workers of a run, with real processes."""
 
 import json
+import re
 import subprocess
 from pathlib import Path
 
@@ -23,7 +24,7 @@ from tests.support.private_files import open_to_others
 torch = pytest.importorskip("torch")
 
 SCRIPT = """
-import sys, torch, paceline
+import random, sys, numpy, torch, paceline
 from torch.nn import functional
 from sklearn.datasets import load_digits
 from own_neighbour import scaled
@@ -44,11 +45,12 @@ def score():
 
 paceline.evaluate(score, every=100)
 for step in paceline.steps(300):
-    rows = train[torch.randint(len(train), (32,))]
+    rows = train[numpy.random.randint(0, len(train), 32)]
     optimizer.zero_grad()
     functional.cross_entropy(model(features[rows]), labels[rows]).backward()
     optimizer.step()
 print("rank", paceline.rank(), "of", paceline.workers())
+print("drew", rows[0].item(), random.randrange(1 << 30), torch.randint(1 << 30, ()).item())
 """
 
 
@@ -74,7 +76,10 @@ def test_a_script_trains_on_two_workers_and_is_scored_by_its_own_function(folder
     assert "arguments ['--fast', '-w', '9']" in ended.stderr
     assert ended.stderr.count("rank 0 of 2") == 1
     assert "rank 1 of 2" not in ended.stderr
-    assert "rank 1 of 2" in (folder / "runs/mine/logs/worker-1.log").read_text()
+    logs = [(folder / f"runs/mine/logs/worker-{rank}.log").read_text() for rank in (0, 1)]
+    assert "rank 1 of 2" in logs[1]
+    drawn = [re.search(r"drew (\d+) (\d+) (\d+)", log).groups() for log in logs]
+    assert all(one != other for one, other in zip(*drawn, strict=True)), "workers draw other numbers"
     settings = RunFolder(folder / "runs/mine").settings()
     assert settings.is_script
     assert settings.optimizer.options["lr"] == 0.3

@@ -4,7 +4,6 @@ PACELINE_CONNECT; without a script the one that the run's settings name, with th
 import paceline.base.first_process  # noqa: F401  # isort: skip
 
 import os
-import random
 import runpy
 import sys
 from bdb import BdbQuit
@@ -15,6 +14,7 @@ from paceline.core.errors import ConfigError, PacelineError, Stopped
 from paceline.processes.exits import NO_TERMINAL
 from paceline.worker.script.alone import Alone
 from paceline.worker.script.current import current
+from paceline.worker.script.draws import seed_all
 from paceline.worker.training.device import device_of_script
 from paceline.worker.training.model_and_gradient import use_threads
 
@@ -22,9 +22,6 @@ from paceline.worker.training.model_and_gradient import use_threads
 def main() -> None:
     """The script as Python runs it: its folder first on the path, `__main__` its own, and everything that is drawn at random
     until the first step alike in all workers."""
-    import numpy as np
-    import torch
-
     run = current()
     if isinstance(run, Alone):
         raise ConfigError(
@@ -40,9 +37,7 @@ def main() -> None:
     use_threads(run.threads)
     if run.device != "auto":
         device_of_script(run.device)  # refuses a missing GPU; the script moves its model itself
-    random.seed(run.seed)
-    np.random.seed(run.seed)
-    torch.manual_seed(run.seed)
+    seed_all(run.seed)
     sys.path.insert(0, str(Path(script).resolve().parent))
     try:
         runpy.run_path(script, run_name="__main__")

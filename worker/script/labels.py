@@ -1,8 +1,6 @@
 """The labels and features of a user's own data set, for strategies that deal by them."""
 
-import random
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
@@ -12,6 +10,7 @@ from torch.utils.data import ConcatDataset, Subset
 from paceline.core.errors import ConfigError
 from paceline.data.dataset import Array, Labelled
 from paceline.data.map_style import read_rows
+from paceline.worker.script.draws import same_draws
 
 ATTRIBUTES = ("targets", "labels", "y")
 KEYS = ("label", "labels")
@@ -89,21 +88,6 @@ def read_features(dataset: Any, seed: int, say: Say) -> Labelled:
     say("reading every row for its features", rows=len(dataset))
     with same_draws(seed):
         return read_rows(_Features(dataset), "data set")
-
-
-@contextmanager
-def same_draws(seed: int) -> Iterator[None]:
-    """Inside the block, rows draw the same random numbers in all processes; afterwards the generators are as before."""
-    before = random.getstate(), np.random.get_state(), torch.get_rng_state()
-    random.seed(seed)
-    np.random.seed(seed % 2**32)
-    torch.default_generator.manual_seed(seed)
-    try:
-        yield
-    finally:
-        random.setstate(before[0])
-        np.random.set_state(before[1])
-        torch.set_rng_state(before[2])
 
 
 class _Features:

@@ -14,6 +14,7 @@ from paceline.core.errors import ConfigError
 from paceline.core.optimizers.optimizer import OwnSteps
 from paceline.core.values import Vector
 from paceline.tasks.task import Task
+from paceline.worker.script.draws import StepDraws
 from paceline.worker.script.loop_thread import LoopThread
 from paceline.worker.training.model_and_gradient import Array, Replica
 from paceline.worker.training.step_result import Step
@@ -55,6 +56,7 @@ class ScriptReplica(Replica):
         """`name`: of the script, for errors; `optimizer`: takes own steps where the policy has any; `left_out`: parameters that
         it does not step; `buffers`: whose running statistics count; `groups`: names of parameters that are stepped alike;
         `rate`: the one that the run's settings have."""
+        self._draws = StepDraws(torch.initial_seed())
         self._optimizer = optimizer
         self._buffers = buffers
         self._rate = rate
@@ -65,8 +67,9 @@ class ScriptReplica(Replica):
         self._flat.detach()
         self.thread = LoopThread()
 
-    def begins(self) -> None:
-        """The model is what it is now: the script may have loaded weights since `paceline.wrap`."""
+    def begins(self, seed: int) -> None:
+        """The model is what it is now: the script may have loaded weights since `paceline.wrap`. `seed`: of the run."""
+        self._draws = StepDraws(seed)
         self._flat.follow()
         self._flat.refresh()
 
@@ -91,8 +94,8 @@ class ScriptReplica(Replica):
             self._flat.spread()
 
     def gradient(self, features: Array, labels: Array, seed: int, rng: np.random.Generator | None) -> Step:
-        """Waits for the script's; `seed` fixes what the script draws from torch until then."""
-        torch.manual_seed(seed)
+        """Waits for the script's; `seed` fixes what the script draws until then."""
+        self._draws.seed(seed)
         answer: Answer = self.thread.ask(True)
         self.loaded = answer.loaded
         untouched = self._flat.untouched()

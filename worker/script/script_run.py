@@ -195,7 +195,7 @@ class ScriptRun:
             return
         replica, data, config = self._complete()
         shards = data.dealt(config)
-        replica.begins()
+        replica.begins(self.seed)
         self._has_joined = True
         self.settings = config
         start = Start(self._told, config, self._credentials)

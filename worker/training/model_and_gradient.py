@@ -56,7 +56,8 @@ class Replica:
         self._parts = accumulate
         self.loaded = 0.0
         """Time that the last gradient's examples took to be loaded and prepared, inside of `gradient` (seconds)."""
-        torch.manual_seed(seed)
+        if model is None:
+            torch.manual_seed(seed)
         self.steps_itself = False
         """Whether an optimizer of torch's steps the model, and not the servers or the run's own."""
         self.model = (task.model() if model is None else model).to(self.device)

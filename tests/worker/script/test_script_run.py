@@ -287,7 +287,7 @@ def test_a_worker_that_comes_after_the_end_ends_its_script_unless_it_has_the_fin
     run = script_run.ScriptRun(told)
     thread = SimpleNamespace(start=lambda work: None, wait=lambda: None)
     data = SimpleNamespace(dealt=lambda config: None)
-    run._complete = lambda: (SimpleNamespace(thread=thread, begins=lambda: None), data, run.settings)
+    run._complete = lambda: (SimpleNamespace(thread=thread, begins=lambda seed: None), data, run.settings)
     run._replica = SimpleNamespace(thread=thread)
     run._worker = SimpleNamespace(has_model=has_model)
 
