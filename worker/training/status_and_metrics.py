@@ -4,7 +4,6 @@ import math
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
 from functools import cache
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
@@ -272,12 +271,13 @@ class Progress:
         self.figures["staleness_mean"] += (staleness - self.figures["staleness_mean"]) / self._clocks
 
     def _note(self, step: Step) -> None:
-        if math.isnan(step.loss) and (loss := self.logged.loss()) is not None:
-            step = replace(step, loss=loss)
-        if not math.isnan(step.loss):  # not known, where a script does not report it
-            self.figures["loss"] = step.loss
-        if not (math.isnan(step.loss) and step.finite):
-            self._loss.set(step.loss)
+        loss = step.loss
+        if math.isnan(loss) and (logged := self.logged.loss()) is not None:
+            loss = logged  # shown, but no sign of divergence: what a script logs may grow for good reasons
+        if not math.isnan(loss):  # not known, where a script does not report it
+            self.figures["loss"] = loss
+        if not (math.isnan(loss) and step.finite):
+            self._loss.set(loss)
         self._rows.stepped(step)
         rows = self._rows
         if ROW in (rows.unusable.now, rows.exploding.now) or rows.unusable.now + rows.exploding.now == LASTING:

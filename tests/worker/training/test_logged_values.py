@@ -119,12 +119,17 @@ def test_a_logged_loss_is_the_workers_where_the_step_tells_none(logged: LoggedVa
     assert worker.state()[3]["loss"] == 0.125
 
 
-def test_a_logged_loss_that_explodes_is_seen(logged: LoggedValues) -> None:
-    worker = progress(logged)
-    for clock, loss in enumerate((1.0, 1.0, 1.0, 1e6, 1e6, 1e6), 1):
+def test_a_logged_loss_may_grow_but_that_of_a_step_is_seen_to_explode(logged: LoggedValues) -> None:
+    losses = (1.0, 1.0, 1.0, 1e6, 1e6, 1e6)
+    worker, by_step = progress(logged), progress(LoggedValues())
+    for clock, loss in enumerate(losses, 1):
         paceline.log(loss=loss)
         worker.stepped(clock, 0, Step(None, math.nan, 8, True), [pb.PullHead()], 1.0)
-    assert worker.state()[3]["exploding_longest"] == 3
+        by_step.stepped(clock, 0, Step(None, loss, 8, True), [pb.PullHead()], 1.0)
+
+    assert worker.state()[3]["loss"] == 1e6
+    assert "exploding_longest" not in worker.state()[3]
+    assert by_step.state()[3]["exploding_longest"] == 3
 
 
 def test_outside_of_a_run_it_says_nothing(logged: LoggedValues, capsys: pytest.CaptureFixture[str]) -> None:
