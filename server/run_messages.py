@@ -61,6 +61,7 @@ def status_reply(
         going_back=run.common_snapshots.is_going_back,
         plain_text=is_plain,
         unfinished=run.awaited(now),
+        gave_up=run.divergence.gave_up,
     )
 
 

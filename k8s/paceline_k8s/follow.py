@@ -9,7 +9,7 @@ from pathlib import Path
 from rich.console import Console
 
 from paceline.base.terminal import show as show_line
-from paceline.core.errors import PacelineError, ServersGone
+from paceline.core.errors import Diverged, PacelineError, ServersGone
 from paceline.launch.status.chief_status import News, Speed, exposed, pace, standing, warnings
 from paceline.launch.status.live_table import done, headline, show_picture
 from paceline.launch.status.recoveries import Recoveries, standing_recoveries
@@ -22,6 +22,8 @@ from paceline_k8s.findings import told
 from paceline_k8s.kubectl import Kubectl
 
 PAUSE = 3.0
+GAVE_UP = "Gave up"
+"""What the line of a run begins with that has ended because it could learn no more."""
 FAREWELL = 300.0
 """Longest time that workers and evaluator have to end after the run (seconds)."""
 
@@ -37,7 +39,9 @@ def run(kubectl: Kubectl, name: str, say: Say, script: Path | None = None, argum
     volume, fetch = kubectl.part("models"), f"make fetch-model RUN={kubectl.run_name}"
     say(f"the servers are scaled to zero; the model is on the volume {volume}: {fetch}")
     say(found)
-    return 0 if state is not None and state.finished("evaluator") else PacelineError.exit_code
+    if state is None or not state.finished("evaluator"):
+        return PacelineError.exit_code
+    return Diverged.exit_code if any(line.startswith(GAVE_UP) for line in found.splitlines()) else 0
 
 
 def follow(kubectl: Kubectl, say: Say, clock: Callable[[], float] = time.monotonic) -> str:
@@ -159,7 +163,9 @@ def _line(status: StatusReply, speed: Speed) -> str:
 
 def _why(status: StatusReply) -> list[str]:
     """Why a finished run has ended, in a line."""
-    return [f"Ended: {status.reason}"] if status.phase == "finished" and status.reason else []
+    if status.phase != "finished" or not status.reason:
+        return []
+    return [f"{GAVE_UP if status.gave_up else 'Ended'}: {status.reason}"]
 
 
 def _let_end(kubectl: Kubectl, say: Say) -> State | None:

@@ -25,15 +25,16 @@ def repeat(
     config: Config, times: int, fresh: bool, as_json: bool, device: str = "auto", begun: Begun | None = None
 ) -> int:
     """Runs NAME-1 to NAME-`times` with seeds that count up, one after the other; finished ones are not repeated. Returns 0,
-    or the exit code of the first one that fails; the rest are then left, and the same command goes on with them."""
+    or the exit code of one that gave up, or of the first one that fails; the rest are then left, and the same command goes on
+    with them."""
     console = LastingConsole(stderr=as_json, highlight=False)
     folders: list[RunFolder] = []
     code = 0
     with forking(config, begun) as forkers:
         for one in series(config, times):
             folder, outcome = finish(one, fresh, console, device, forkers)
-            code = outcome.exit_code
-            if code:
+            code = outcome.exit_code or code
+            if not outcome.is_finished:
                 logs = "" if outcome.refused else f" See {folder.path}/logs."
                 show(console, f"{folder.name}: {outcome.reason}{logs}")
                 break

@@ -88,7 +88,7 @@ def finish(
         further = "" if config.is_script else "--epochs N trains it further, "
         show(console, f"run {folder.name} is finished already; {further}--fresh starts it over.")
         return folder, Outcome(
-            0,
+            facts.get("exit_code", 0),
             facts.get("accuracy"),
             facts.get("seconds", 0.0),
             reason="it was finished before",
@@ -131,7 +131,7 @@ def _others(config: Config, folder: RunFolder, machines: "Listening | None") -> 
 
 def summary(config: Config, folder: RunFolder, outcome: Outcome) -> list[str]:
     """What to know at the end; the last line of a finished run is its test accuracy, or what decides for the task."""
-    if outcome.exit_code:
+    if not outcome.is_finished:
         again = f"See {folder.path}/logs. {folder.how_to_go_on(config.servers)}"
         return [f"run {folder.name} ended with exit code {outcome.exit_code}: {outcome.reason}", again]
     rate = outcome.examples / outcome.seconds if outcome.seconds else 0.0
@@ -140,8 +140,10 @@ def summary(config: Config, folder: RunFolder, outcome: Outcome) -> list[str]:
         if outcome.examples
         else ""
     )
+    gave_up = [f"The run gave up (exit code {outcome.exit_code}): its last version may be of no use."]
     return [
         f"run {folder.name}: {outcome.seconds:.1f} s of training{told}; {outcome.reason or 'finished'}",
+        *(gave_up if outcome.exit_code else []),
         *(
             [f"The model is {_model(folder)}{_best(config)}. {_use(config)}", *_loading(config, folder)]
             if outcome.metrics or _model(folder).exists()

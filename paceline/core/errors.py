@@ -151,6 +151,12 @@ class VersionGone(PacelineError):
     status = "OUT_OF_RANGE"
 
 
+class Diverged(PacelineError):
+    """A run has ended because it could learn no more; its last version was scored, but may be of no use."""
+
+    exit_code = 76
+
+
 class Stopped(PacelineError):
     """The process got a signal to stop (SIGTERM)."""
 

@@ -1256,6 +1256,7 @@ class StatusReply(_message.Message):
     GOING_BACK_FIELD_NUMBER: _builtins.int
     PLAIN_TEXT_FIELD_NUMBER: _builtins.int
     UNFINISHED_FIELD_NUMBER: _builtins.int
+    GAVE_UP_FIELD_NUMBER: _builtins.int
     run: _builtins.str
     """Name of the run; empty where it has none."""
     phase: _builtins.str
@@ -1286,6 +1287,8 @@ class StatusReply(_message.Message):
     """Some server has yet to go back to it."""
     plain_text: _builtins.bool
     """The chief listens beyond its machine without TLS."""
+    gave_up: _builtins.bool
+    """The run ends, or has ended, because it could learn no more."""
     @_builtins.property
     def missing(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
         """What it waits for before its start, in words."""
@@ -1344,10 +1347,11 @@ class StatusReply(_message.Message):
         going_back: _builtins.bool = ...,
         plain_text: _builtins.bool = ...,
         unfinished: _abc.Iterable[_builtins.str] | None = ...,
+        gave_up: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["awaited", b"awaited", "back_to", b"back_to", "budget", b"budget", "epoch", b"epoch", "examples", b"examples", "going_back", b"going_back", "missing", b"missing", "phase", b"phase", "plain_text", b"plain_text", "policy", b"policy", "queued", b"queued", "reason", b"reason", "run", b"run", "scores", b"scores", "seconds", b"seconds", "servers", b"servers", "skipped_scores", b"skipped_scores", "switching", b"switching", "unfinished", b"unfinished", "version", b"version", "warnings", b"warnings", "went_back", b"went_back", "workers", b"workers"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["awaited", b"awaited", "back_to", b"back_to", "budget", b"budget", "epoch", b"epoch", "examples", b"examples", "gave_up", b"gave_up", "going_back", b"going_back", "missing", b"missing", "phase", b"phase", "plain_text", b"plain_text", "policy", b"policy", "queued", b"queued", "reason", b"reason", "run", b"run", "scores", b"scores", "seconds", b"seconds", "servers", b"servers", "skipped_scores", b"skipped_scores", "switching", b"switching", "unfinished", b"unfinished", "version", b"version", "warnings", b"warnings", "went_back", b"went_back", "workers", b"workers"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

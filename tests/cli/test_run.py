@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from paceline.core.errors import Diverged
 from tests.support.commands import paceline
 from tests.support.nights import some
 from tests.support.private_files import open_to_others
@@ -123,12 +124,16 @@ def test_a_run_that_can_not_learn_ends_soon_says_why_and_what_to_try(place: Path
     )
     found = json.loads(run.stdout)
 
-    assert (run.returncode, found["exit_code"]) == (0, 0)
+    assert (run.returncode, found["exit_code"]) == (Diverged.exit_code, Diverged.exit_code)
     assert [each["settings"] for each in found["warnings"] if each["kind"] == "not_finite"] == [["optimizer.lr=0.1"]]
     assert "no worker has a finite gradient any more" in found["reason"]
     assert "it went back 3 times, to a learning rate x 0.125 (divergence.rollbacks=3)" in found["reason"]
     assert "steps in a row had no finite gradient" in run.stderr
     assert "warning: " in paceline("status", "wild", cwd=place).stdout
+    again = paceline("run", "runs/wild/config.yaml", cwd=place)
+    assert again.returncode == Diverged.exit_code
+    assert "is finished already" in again.stdout
+    assert "The run gave up (exit code 76)" in again.stdout
 
 
 @pytest.mark.parametrize("policy", some(["bsp", "asp"], ["asp"]))

@@ -95,6 +95,7 @@ def test_a_run_that_still_diverges_gives_up_after_the_stated_number() -> None:
 
     assert cluster.run.divergence.done == len(said(cluster.run)) == 2
     assert "it went back 2 times, to a learning rate x 0.25 (divergence.rollbacks=2)" in cluster.run.reason
+    assert cluster.run.divergence.gave_up
 
 
 def test_without_rollbacks_a_run_ends_where_no_gradient_is_finite_as_ever() -> None:

@@ -9,7 +9,7 @@ import torch
 
 
 def seed_all(seed: int) -> None:
-    """Seeds the generators that a script draws from where it has none of its own; `seed`: 64 bits at most."""
+    """Seeds the generators that a script draws from unless it makes one; `seed`: 64 bits at most."""
     random.seed(seed)
     np.random.seed(seed % 2**32)
     torch.manual_seed(seed)

@@ -55,6 +55,8 @@ class Divergence:
         """Snapshots up to this version may hold what the run went back from."""
         self.done = 0
         """How often the run has gone back."""
+        self.gave_up = False
+        """Whether the run ends because it can learn no more."""
 
     # which snapshots are good
     def reported(self, server: int, stored: Collection[int], spared: Collection[int]) -> None:
@@ -170,12 +172,13 @@ class Divergence:
     def state(self) -> dict[str, Any]:
         """The state as plain JSON values."""
         good = None if self.good is None else [self.good.versions, self.good.epoch]
-        return {"divergence": {"good": good, "done": self.done, "diverged": self._diverged}}
+        return {"divergence": {"good": good, "done": self.done, "diverged": self._diverged, "gave_up": self.gave_up}}
 
     def restore(self, state: Mapping[str, Any]) -> None:
         """Continues from `state`; a run of an older release has none."""
         found = state.get("divergence", {})
         self.done = found.get("done", 0)
         self._diverged = found.get("diverged", -1)
+        self.gave_up = found.get("gave_up", False)
         if (good := found.get("good")) is not None:
             self.good = Point(tuple(good[0]), good[1])

@@ -191,6 +191,7 @@ class Run:
             return
         elif why := self.warnings.hopeless(seats) or (diverged if self.divergence.done else ""):
             self.stop(f"{why}; {refusal}" if self.divergence.is_on else why, clocks, now)
+            self.divergence.gave_up = True
 
     def _may_go_back_soon(self, now: float) -> bool:
         found = self.divergence
@@ -242,6 +243,7 @@ class Run:
         if self.phase not in (RunPhase.SCORING, RunPhase.FINISHED):
             return False
         self.phases.enter(RunPhase.WAITING, now)
+        self.divergence.gave_up = False
         self.membership.begin_anew(clocks)
         self.workers.begin_anew()
         return True

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from paceline.base.variables import TLS
 from paceline.callback import Callback
-from paceline.core.errors import NotYet, OutOfMemory, PacelineError
+from paceline.core.errors import Diverged, NotYet, OutOfMemory, PacelineError
 from paceline.core.settings.config import Config
 from paceline.data.shards import is_there
 from paceline.launch.folder.audit import lost_pushes
@@ -208,6 +208,8 @@ class _Launch:
         self.outcome.recovery = self._recoveries.sum
         kept = folder.facts().get("faults", [])
         self._faults = Faults(config.faults, kept, say, lambda found: own.note(faults=found))
+        self._gave_up = False
+        """Whether the chief has ended the run because it can learn no more."""
         self._answered: dict[str, int] = {}
         """The newest clock of each worker that the chief has answered."""
         self._processes = Processes(
@@ -241,7 +243,7 @@ class _Launch:
         self._causes = Causes(self._config)
         self._records.begin(self._config)
         self._watch(self._chief)
-        self.outcome.exit_code = 0
+        self.outcome.exit_code = Diverged.exit_code if self._gave_up else 0
         self._processes.thaw()
         self._processes.let_end(FAREWELL, self._config.is_script)
 
@@ -295,12 +297,12 @@ class _Launch:
         out = self.outcome
         out.faults = self._faults.end(out.figures)
         out.causes = [each for each in self._causes.whole() if not each.is_warned]
-        if out.exit_code == 0:
+        if out.is_finished:
             out.lost = lost_pushes(self._folder, self._answered) if out.faults and self._config.servers else None
             for folder in (self._folder.copies(), self._folder.residuals):
                 shutil.rmtree(folder, ignore_errors=True)
         self._own.note(
-            finished=out.exit_code == 0,
+            finished=out.is_finished,
             exit_code=out.exit_code,
             accuracy=out.accuracy,
             metrics=out.metrics,
@@ -352,6 +354,7 @@ class _Launch:
         out.examples = status.examples
         out.version = status.version
         out.reason = status.reason
+        self._gave_up = status.gave_up
         out.warnings = [*chief_status.warnings(status), *self._records.warnings]
         news = [*self._recoveries.of(status, time.monotonic()), *self._news.of(out.warnings)]
         causes = self._causes.now(status)

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from paceline.callback import End
 from paceline.core.chief.scoring import Score
 from paceline.core.chief.warnings import RunWarning
-from paceline.core.errors import PacelineError, Stopped, error_of
+from paceline.core.errors import Diverged, PacelineError, Stopped, error_of
 from paceline.core.explain.cause import Finding
 from paceline.launch.folder.audit import Lost
 from paceline.launch.status.recoveries import Recovery
@@ -47,6 +47,11 @@ class Outcome:
     """Of a finished run with faults and servers: pushes that are missing at its end."""
     refused: bool = False
     """Whether a mistake ended it before anything was learned."""
+
+    @property
+    def is_finished(self) -> bool:
+        """Whether the run has trained to its end and was scored, be it in vain."""
+        return self.exit_code in (0, Diverged.exit_code)
 
     @property
     def how(self) -> End:

@@ -13,7 +13,7 @@ from rich.console import Console
 
 from paceline.base.terminal import show
 from paceline.core.chief.best_model import Measure, scores_of
-from paceline.core.errors import PacelineError
+from paceline.core.errors import Diverged, PacelineError
 from paceline.core.settings.config import Config
 from paceline.data.shards import is_there
 from paceline.launch.folder.run_folder import RunFolder
@@ -177,7 +177,7 @@ class Scheduler:
     def _end(self, job: Job, ended: Ended) -> None:
         """A process has ended."""
         folder, code = self.folder.run(str(job.config.run)), job.child.code or 0
-        if code or measured(folder) is None:
+        if code not in (0, Diverged.exit_code) or measured(folder) is None:
             facts = folder.facts()
             reason = facts.get("reason") if facts.get("exit_code") else None
             error = str(reason or f"it {job.child.how_it_ended()} and printed:{job.child.tail()}")

@@ -77,7 +77,7 @@ def check_finished(folder: RunFolder, outcome: Outcome) -> None:
         raise KeyboardInterrupt
     if outcome.exit_code == Stopped.exit_code:
         raise Stopped(f"Run '{folder.name}' was stopped.")
-    if outcome.exit_code:
+    if not outcome.is_finished:
         logs = "" if outcome.refused else f" See {folder.path / 'logs'}."
         raise error_of(outcome.exit_code)(f"Run '{folder.name}' ended: {outcome.reason}{logs}")
 

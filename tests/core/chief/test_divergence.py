@@ -170,10 +170,11 @@ def test_runs_that_do_not_go_back_spare_nothing(settings: dict[str, Any]) -> Non
 def test_a_restarted_chief_remembers_where_to_go_back_to_and_how_often_it_has() -> None:
     before = looked(watching(), {0}, {0}, now=1.0)
     before.go_back()
+    before.gave_up = True
     after = watching()
     after.restore(json.loads(json.dumps(before.state())))
 
-    assert (after.good, after.done, after.rate) == (before.good, 1, 0.5)
+    assert (after.good, after.done, after.rate, after.gave_up) == (before.good, 1, 0.5, True)
 
 
 def test_the_state_of_an_older_release_has_none_of_it() -> None:

@@ -336,6 +336,7 @@ def test_a_run_that_can_not_learn_any_more_stops_and_says_why() -> None:
     run.give_up(clocks, 2.0)
 
     assert (before, run.phase) == (RunPhase.TRAINING, RunPhase.STOPPING)
+    assert run.divergence.gave_up
     assert run.reason == (
         "no worker has a finite gradient any more (80 steps in a row), so nothing can be learned; "
         "no snapshot of every server was on disk, so it could not go back"
