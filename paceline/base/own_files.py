@@ -6,8 +6,12 @@ import os
 import sys
 import traceback
 import warnings
-from importlib.machinery import SourceFileLoader
+from collections.abc import Sequence
+from importlib.machinery import ModuleSpec, PathFinder, SourceFileLoader
+from pathlib import Path
 from types import CodeType, ModuleType
+
+from paceline.core.errors import ConfigError
 
 _LASTING = {"paceline.extend", "paceline.lightning"}
 """Modules that keep their names."""
@@ -72,10 +76,49 @@ def where(error: BaseException, file: str) -> str:
     return f"{file}, line {lines[-1]}" if lines else file
 
 
+def package_of(file: Path) -> tuple[str, Path]:
+    """Returns the name of the package that a file is in, and the folder that its topmost package is in; '' and the file's own
+    folder where there is no __init__.py next to it."""
+    folder, names = file.resolve().parent, list[str]()
+    while (folder / "__init__.py").is_file():
+        names.insert(0, folder.name)
+        folder = folder.parent
+    return ".".join(names), folder
+
+
+def file_of_module(name: str) -> str:
+    """Returns the file that `python -m NAME` runs here, without importing its packages. Raises ConfigError if there is none."""
+    spec, path, here = None, None, os.getcwd()
+    for end in [*(index for index, letter in enumerate(name) if letter == "."), len(name)]:
+        within = [here] if path is None else path
+        spec = PathFinder.find_spec(name[:end], within) or _spec_of_others(name[:end], path)
+        if spec is None:
+            raise ConfigError(
+                f"There is no module {name[:end]} here. Give the name that `python -m` takes in this folder."
+            )
+        path = spec.submodule_search_locations
+        if path is not None and spec.origin is None:
+            raise ConfigError(
+                f"{name[:end]} has no __init__.py, so it is no package. Add one, or give the script's path."
+            )
+    if path is not None:
+        return file_of_module(f"{name}.__main__")
+    origin = "" if spec is None else str(spec.origin)
+    if not origin.endswith(".py"):
+        raise ConfigError(f"The module {name} has no Python file, so it can't be started as a script.")
+    return os.path.relpath(origin) if Path(origin).is_relative_to(here) else origin
+
+
+def _spec_of_others(name: str, path: Sequence[str] | None) -> ModuleSpec | None:
+    """What all finders know, those of packages that are installed as editable, too."""
+    found = (finder.find_spec(name, path) for finder in sys.meta_path)
+    return next((spec for spec in found if spec is not None), None)
+
+
 def show_own(error: Exception, script: str) -> None:
     """Prints what a script fails with as Python does, from the script's own lines on, without what has started it."""
     trace = error.__traceback__
-    while trace is not None and trace.tb_frame.f_code.co_filename != script:
+    while trace is not None and os.path.abspath(trace.tb_frame.f_code.co_filename) != os.path.abspath(script):
         trace = trace.tb_next
     sys.excepthook(type(error), error.with_traceback(trace), trace)
 

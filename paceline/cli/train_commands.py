@@ -120,6 +120,9 @@ def launch(
         list[str] | None, typer.Argument(metavar="[ARGS]...", help="The script's own arguments (its sys.argv).")
     ] = None,
     *,
+    module: Annotated[
+        bool, typer.Option("-m", "--module", help="SCRIPT.py is the name of a module instead, as `python -m` takes it.")
+    ] = False,
     training: RunFlags,
     going: Going,
     machines: Machines,
@@ -130,8 +133,10 @@ def launch(
     Paceline's options come before SCRIPT.py, the script's own after it. Without `paceline launch` the same script runs alone,
     as plain torch."""
     with exits():
+        from paceline.base.own_files import file_of_module
         from paceline.launch.forks.begin_early import beginning
 
+        script = file_of_module(script) if module else script
         with beginning(script, is_script=True) as begun:
             from paceline.base.extras import is_installed, lacks
             from paceline.cli.run import run as go

@@ -139,6 +139,22 @@ def test_the_environment_says_how_many_workers_where_no_flag_does(
         read_launch(script, [], Flags(workers=0))
 
 
+@pytest.mark.parametrize("words", [["-m", "lab.runs_of.train"], ["lab/runs_of/train.py"]])
+def test_a_script_in_a_package_imports_what_is_next_to_it_and_above(tmp_path: Path, words: list[str]) -> None:
+    for name in ("lab/__init__.py", "lab/runs_of/__init__.py"):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text("")
+    (tmp_path / "lab/scaling.py").write_text("def scaled(values):\n    return (values - 5) / 8\n")
+    script = SCRIPT.replace("from own_neighbour import", "from ..scaling import").replace("300)", "30)")
+    (tmp_path / "lab/runs_of/train.py").write_text(f"{script}\nprint('package', __package__)\n")
+
+    ended = launch("-w", "2", "-s", "1", "--run", "mine", *words, "--fast", cwd=tmp_path)
+
+    assert ended.returncode == 0, ended.stderr
+    assert "package lab.runs_of" in ended.stdout + ended.stderr
+    assert RunFolder(tmp_path / "runs/mine").settings().task == "lab/runs_of/train.py"
+
+
 def test_the_same_script_runs_alone_without_the_launcher(folder: Path) -> None:
     ended = python("train.py", cwd=folder)
 

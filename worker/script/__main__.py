@@ -3,13 +3,14 @@ PACELINE_CONNECT; without a script the one that the run's settings name, with th
 
 import paceline.base.first_process  # noqa: F401  # isort: skip
 
+import ast
 import os
 import runpy
 import sys
 from bdb import BdbQuit
 from pathlib import Path
 
-from paceline.base.own_files import show_own, where
+from paceline.base.own_files import package_of, show_own, where
 from paceline.core.errors import ConfigError, PacelineError, Stopped
 from paceline.processes.exits import NO_TERMINAL
 from paceline.worker.script.alone import Alone
@@ -40,7 +41,7 @@ def main() -> None:
     seed_all(run.seed)
     sys.path.insert(0, str(Path(script).resolve().parent))
     try:
-        runpy.run_path(script, run_name="__main__")
+        _run_script(Path(script))
     except PacelineError as error:
         raise type(error)(f"{where(error, script)}: {error}") from error
     except BdbQuit as error:  # of pdb.set_trace(), which reads an input that has ended
@@ -58,6 +59,19 @@ def main() -> None:
         run.finish()
     finally:
         run.close()
+
+
+def _run_script(script: Path) -> None:
+    """Runs the file as Python does. One in a package can import from it; one with relative imports, which would fail so, runs
+    as by `python -m`."""
+    package, root = package_of(script)
+    if package:
+        sys.path.append(str(root))
+    nodes = ast.walk(ast.parse(script.read_bytes())) if package else ()
+    if any(isinstance(node, ast.ImportFrom) and node.level for node in nodes):
+        runpy.run_module(f"{package}.{script.stem}", run_name="__main__", alter_sys=True)
+    else:
+        runpy.run_path(str(script), run_name="__main__")
 
 
 def _end(error: PacelineError) -> None:

@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 import yaml
 
-from paceline.base.own_files import is_own
+from paceline.base.own_files import is_own, package_of
 from paceline.core.errors import ConfigError, DataError, UsageError
 from paceline.core.settings.config import Config
 from paceline.data.plain_tar import plain_members
@@ -50,8 +50,11 @@ def packed(config: Config, run_folder: Path) -> bytes:
         task = each.get("task")
         if task and is_own(task):
             file = Path(task).resolve()
-            inside = folders.setdefault(file.parent, f"{_FOLDER}-{len(folders)}")
-            each["task"] = f"{inside}/{file.name}"
+            package, root = package_of(file)
+            top = root / package.partition(".")[0]  # the file's folder, or the whole package that it is in
+            place = f"{_FOLDER}-{len(folders)}"
+            inside = folders.setdefault(top, f"{place}/{top.name}" if package else place)
+            each["task"] = f"{inside}/{file.relative_to(top).as_posix()}"
     buffer = io.BytesIO()
     with tarfile.open(fileobj=buffer, mode="w:gz", compresslevel=1) as tar:
         for name, each in settings.items():

@@ -51,7 +51,10 @@ def read_launch(
     it: now, or when the run of that name was begun (not if it is to start `fresh`). Raises ConfigError where there is no
     such script, or it can't be read as Python."""
     if not script.endswith(".py") or not Path(script).is_file():
-        raise ConfigError(f"There is no Python file {script}. Give the path of your training script, like train.py.")
+        raise ConfigError(
+            f"There is no Python file {script}. Give the path of your training script, like train.py, or with -m the name of "
+            "a module."
+        )
     check_script(Path(script))
     begun = RunFolder(RUNS / flags.run).given if flags.run and not fresh else None
     before = read_yaml(begun) if begun and begun.exists() else {}

@@ -38,6 +38,21 @@ def test_the_scripts_folder_goes_there_without_what_no_script_needs(script: Path
     assert script_folder(settings, place) == place / "folder-0"
 
 
+def test_a_script_in_a_package_takes_the_whole_package_along(tmp_path: Path) -> None:
+    for name in ("lab/__init__.py", "lab/data.py", "lab/runs_of/__init__.py", "lab/runs_of/train.py", "other.py"):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text("")
+    config, place = Config(task=str(tmp_path / "lab/runs_of/train.py")), tmp_path / "there"
+
+    found = there(config, tmp_path / "run", place)
+
+    inside = ("__init__.py", "data.py", "runs_of/__init__.py", "runs_of/train.py")
+    assert found == ["config.yaml", *(f"folder-0/lab/{name}" for name in inside)]
+    assert Config.model_validate(yaml.safe_load((place / "config.yaml").read_text())).task == str(
+        place / "folder-0/lab/runs_of/train.py"
+    )
+
+
 def test_a_scripts_settings_name_it_by_its_new_place_too(script: Path, tmp_path: Path) -> None:
     run, place = tmp_path / "run", tmp_path / "there"
     run.mkdir()
