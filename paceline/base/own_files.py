@@ -8,13 +8,16 @@ import traceback
 import warnings
 from collections.abc import Sequence
 from importlib.machinery import ModuleSpec, PathFinder, SourceFileLoader
+from itertools import pairwise
 from pathlib import Path
-from types import CodeType, ModuleType
+from types import CodeType, ModuleType, TracebackType
 
 from paceline.core.errors import ConfigError
 
 _LASTING = {"paceline.extend", "paceline.lightning"}
 """Modules that keep their names."""
+_HERE = str(Path(__file__).parents[1]) + os.sep
+"""The folder of this package's files."""
 _CODE: set[str] = set()
 """Files of users' policies, codecs and the like."""
 
@@ -116,11 +119,24 @@ def _spec_of_others(name: str, path: Sequence[str] | None) -> ModuleSpec | None:
 
 
 def show_own(error: Exception, script: str) -> None:
-    """Prints what a script fails with as Python does, from the script's own lines on, without what has started it."""
-    trace = error.__traceback__
-    while trace is not None and os.path.abspath(trace.tb_frame.f_code.co_filename) != os.path.abspath(script):
+    """Prints what a script fails with as Python does, from the script's own lines on, without Paceline's: those that have
+    started it, and those that have called a function of it."""
+    frames, trace = list[TracebackType](), error.__traceback__
+    while trace is not None:
+        frames.append(trace)
         trace = trace.tb_next
-    sys.excepthook(type(error), error.with_traceback(trace), trace)
+    while frames and _file_of(frames[0]) != os.path.abspath(script):
+        del frames[0]
+
+    shown = [each for each in frames if each is frames[-1] or not _file_of(each).startswith(_HERE)]
+    for each, following in pairwise(shown):
+        each.tb_next = following
+    first = shown[0] if shown else None
+    sys.excepthook(type(error), error.with_traceback(first), first)
+
+
+def _file_of(trace: TracebackType) -> str:
+    return os.path.abspath(trace.tb_frame.f_code.co_filename)
 
 
 class _Source(SourceFileLoader):

@@ -155,6 +155,21 @@ def test_a_script_in_a_package_imports_what_is_next_to_it_and_above(tmp_path: Pa
     assert RunFolder(tmp_path / "runs/mine").settings().task == "lab/runs_of/train.py"
 
 
+def test_a_function_that_can_not_score_ends_the_run_at_once_with_its_line(folder: Path) -> None:
+    script = SCRIPT.replace("    with torch.no_grad():", "    paceline.nothing\n    with torch.no_grad():")
+    (folder / "train.py").write_text(script)
+    line = script.splitlines().index("    paceline.nothing") + 1
+
+    ended = launch("-w", "1", "-s", "1", "--run", "mine", "train.py", cwd=folder)
+
+    assert ended.returncode == ConfigError.exit_code
+    assert f"failed at its first score, train.py, line {line}: AttributeError" in ended.stdout
+    assert "starting it again" not in ended.stdout
+    log = (folder / "runs/mine/logs/evaluator.log").read_text()
+    assert "in score\n    paceline.nothing" in log
+    assert "script_scorer.py" not in log, "our own lines help nobody"
+
+
 def test_the_same_script_runs_alone_without_the_launcher(folder: Path) -> None:
     ended = python("train.py", cwd=folder)
 

@@ -4,14 +4,15 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from paceline.base.own_files import said, show_own, where
 from paceline.core.chief.best_model import SPLITS, chooses, default_measure
-from paceline.core.errors import ConfigError
+from paceline.core.errors import ConfigError, PacelineError
 from paceline.core.slice.plan import make_plan
 from paceline.v1 import run_service_pb2 as pb
 from paceline.worker.scoring.mean_and_vote import LocalModels
 from paceline.worker.scoring.model_file import save_model
 from paceline.worker.scoring.scorer import Scorer, Scores
-from paceline.worker.script.asked_scores import AskedScores, named
+from paceline.worker.script.asked_scores import AskedScores, Evaluate, named
 from paceline.worker.script.script_replica import ScriptReplica
 from paceline.worker.surroundings import Surroundings
 from paceline.worker.training.model_and_gradient import use_threads
@@ -45,6 +46,9 @@ class ScriptScorer(Scorer):
         """Whether a script brings the function; that of `paceline.train` needs no check."""
         self.has_taken = False
         """Whether a version has been scored, or taken."""
+        self._has_scored = False
+        """Whether the script's function has given anything."""
+        self._task = config.task
         self._has_told = False
         self._has_mean = False
         """Whether the replica holds the mean of the local models."""
@@ -81,7 +85,7 @@ class ScriptScorer(Scorer):
         if self._evaluate is None:
             return {}
         was_training = self._replica.model.training
-        found, line = named(self._evaluate(), self._evaluate, self._measure)
+        found, line = named(self._call(self._evaluate), self._evaluate, self._measure)
         self._replica.model.train(was_training)
         scores = by_split(found)
         said = "\n".join(filter(None, (line, self._checked(scores))))
@@ -89,6 +93,24 @@ class ScriptScorer(Scorer):
             print(said, flush=True)  # the launcher shows what the evaluator prints
             self._has_told = True
         return scores
+
+    def _call(self, function: Evaluate) -> Any:
+        """What the function gives. One that fails at once would fail again in another start: ConfigError, unless that would
+        throw a trained model away."""
+        try:
+            found = function()
+        except PacelineError:
+            raise
+        except Exception as error:
+            if self._has_scored or self._is_final:
+                raise
+            show_own(error, self._task)
+            raise ConfigError(
+                f"The function of paceline.evaluate failed at its first score, {where(error, self._task)}: {said(error)}. "
+                "Correct it; the evaluator's log has all its lines."
+            ) from None
+        self._has_scored = True
+        return found
 
     def _checked(self, scores: Scores) -> str:
         """What to say of who chooses the best model. ConfigError where nothing does, unless that would throw a trained model
