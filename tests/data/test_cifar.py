@@ -250,7 +250,5 @@ def test_cifar10_is_not_taken_for_cifar100(tmp_path):
 
     with pytest.raises(DataError, match=r"lacks train\.bin, test\.bin.*cifar-100-binary\.tar\.gz"):
         read_cifar100(folder, "fine")
-    with pytest.raises(
-        DataError, match="not a whole number of records of 3,074 bytes; it is truncated or not CIFAR-100"
-    ):
+    with pytest.raises(DataError, match="records of 3,074 bytes; it is truncated or not CIFAR-100"):
         read_cifar100(write_folder(tmp_path / "renamed", {"train.bin": batch(2), "test.bin": batch(2)}), "coarse")

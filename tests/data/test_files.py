@@ -71,18 +71,14 @@ def test_a_store_without_its_package_says_what_to_install(monkeypatch: pytest.Mo
     monkeypatch.setitem(sys.modules, package, None)
     monkeypatch.delitem(_registry, scheme, raising=False)  # where another test has used it
 
-    with pytest.raises(
-        ConfigError, match=rf"Reading {scheme}://b/a.csv needs {package}, .*: pip install 'paceline\[object-store\]'"
-    ):
+    with pytest.raises(ConfigError, match=rf"{scheme}://b/a.csv needs {package}, .*'paceline\[object-store\]'"):
         at(f"{scheme}://b/a.csv")
 
 
 def test_a_url_whose_package_no_extra_brings_says_what_lacks(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setitem(sys.modules, "paramiko", None)
 
-    with pytest.raises(
-        ConfigError, match=r"Reading sftp://host/a needs a package that is not installed here: .*aramiko"
-    ):
+    with pytest.raises(ConfigError, match=r"Reading sftp://host/a needs a package .*: .*aramiko"):
         at("sftp://host/a")
 
 
@@ -240,9 +236,7 @@ def test_the_first_bad_line_is_found_whatever_comes_after(tmp_path: Path, monkey
         lines[number - 1] = b"x%d" % number
     (tmp_path / "a").write_bytes(b"\n".join(lines))
 
-    with pytest.raises(
-        DataError, match=rf"^Can't read .*a: line {bad} \('x{bad}'\): invalid literal .* 'x{bad}'\. Expected numbers\.$"
-    ):
+    with pytest.raises(DataError, match=rf"a: line {bad} \('x{bad}'\): invalid literal .*\. Expected numbers\.$"):
         for _ in parsed(
             tmp_path / "a", lambda block: [int(line.decode()) for line in block.split()], "Expected numbers."
         ):

@@ -94,17 +94,13 @@ def test_a_model_that_is_larger_than_any_is_not_read(folder: RunFolder, monkeypa
     monkeypatch.setattr(run_model, "MOST_MODEL", 10)
     folder.models.mkdir()
     (folder.models / "last.safetensors").write_bytes(bytes(11))
-    with pytest.raises(
-        DataError, match=r"last.safetensors has 11 bytes; no model is above 10\. It is none of this run"
-    ):
+    with pytest.raises(DataError, match=r"last.safetensors has 11 bytes; no model is above 10"):
         Trained(folder).inputs()
 
 
 def test_a_token_file_is_a_short_text(tmp_path: Path) -> None:
     (tmp_path / "token").write_bytes(bytes(2 << 20))
-    with pytest.raises(
-        ConfigError, match=r"token: it has more than 1,048,576 bytes, the most that is read. Give a file"
-    ):
+    with pytest.raises(ConfigError, match=r"token: it has more than 1,048,576 bytes, .*. Give a file"):
         read_token_file(tmp_path / "token")
     with pytest.raises(ConfigError, match=r"token.: it has more than 1,048,576 bytes, the most that is read. Did this"):
         RunFolder(tmp_path).read_secret()

@@ -483,10 +483,7 @@ def score(phase: RunPhase = RunPhase.TRAINING, **more: Any) -> None:
         (lambda: join_claims(address="\x1b[2J"), "as address; expected one line"),
         (lambda: join_claims(fingerprint="f" * 1000), "as fingerprint"),
         (lambda: join_claims(settings=["a=b"] * 4097), "sent 4,097 settings; expected 4,096 or fewer"),
-        (
-            lambda: join_claims(settings=["a" * 70_000]),
-            r"\(70,000 characters\) among its settings; expected 65,536 at most",
-        ),
+        (lambda: join_claims(settings=["a" * 70_000]), r"\(70,000 char.*settings; expected 65,536 at"),
         (lambda: join_claims(examples=HUGE), "says 1,152,921,504,606,846,976 examples; no run has as many"),
         (lambda: beat(phase="p" * 300), "as phase; expected one line"),
         (lambda: beat(phase_seconds=-1.0), "for -1.0 s; expected 0 or more"),

@@ -265,9 +265,7 @@ def test_a_folder_whose_manifests_are_all_gone_does_not_start_from_nothing(tmp_p
     filled(tmp_path, 2).close()
     for path in tmp_path.glob("snapshot-*.json"):
         path.unlink()
-    with pytest.raises(
-        DataError, match=r"the data of 2 snapshots, but not the manifests: snapshot-0+1.json, .* Restore"
-    ):
+    with pytest.raises(DataError, match=r"data of 2 snapshots, but not .*: snapshot-0+1.json, .* Restore"):
         found(tmp_path, Said())
     assert len(list(tmp_path.glob("snapshot-*.safetensors"))) == 2
 

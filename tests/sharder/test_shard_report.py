@@ -450,9 +450,7 @@ def test_a_place_that_cannot_be_written_is_said(words, uneven, tmp_path):
 
 
 def test_a_url_is_no_folder_of_shards():
-    with pytest.raises(
-        DataError, match=r"s3:/mine/shards is a URL, but this command reads shards in a folder\. Copy them"
-    ):
+    with pytest.raises(DataError, match=r"s3:/mine/shards is a URL, but .* in a folder\. Copy them"):
         write_report([Path("s3://mine/shards")], Path("report"))
 
 

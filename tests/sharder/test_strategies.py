@@ -323,13 +323,7 @@ def test_clusters_are_as_tight_as_those_of_scikit_learn_on_all_rows(monkeypatch)
 @pytest.mark.parametrize(
     ("name", "labels", "weights", "options", "found"),
     [
-        (
-            "stratified",
-            [0] * 9,
-            [1, 1],
-            {},
-            "All 9 training examples have the same class.*random or distribution_aware",
-        ),
+        ("stratified", [0] * 9, [1, 1], {}, "All 9 .* the same class.*random or distribution_aware"),
         ("stratified", [0.5] * 9, [1, 1], {}, "labels are float64 with shape .*so they can't be stratified.*random"),
         ("stratified", [[0, 1]] * 9, [1, 1], {}, r"int64 with shape \(9, 2\), not one whole number"),
         ("distribution_aware", [0.5] * 9, [1, 1], {}, r"not classes.*set data\.strategy\.clusters"),

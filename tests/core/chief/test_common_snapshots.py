@@ -211,44 +211,28 @@ def test_a_worker_that_has_trained_since_may_let_all_servers_go_back_again() -> 
     assert returns.help([(2, 2), (2, 0)])
 
 
-def test_a_view_is_followed_once_every_other_server_has_it_or_a_newer_one():
+def test_a_view_is_followed_and_a_change_of_policy_made_once_every_other_server_says_so_or_is_further():
     others = OtherServers(3)
     assert not others.follow(0)
-
-    others.acknowledged(1, term=1, view=5, switch=0)
-    assert not others.follow(5)
-    others.acknowledged(2, term=1, view=6, switch=0)
-
-    assert [others.follow(view) for view in (5, 6)] == [True, False]
-
-
-def test_a_change_of_policy_is_made_once_every_other_server_says_so():
-    others = OtherServers(3)
     assert not others.have_made(1)
 
     others.acknowledged(1, term=1, view=5, switch=1)
+    assert not others.follow(5)
     assert not others.have_made(1)
-    others.acknowledged(2, term=1, view=5, switch=1)
+    others.acknowledged(2, term=1, view=6, switch=1)
 
+    assert [others.follow(view) for view in (5, 6)] == [True, False]
     assert [others.have_made(switch) for switch in (1, 2)] == [True, False]
 
 
-def test_an_older_word_of_the_same_process_changes_nothing():
+@pytest.mark.parametrize(("term", "view", "stays"), [(1, 4, True), (2, 0, False)], ids=["same process", "new process"])
+def test_an_older_word_of_a_server_counts_only_where_it_was_started_again(term, view, stays):
     others = OtherServers(2)
 
     others.acknowledged(1, term=1, view=5, switch=1)
-    others.acknowledged(1, term=1, view=4, switch=0)
+    others.acknowledged(1, term=term, view=view, switch=0)
 
-    assert (others.follow(5), others.have_made(1)) == (True, True)
-
-
-def test_a_server_that_was_started_again_begins_anew():
-    others = OtherServers(2)
-
-    others.acknowledged(1, term=1, view=5, switch=1)
-    others.acknowledged(1, term=2, view=0, switch=0)
-
-    assert (others.follow(5), others.have_made(1), others.terms) == (False, False, {1: 2})
+    assert (others.follow(5), others.have_made(1), others.terms) == (stays, stays, {1: term})
 
 
 def test_a_chief_without_other_servers_waits_for_nobody():

@@ -164,10 +164,7 @@ def test_durations_have_units(text, value):
         ({"slow": ["he1"]}, r"^slow: got \['he1'\]; input should be a valid dictionary"),
         ({"plan": "whole"}, r"^plan: got 'whole'; it is a section: set its keys, like plan\.slices"),
         ({"svm": {"stopping": "delta"}}, r"^svm\.stopping: got 'delta'; .* like svm\.stopping\.rule"),
-        (
-            {"svm": {"stopping": {"rul": "delta"}}},
-            r"^svm\.stopping\.rul: there is no such setting\. Did you mean 'rule'",
-        ),
+        ({"svm": {"stopping": {"rul": "delta"}}}, r"^svm\.stopping\.rul: .* Did you mean 'rule'"),
         ({"schedule": {"name": "cosin"}}, r"^schedule\.name: got 'cosin'; input should be 'constant'"),
         ({"schedule": {"name": "multistep", "milestones": [3, 3]}}, r"epochs above 0 in ascending order"),
         ({"schedule": {"name": "multistep", "milestones": [0, 3]}}, r"epochs above 0 in ascending order"),

@@ -71,11 +71,21 @@ def test_a_late_duplicate_of_an_older_clock_does_not_take_the_place_of_the_waiti
     assert {reply.worker: reply.clock for reply in replies} == {"a": 2, "b": 2}
 
 
-def test_asking_for_a_push_that_never_came_is_a_gap():
-    one = OneSlice("asp")
-
-    with pytest.raises(Gap, match=r"Clock 1 of a never came; the slice has its clock 0. Send the push again"):
-        one.ask("a", 1)
+@pytest.mark.parametrize(
+    ("call", "error", "told"),
+    [
+        (lambda one: one.ask("a", 1), Gap, r"Clock 1 of a never came; the slice has its clock 0. Send the push again"),
+        (lambda one: one.push("a", 1.0, view=2), NotYet, r"at view 1; the push needs view 2"),
+        (lambda one: one.push("a", 1.0, incarnation=2), NotYet, r"Incarnation 2 of a is not in view 1 yet"),
+        (lambda one: one.ask("c", 1), NotYet, r"which c is not in yet"),
+        (lambda one: one.push("a", 1.0, 2.0, 3.0), BadPush, r"a pushed 3 values to a slice of 1"),
+        (lambda one: one.push("a", 1.0, base=Base(1, 1)), BadPush, r"claims weights of"),
+    ],
+    ids=["never came", "later view", "newer incarnation", "joiner before its view", "other length", "future base"],
+)
+def test_a_call_that_comes_too_early_or_does_not_fit_is_told_which(call, error, told):
+    with pytest.raises(error, match=told):
+        call(OneSlice("asp"))
 
 
 def test_asking_answers_a_push_whose_reply_was_lost():
@@ -127,27 +137,6 @@ def test_an_expelled_worker_is_fenced():
         one.ask("a", 1)
 
 
-def test_a_push_from_a_later_view_is_not_yet():
-    one = OneSlice("asp")
-
-    with pytest.raises(NotYet, match=r"at view 1; the push needs view 2"):
-        one.push("a", 1.0, view=2)
-
-
-def test_a_newer_incarnation_is_not_yet():
-    one = OneSlice("asp")
-
-    with pytest.raises(NotYet, match=r"Incarnation 2 of a is not in view 1 yet"):
-        one.push("a", 1.0, incarnation=2)
-
-
-def test_a_joiner_that_asks_before_its_view_has_come_is_not_fenced():
-    one = OneSlice("asp")
-
-    with pytest.raises(NotYet, match=r"which c is not in yet"):
-        one.ask("c", 1)
-
-
 def test_an_older_view_changes_nothing():
     one = OneSlice("asp")
     one.seats("a")
@@ -182,20 +171,6 @@ def test_a_worker_that_catches_up_on_older_clocks_waits_for_nobody():
 
 
 # refused pushes
-def test_a_push_of_another_length_is_refused():
-    one = OneSlice("asp", weights=(0.0, 0.0))
-
-    with pytest.raises(BadPush, match=r"a pushed 3 values to a slice of 2"):
-        one.push("a", 1.0, 2.0, 3.0)
-
-
-def test_a_base_from_the_future_is_refused():
-    one = OneSlice("asp")
-
-    with pytest.raises(BadPush, match=r"claims weights of"):
-        one.push("a", 1.0, base=Base(1, 1))
-
-
 @pytest.mark.parametrize("term", [1, 3])
 def test_a_push_of_another_term_is_folded_as_if_computed_on_todays_weights(term: int):
     one = restarted(OneSlice("asp", weights=(5.0,)))
@@ -628,9 +603,7 @@ def test_nobody_pushes_beyond_its_switch_clock():
     changing(one, "ssp", a=1, b=1)
     one.push("a", 1.0)
 
-    with pytest.raises(
-        NotYet, match="beyond its switch clock 1; the policy changes once all members have reached theirs"
-    ):
+    with pytest.raises(NotYet, match="beyond its switch clock 1; the policy changes once all"):
         one.push("a", 1.0)
 
     assert one.slice.clocks.entry("a").clock == 1

@@ -338,9 +338,7 @@ def test_what_exceeds_the_cap_has_to_be_computed_again(retain: int) -> None:
     line.server.pushes.append(Gap("expected 1"))
     line.server.standings.append(standing(0, term=2))
 
-    with pytest.raises(
-        Behind, match=r"Server 0 has come back with clock 0 of worker-0, which has its answers up to clock 3"
-    ):
+    with pytest.raises(Behind, match=r"Server 0 .* with clock 0 of worker-0, .* its answers up to clock 3"):
         line.push(4)
 
 
@@ -380,9 +378,7 @@ def test_a_worker_that_begins_while_a_server_is_asked_again_notices_that_it_has_
     line.server.standings += [standing(2), began]
     line.link.attach(1)
 
-    with pytest.raises(
-        Behind, match="Server 0 has come back with clock 0 of worker-0, which has its answers up to clock 2"
-    ):
+    with pytest.raises(Behind, match=r"Server 0 .* with clock 0 of worker-0, .* its answers up to clock 2"):
         line.link.catch_up()
 
 

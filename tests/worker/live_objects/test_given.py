@@ -85,10 +85,7 @@ class Stream(Endless):
         ("digits", "train is 'digits'; expected a torch data set"),
         ({"train": ROWS}, r"train is a dict of train\. Give one set: train=data\['train'\]"),
         ((np.zeros(3), np.zeros(4)), "train has columns with 3, 4 rows"),
-        (
-            DataLoader(ROWS, sampler=WeightedRandomSampler([1.0] * 96, 96)),
-            r"its own sampler \(WeightedRandomSampler\)",
-        ),
+        (DataLoader(ROWS, sampler=WeightedRandomSampler([1.0] * 96, 96)), r"own sampler \(WeightedRandomS"),
         (None, r"no training data\. Give it: train="),
     ],
 )
@@ -122,9 +119,7 @@ def test_an_explicit_batch_sampler_has_the_size_of_the_mini_batches() -> None:
     ],
 )
 def test_a_loader_that_does_not_draw_each_row_once_is_refused(name: str, sampler: Any) -> None:
-    with pytest.raises(
-        ConfigError, match=rf"{name}'s DataLoader has its own sampler .* {name}=torch.utils.data.Subset"
-    ):
+    with pytest.raises(ConfigError, match=f"{name}'s DataLoader .* sampler .* {name}=torch.utils.data.Subset"):
         live(**{name: DataLoader(ROWS, sampler=sampler)})
 
 
@@ -316,15 +311,9 @@ def test_a_mistake_in_a_users_function_is_raised_as_it_is_with_a_note() -> None:
 @pytest.mark.parametrize(
     ("given", "said"),
     [
-        (
-            {"loss": lambda outputs, targets: outputs},
-            r"loss\(outputs, targets\) gave Tensor of shape \(8, 3\); expected a",
-        ),
+        ({"loss": lambda outputs, targets: outputs}, r"loss\(.*\) gave Tensor of shape \(8, 3\); expected"),
         ({"loss": lambda outputs, targets: outputs.detach().mean()}, "The loss has no gradient"),
-        (
-            {"metrics": {"f1": lambda outputs, targets: outputs}},
-            r"metrics\['f1'\] gave Tensor; expected one number",
-        ),
+        ({"metrics": {"f1": lambda outputs, targets: outputs}}, r"metrics\['f1'\] gave Tensor; expected"),
     ],
 )
 def test_what_a_function_gives_is_checked(given: dict[str, Any], said: str) -> None:
