@@ -225,12 +225,17 @@ def test_the_tables_and_the_record_hold_every_row(tmp_path: Path) -> None:
     assert json.loads(json.dumps(report.as_json(rows, judge(rows))))["rows"][0]["seconds"] == [0.2]
 
 
-def test_a_wrong_option_ends_with_the_usage_code() -> None:
-    done = subprocess.run(
-        [sys.executable, "-m", "benchmarks", "--only", "glue"], cwd=REPOSITORY, capture_output=True, text=True
-    )
-    assert done.returncode == 64
-    assert done.stderr.startswith("There is no contender 'glue'")
+@pytest.mark.parametrize(
+    ("words", "code", "said"),
+    [
+        (["benchmarks", "--only", "glue"], 64, "There is no contender 'glue'"),
+        (["benchmarks.ddp", "--data", "/nowhere"], 65, "There is no CIFAR-10 at /nowhere. Get the binary version"),
+    ],
+)
+def test_a_wrong_option_or_missing_data_ends_with_its_code(words: Sequence[str], code: int, said: str) -> None:
+    done = subprocess.run([sys.executable, "-m", *words], cwd=REPOSITORY, capture_output=True, text=True)
+    assert done.returncode == code
+    assert done.stderr.startswith(said)
 
 
 def test_the_layouts_have_the_published_sizes() -> None:
@@ -407,14 +412,6 @@ def test_both_sides_of_the_training_benchmark_learn_the_same(tmp_path: Path) -> 
     assert len(gloo.starts[0]) == 3
     assert ddp.accuracies(paceline.starts[0]) == ddp.accuracies(gloo.starts[0])
     assert all(before.seconds < after.seconds for before, after in pairwise(paceline.starts[0]))
-
-
-def test_the_training_benchmark_without_data_says_where_to_get_it() -> None:
-    done = subprocess.run(
-        [sys.executable, "-m", "benchmarks.ddp", "--data", "/nowhere"], cwd=REPOSITORY, capture_output=True, text=True
-    )
-    assert done.returncode == 65
-    assert done.stderr.startswith("There is no CIFAR-10 at /nowhere. Get the binary version")
 
 
 LOG = """# Benchmark results

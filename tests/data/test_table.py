@@ -198,8 +198,13 @@ def test_a_quote_within_a_cell_is_no_cell_in_quotes(tmp_path: Path, monkeypatch:
     assert found.train.features[:, 0].tolist() == [*range(60)]
 
 
-def test_one_class_only_is_read(tmp_path: Path):
-    assert read_table(written(tmp_path, "x,y\n1,a\n2,a\n"), "y").train.labels.tolist() == [0, 0]
+@pytest.mark.parametrize(
+    ("text", "labels"),
+    [("1,a\n2,a\n", [0, 0]), ('1,2\n1,""\n1,1\n', [2, 0, 1]), ("1,2\n1,07\n1,7.0\n", [0, 1, 1])],
+    ids=["one class only", "an empty text in quotes", "numbers written in two ways"],
+)
+def test_labels_are_numbered(tmp_path: Path, text: str, labels: list[int]):
+    assert read_table(written(tmp_path, f"x,y\n{text}"), "y").train.labels.tolist() == labels
 
 
 @pytest.mark.parametrize(
@@ -307,14 +312,6 @@ def test_labels_are_texts_where_one_in_a_later_block_is(tmp_path: Path, small_pi
 
     assert read_table(written(tmp_path, text), "y").train.labels.tolist() == [0] * 30 + [1] * 30 + [2]
     assert read_table(written(tmp_path, text[: text.index("1,x")]), "y").train.labels.tolist() == [1] * 30 + [0] * 30
-
-
-def test_an_empty_text_in_quotes_is_a_label(tmp_path: Path):
-    assert read_table(written(tmp_path, 'x,y\n1,2\n1,""\n1,1\n'), "y").train.labels.tolist() == [2, 0, 1]
-
-
-def test_numbers_written_in_two_ways_are_one_class(tmp_path: Path):
-    assert read_table(written(tmp_path, "x,y\n1,2\n1,07\n1,7.0\n"), "y").train.labels.tolist() == [0, 1, 1]
 
 
 @pytest.mark.parametrize(
