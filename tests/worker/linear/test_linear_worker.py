@@ -120,24 +120,14 @@ def trial(tmp_path: Path) -> Iterator[Callable[[Config], Trial]]:
         one.close()
 
 
-@pytest.mark.parametrize(("policy", "batches"), [("bsp", 1), ("backup", 1), ("asp", 8), ("kbuffered", 8)])
-def test_workers_that_wait_for_one_another_push_after_each_mini_batch(policy, batches):
-    config = Config(
-        task="svm",
-        updates="sparse",
-        workers=4,
-        policy=Options(name=policy),
-        svm=SvmConfig(steps="plain"),
-        optimizer=Options(name="sgd"),
-    )
+@pytest.mark.parametrize(
+    ("policy", "optimizer", "batches"),
+    [("bsp", "sgd", 1), ("backup", "sgd", 1), ("asp", "sgd", 8), ("kbuffered", "sgd", 8), ("asp", "ftrl", 1)],
+)
+def test_workers_push_after_each_mini_batch_where_they_wait_or_servers_step(policy, optimizer, batches):
+    named = {"policy": Options(name=policy), "optimizer": Options(name=optimizer), "svm": SvmConfig(steps="plain")}
 
-    assert push_batches(config) == batches
-
-
-def test_workers_push_the_gradient_of_each_mini_batch_where_servers_step():
-    config = Config(task="svm", updates="sparse", policy=Options(name="asp"), optimizer=Options(name="ftrl"))
-
-    assert push_batches(config) == 1
+    assert push_batches(Config(task="svm", updates="sparse", workers=4, **named)) == batches
 
 
 def sequential(config: Config, shards: Shards, rounds: int) -> np.ndarray:
@@ -433,19 +423,19 @@ def test_a_worker_leaves_and_another_takes_its_place(trial: Callable[[Config], T
     assert score(Examples.of(source.features, source.labels), weights, Objective()).accuracy > 0.85
 
 
-def test_a_rate_that_diverges_ends_the_run_with_what_to_do(trial: Callable[[Config], Trial]) -> None:
-    run = trial(config("asp", workers=1, epochs=500, lr=1e38))
+@pytest.mark.parametrize(
+    ("settings", "told"),
+    [
+        ({"epochs": 500, "lr": 1e38}, r"diverged.*Lower optimizer\.lr"),
+        ({"batch_size": N}, r"batch_size is 200, .* but no worker has more than 1\d\d in its shards"),
+    ],
+    ids=["a rate that diverges", "a mini-batch larger than a shard"],
+)
+def test_what_can_not_be_trained_ends_the_run_with_what_to_do(trial: Callable[[Config], Trial], settings, told) -> None:
+    run = trial(config("asp", workers=1, **settings))
     run.start()
 
-    with pytest.raises(ConfigError, match=r"diverged.*Lower optimizer\.lr"):
-        run.ends[0].result(60)
-
-
-def test_a_mini_batch_that_is_larger_than_a_shard_is_refused(trial: Callable[[Config], Trial]) -> None:
-    run = trial(config("asp", workers=1, batch_size=N))
-    run.start()
-
-    with pytest.raises(ConfigError, match=r"batch_size is 200, .* but no worker has more than 1\d\d in its shards"):
+    with pytest.raises(ConfigError, match=told):
         run.ends[0].result(60)
 
 

@@ -359,13 +359,18 @@ def test_the_first_weights_loss_and_the_largest_classes_are_what_scores_are_comp
     assert baseline(numbers, CPU, 0).keys() == {"train_loss"}
 
 
-def test_a_set_with_its_own_loader_is_scored_as_that_makes_mini_batches() -> None:
-    def doubled(rows: Any) -> Any:
-        inputs, targets = torch.utils.data.default_collate(rows)
-        return 2 * inputs, targets
+def doubled(rows: Any) -> Any:
+    inputs, targets = torch.utils.data.default_collate(rows)
+    return 2 * inputs, targets
 
-    given = {"loss": functional.cross_entropy, "validation": ROWS}
-    found = live(train=DataLoader(ROWS, batch_size=96, collate_fn=doubled), test=DataLoader(ROWS), **given)
+
+@pytest.mark.parametrize(
+    "given",
+    [{"train": DataLoader(ROWS, batch_size=96, collate_fn=doubled)}, {"collate_fn": doubled}],
+    ids=["its own loader", "a function for training"],
+)
+def test_a_set_is_scored_as_its_loader_makes_mini_batches_and_a_test_loader_keeps_its_own(given: Any) -> None:
+    found = live(test=DataLoader(ROWS), validation=ROWS, loss=functional.cross_entropy, **given)
     with torch.no_grad():
         once, twice = (
             float(functional.cross_entropy(found.model(k * ROWS.tensors[0]), ROWS.tensors[1])) for k in (1, 2)
@@ -374,21 +379,6 @@ def test_a_set_with_its_own_loader_is_scored_as_that_makes_mini_batches() -> Non
 
     assert [got[f"{name}_loss"] for name in ("train", "validation", "test")] == pytest.approx([twice, twice, once])
     assert once != pytest.approx(twice)
-
-
-def test_a_collate_function_for_training_leaves_that_of_a_test_loader() -> None:
-    def doubled(rows: Any) -> Any:
-        inputs, targets = torch.utils.data.default_collate(rows)
-        return 2 * inputs, targets
-
-    found = live(test=DataLoader(ROWS), validation=ROWS, collate_fn=doubled, loss=functional.cross_entropy)
-    with torch.no_grad():
-        once, twice = (
-            float(functional.cross_entropy(found.model(k * ROWS.tensors[0]), ROWS.tensors[1])) for k in (1, 2)
-        )
-    got = score(found, CPU, 0)
-
-    assert [got[f"{name}_loss"] for name in ("train", "validation", "test")] == pytest.approx([twice, twice, once])
 
 
 def test_metrics_get_all_outputs_of_a_set_in_the_form_that_the_model_gives() -> None:
