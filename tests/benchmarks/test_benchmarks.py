@@ -15,7 +15,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rich.console import Console
 
-from benchmarks import contenders, ddp, environments, report
+from benchmarks import contenders, ddp, environments, exchange, report
+from benchmarks.chart import draw, medians
 from benchmarks.contender import (
     LEARNING_RATE,
     MOMENTUM,
@@ -30,6 +31,7 @@ from benchmarks.contender import (
 )
 from benchmarks.contenders import CONTENDERS, Contender, Entry, Shape, suite
 from benchmarks.environments import NoEnvironment, python_of
+from benchmarks.exchange import GRPC, LANE, STOCK, rows
 from benchmarks.harness import REPOSITORY, Limits, Measured, StartFailed, command_of, measure, parse, start
 from benchmarks.kernels import kernel_rows
 from benchmarks.targets import TARGETS, judge
@@ -223,12 +225,17 @@ def test_the_tables_and_the_record_hold_every_row(tmp_path: Path) -> None:
     assert json.loads(json.dumps(report.as_json(rows, judge(rows))))["rows"][0]["seconds"] == [0.2]
 
 
-def test_a_wrong_option_ends_with_the_usage_code() -> None:
-    done = subprocess.run(
-        [sys.executable, "-m", "benchmarks", "--only", "glue"], cwd=REPOSITORY, capture_output=True, text=True
-    )
-    assert done.returncode == 64
-    assert done.stderr.startswith("There is no contender 'glue'")
+@pytest.mark.parametrize(
+    ("words", "code", "said"),
+    [
+        (["benchmarks", "--only", "glue"], 64, "There is no contender 'glue'"),
+        (["benchmarks.ddp", "--data", "/nowhere"], 65, "There is no CIFAR-10 at /nowhere. Get the binary version"),
+    ],
+)
+def test_a_wrong_option_or_missing_data_ends_with_its_code(words: Sequence[str], code: int, said: str) -> None:
+    done = subprocess.run([sys.executable, "-m", *words], cwd=REPOSITORY, capture_output=True, text=True)
+    assert done.returncode == code
+    assert done.stderr.startswith(said)
 
 
 def test_the_layouts_have_the_published_sizes() -> None:
@@ -407,9 +414,49 @@ def test_both_sides_of_the_training_benchmark_learn_the_same(tmp_path: Path) -> 
     assert all(before.seconds < after.seconds for before, after in pairwise(paceline.starts[0]))
 
 
-def test_the_training_benchmark_without_data_says_where_to_get_it() -> None:
-    done = subprocess.run(
-        [sys.executable, "-m", "benchmarks.ddp", "--data", "/nowhere"], cwd=REPOSITORY, capture_output=True, text=True
-    )
-    assert done.returncode == 65
-    assert done.stderr.startswith("There is no CIFAR-10 at /nowhere. Get the binary version")
+LOG = """# Benchmark results
+
+## 2026-01-01 10:00 UTC
+
+| contender | shape | median | min | n | CPU s/GB | faults/GB | remark |
+| --- | --- | --- | --- | --- | --- | --- | --- |
+| lane-asp | W2S1 | 0.159 | 0.141 | 10 | 0.72 | 17 |  |
+| gloo | W2S1 | 0.253 | 0.119 | 10 | 0.65 | 678 |  |
+| torch-rpc | W2S1 |  |  | 0 |  |  | ended: no port |
+| gloo | W4S1 | 0.316 | 0.280 | 10 | 0.78 | 996 |  |
+
+| # | measure (lower is better) | median | min | must | goal | reached |
+| --- | --- | --- | --- | --- | --- | --- |
+| 3 | fp32 W1S1 / torch RPC | 1.30 | 1.18 | 1.30 | 1.00 | must |
+
+## 2026-01-02 10:00 UTC
+
+| contender | shape | median |
+| --- | --- | --- |
+| ray | W2S1 | 0.100 |
+"""
+
+
+def test_the_medians_of_one_run_and_shape_are_read() -> None:
+    assert medians(LOG, "2026-01-01 10:00 UTC", "W2S1") == {"Paceline, asp": 0.159, "Gloo allreduce": 0.253}
+
+
+def test_a_run_that_is_not_in_the_log_is_refused_with_those_that_are() -> None:
+    with pytest.raises(UsageError, match="2026-01-01 10:00 UTC, 2026-01-02 10:00 UTC"):
+        medians(LOG, "yesterday", "W2S1")
+
+
+def test_the_quickest_contender_is_on_top() -> None:
+    axes = draw(medians(LOG, "2026-01-01 10:00 UTC", "W2S1")).axes[0]
+    assert [label.get_text() for label in axes.get_yticklabels()] == ["Paceline, asp", "Gloo allreduce"]
+
+
+def test_all_contenders_exchange_and_are_compared() -> None:
+    seconds = exchange.measure(3, 2, 100)
+    assert {name: len(taken) for name, taken in seconds.items()} == {LANE: 6, GRPC: 6, STOCK: 6}
+    assert [(row.must, row.goal) for row in rows(seconds)] == [(0.5, 0.33), (None, None)]
+
+
+def test_a_ratio_is_of_the_medians() -> None:
+    found = rows({LANE: [1.0, 9.0, 2.0], GRPC: [8.0, 8.0, 1.0], STOCK: [4.0, 1.0, 9.0]})
+    assert [row.value for row in found] == [0.5, 0.25]

@@ -131,21 +131,8 @@ def test_each_end_of_a_limited_link_is_shaped_and_an_unlimited_one_is_not() -> N
     made = wired({"servers": UNLIMITED, "worker-0": 1e9})
     assert [command for command in made if "tc" in command] == [
         (
-            "nsenter",
-            f"--net={at}",
-            "tc",
-            "qdisc",
-            "add",
-            "dev",
-            interface,
-            "root",
-            "tbf",
-            "rate",
-            "1000000000bit",
-            "burst",
-            "250000b",
-            "latency",
-            "400ms",
+            *("nsenter", f"--net={at}", "tc", "qdisc", "add", "dev", interface, "root", "tbf"),
+            *("rate", "1000000000bit", "burst", "250000b", "latency", "400ms"),
         )
         for at, interface in (("/worker-0", "eth0"), ("/switch", "port1"))
     ]

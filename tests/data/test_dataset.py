@@ -53,9 +53,7 @@ def test_sparse_rows_are_sorted():
 def test_sparse_rows_with_an_index_twice_are_refused():
     rows = csr_array((np.ones(5), np.array([1, 1, 2, 0, 2]), np.array([0, 1, 2, 5])), (3, 3))
 
-    with pytest.raises(
-        DataError, match=r"features of example 2 are sparse and have column 2 twice: call sum_duplicates"
-    ):
+    with pytest.raises(DataError, match=r"features of example 2 .* column 2 twice: call sum_duplicates"):
         Labelled(rows, np.arange(3))
 
 

@@ -66,31 +66,22 @@ def test_an_unknown_kind_of_url_is_refused():
         at("nowhere://a/b")
 
 
-@pytest.mark.parametrize(("scheme", "package"), [("s3", "s3fs"), ("gs", "gcsfs"), ("abfs", "adlfs")])
-def test_a_store_without_its_package_says_what_to_install(monkeypatch: pytest.MonkeyPatch, scheme: str, package: str):
+@pytest.mark.parametrize(
+    ("url", "package", "told"),
+    [
+        ("s3://b/a.csv", "s3fs", r"Reading s3://b/a.csv needs s3fs, .*: pip install 'paceline\[object-store\]'"),
+        ("gs://b/a.csv", "gcsfs", r"Reading gs://b/a.csv needs gcsfs, .*: pip install 'paceline\[object-store\]'"),
+        ("abfs://b/a.csv", "adlfs", r"Reading abfs://b/a.csv needs adlfs, .*: pip install 'paceline\[object-store\]'"),
+        ("sftp://host/a", "paramiko", r"Reading sftp://host/a needs a package .*: .*aramiko"),
+        ("memory://a", "upath", r"pip install 'paceline\[sharder\]'"),
+    ],
+)
+def test_a_url_without_its_package_says_what_to_install(monkeypatch, url: str, package: str, told: str):
     monkeypatch.setitem(sys.modules, package, None)
-    monkeypatch.delitem(_registry, scheme, raising=False)  # where another test has used it
+    monkeypatch.delitem(_registry, url.partition(":")[0], raising=False)  # where another test has used it
 
-    with pytest.raises(
-        ConfigError, match=rf"Reading {scheme}://b/a.csv needs {package}, .*: pip install 'paceline\[object-store\]'"
-    ):
-        at(f"{scheme}://b/a.csv")
-
-
-def test_a_url_whose_package_no_extra_brings_says_what_lacks(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setitem(sys.modules, "paramiko", None)
-
-    with pytest.raises(
-        ConfigError, match=r"Reading sftp://host/a needs a package that is not installed here: .*aramiko"
-    ):
-        at("sftp://host/a")
-
-
-def test_no_package_for_urls_at_all_says_what_to_install(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setitem(sys.modules, "upath", None)
-
-    with pytest.raises(ConfigError, match=r"pip install 'paceline\[sharder\]'"):
-        at("memory://a")
+    with pytest.raises(ConfigError, match=told):
+        at(url)
 
 
 @pytest.mark.parametrize(("name", "pack"), [("a.gz", gzip), ("a.bz2", bz2), ("a.xz", lzma), ("a", None)])
@@ -240,9 +231,7 @@ def test_the_first_bad_line_is_found_whatever_comes_after(tmp_path: Path, monkey
         lines[number - 1] = b"x%d" % number
     (tmp_path / "a").write_bytes(b"\n".join(lines))
 
-    with pytest.raises(
-        DataError, match=rf"^Can't read .*a: line {bad} \('x{bad}'\): invalid literal .* 'x{bad}'\. Expected numbers\.$"
-    ):
+    with pytest.raises(DataError, match=rf"a: line {bad} \('x{bad}'\): invalid literal .*\. Expected numbers\.$"):
         for _ in parsed(
             tmp_path / "a", lambda block: [int(line.decode()) for line in block.split()], "Expected numbers."
         ):

@@ -96,9 +96,7 @@ def test_dates_in_another_form_are_read_as_it_says(tmp_path: Path):
     assert (
         found != read_hashed(written(tmp_path, TEXT.replace("T08:30:00", ""), "b.csv"), how()).train.features
     ).nnz == 0
-    with pytest.raises(
-        DataError, match=r"holds a date or time, '03/02/2026', in line 2.*name the column in dates=\[\.\.\.\] and say"
-    ):
+    with pytest.raises(DataError, match=r"'03/02/2026', in line 2.*name the column in dates=\[\.\.\.\]"):
         read_hashed(file, how())
 
 
@@ -203,9 +201,7 @@ def test_settings_that_contradict_each_other_are_refused(tmp_path: Path, table: 
 
 
 def test_a_task_that_reads_no_table_takes_no_settings_of_one(tmp_path: Path):
-    with pytest.raises(
-        ConfigError, match=r"data\.table says how to read a table, but data\(\) of the task digits has no"
-    ):
+    with pytest.raises(ConfigError, match=r"data\.table .* but data\(\) of the task digits has no"):
         load_task("digits", table=how())
     with pytest.raises(DataError, match=r"data\.table says how to read a table, but .*a\.txt ends in none of \.csv"):
         load_task("svm", table=how()).data(str(written(tmp_path, "1 1:1\n", "a.txt")))

@@ -91,11 +91,7 @@ def test_a_missing_file_is_named(tmp_path: Path):
         ("train-labels-idx1-ubyte", idx_bytes(np.zeros(4)), "has 4 labels for 5 images"),
         ("train-labels-idx1-ubyte", idx_bytes(np.array([0, 1, 10, 2, 3])), "Label 2 of .* is 10; expected 0 to 9"),
         ("train-images-idx3-ubyte", idx_bytes(np.zeros((5, 8, 8))), "are 8x8; expected 28x28"),
-        (
-            "train-images-idx3-ubyte",
-            bytes((0, 0, 8, 3)) + b"\xff" * 12,
-            "claims 79,228,162,458,924,105,385,300,197,375 bytes; the limit",
-        ),
+        ("train-images-idx3-ubyte", bytes((0, 0, 8, 3)) + b"\xff" * 12, "claims 79,.*,375 bytes; the limit"),
     ],
 )
 def test_a_damaged_file_is_refused(tmp_path: Path, name: str, content: bytes, message: str):

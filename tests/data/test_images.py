@@ -67,9 +67,7 @@ def test_a_folder_beside_a_set_is_not_left_out_silently(folder: Path, other: str
     two_classes(folder / "train")
     put(folder / other / "cats" / "x.png", image_bytes((8, 0, 0)))
 
-    with pytest.raises(
-        DataError, match=f"has the set train, and {other}, which would be left out.* If train is a class"
-    ):
+    with pytest.raises(DataError, match=f"the set train, and {other}, which would be left out"):
         read_images(str(folder))
 
 
@@ -156,12 +154,7 @@ def deep_pixels() -> bytes:
         (".", "dogs/b.png", deep_pixels(), r"b\.png has more than 8 bits for each pixel"),
         (".", "dogs/notes.docx", b"x", r"notes\.docx does not end like an image \(\.png, "),
         (".", "owls/.hidden", b"x", "owls holds no images"),
-        (
-            "train",
-            "test/owls/x.png",
-            image_bytes((1, 1, 1)),
-            "test has a class 'owls' that is not in the training set, which has cats, dogs",
-        ),
+        ("train", "test/owls/x.png", image_bytes((1, 1, 1)), "class 'owls' that is not .* cats, dogs"),
         (None, "a.png", image_bytes((1, 1, 1)), "holds no folders; expected one for each class"),
     ],
     ids=["deep pixels", "unknown ending", "a class without images", "a class not trained", "no classes"],

@@ -115,14 +115,8 @@ def test_rows_that_outgrow_memory_are_mapped_and_the_same(monkeypatch: pytest.Mo
         ([], "The training set of data() has no rows"),
         ([(np.ones(2), 0), np.ones(2)], "Row 1 of the training set of data() is ndarray; expected a pair"),
         ([(np.ones(2), 0, 5)], "Row 0 of the training set of data() is tuple; expected a pair"),
-        (
-            [(np.ones(2), 0), (np.ones(3), 0)],
-            "Row 1 of the training set of data() holds float64 of shape (3,), but row 0",
-        ),
-        (
-            [(np.ones(2), 0), (np.ones(2), 0.5)],
-            "Row 1 of the training set of data() holds float64 of shape (), but row 0 int64",
-        ),
+        ([(np.ones(2), 0), (np.ones(3), 0)], "Row 1 of the training set of data() holds float64 of shape (3,)"),
+        ([(np.ones(2), 0), (np.ones(2), 0.5)], "holds float64 of shape (), but row 0 int64"),
         ([(np.ones(2), 0), (np.full(2, np.nan), 0)], "features of example 1 hold NaN"),
         ([(np.ones(2), 0), (np.ones(2), None)], "holds object"),
         ([(np.ones(2), None)], "The labels are an array of object"),

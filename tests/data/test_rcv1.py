@@ -94,10 +94,7 @@ def test_many_small_blocks_and_a_file_for_what_is_read_give_the_same(tmp_path: P
 
 def test_the_number_of_features_can_be_given(tmp_path: Path):
     assert read_rcv1(put(tmp_path), features=50_000).train.features.shape == (3, 50_000)
-    with pytest.raises(
-        DataError,
-        match=r"vectors_train\.dat: line 3 \('2288  47236:1'\): an index is 47,236, but there are 47,235 features",
-    ):
+    with pytest.raises(DataError, match=r"train.dat: line 3 .*47236:1.* is 47,236, but there are 47,235 features"):
         read_rcv1(tmp_path, features=47_235)
 
 
@@ -123,9 +120,7 @@ def test_the_number_of_features_can_be_given(tmp_path: Path):
 def test_a_bad_vector_is_refused_with_its_line(tmp_path: Path, line: str, message: str):
     folder = put(tmp_path, train=f"2286  1:1\n{line}\n2288  1:1\n")
 
-    with pytest.raises(
-        DataError, match=rf"vectors_train\.dat: line 2 \('.*'\): .*{message}.*Expected lines like '2286 "
-    ):
+    with pytest.raises(DataError, match=rf"train\.dat: line 2 \('.*'\): .*{message}.*Expected lines like"):
         read_rcv1(folder)
 
 
@@ -149,14 +144,9 @@ def test_a_bad_line_of_topics_is_named(tmp_path: Path, line: str):
 def test_a_topic_that_does_not_occur_names_near_ones_and_frequent_ones(tmp_path: Path):
     folder = put(tmp_path)
 
-    with pytest.raises(
-        DataError,
-        match=r"has no topic 'ecat'\. Set svm\.positive .* nearest of its 5 topics are ECAT, .* frequent ones are CCAT, ",
-    ):
+    with pytest.raises(DataError, match=r"has no topic 'ecat'.* nearest of its 5 .* ECAT, .* frequent .* CCAT, "):
         read_rcv1(folder, "ecat")
-    with pytest.raises(
-        DataError, match=r"has no topic 'XYZ'\. Set svm\.positive to another topic .*\. The most frequent ones"
-    ):
+    with pytest.raises(DataError, match=r"has no topic 'XYZ'\. Set svm\.positive .*\. The most frequent ones"):
         read_rcv1(folder, "XYZ")
 
 
@@ -170,9 +160,7 @@ def test_topics_that_fit_no_document_are_refused(tmp_path: Path):
     [("M11", "None", QRELS), ("CCAT", "All", "".join(f"CCAT {document} 1\n" for document in (2286, 2287, 2288)))],
 )
 def test_a_topic_that_tells_no_training_documents_apart_is_refused(tmp_path: Path, topic: str, share: str, topics: str):
-    with pytest.raises(
-        DataError, match=rf"{share} of the documents in .*train\.dat have the topic '{topic}'\. Set svm\.pos"
-    ):
+    with pytest.raises(DataError, match=rf"{share} of .*train\.dat have the topic '{topic}'\. Set svm\.pos"):
         read_rcv1(put(tmp_path, topics=topics), topic)
 
 

@@ -196,9 +196,7 @@ def test_the_same_recipe_is_already_there(folder):
 
 
 def test_another_recipe_is_refused_with_the_difference(folder):
-    with pytest.raises(
-        DataError, match=r"seed was 0 and is now 1; examples was aaaaaaaaaaaa and is now bbbbbbbbbbbb\..*--fresh"
-    ):
+    with pytest.raises(DataError, match=r"seed was 0 and is now 1; examples was a{12} and is now b{12}\..*--fresh"):
         already_there(folder, RECIPE.model_copy(update={"seed": 1, "examples": "b" * 64}))
 
 
@@ -307,9 +305,7 @@ def test_a_missing_or_truncated_file_is_found_before_it_is_mapped(folder, name):
 
     for damaged in (content[:-1], content + b"x", b""):
         (folder / name).write_bytes(damaged)
-        with pytest.raises(
-            DataError, match=f"{name} is damaged: it has {len(damaged)} bytes, expected {len(content)}.*--fresh"
-        ):
+        with pytest.raises(DataError, match=f"{name} .* has {len(damaged)} bytes, expected {len(content)}.*--fresh"):
             open_shards(folder)
     (folder / name).unlink()
     with pytest.raises(DataError, match=f"{name} is missing"):

@@ -20,19 +20,10 @@ def rows(part):
     return part.rows.tolist()
 
 
-def test_every_class_keeps_its_share():
-    dataset = Dataset(examples([0] * 60 + [1] * 40))
-
-    parts = split(dataset, validation=0.1, test=0.2, seed=1)
-
-    assert np.bincount(parts.train.labels).tolist() == [42, 28]
-    assert np.bincount(parts.kept["test"].labels).tolist() == [12, 8]
-    assert np.bincount(parts.kept["validation"].labels).tolist() == [6, 4]
-
-
 @pytest.mark.parametrize(
     ("validation", "test", "expected"),
     [
+        (0.1, 0.2, {"train": [42, 28], "validation": [6, 4], "test": [12, 8]}),
         (0.15, 0.15, {"train": [42, 28], "validation": [9, 6], "test": [9, 6]}),
         (0, 0.3, {"train": [42, 28], "test": [18, 12]}),
     ],
@@ -97,17 +88,19 @@ def test_labels_that_are_no_classes_are_cut_at_random():
 
 
 @pytest.mark.parametrize(
-    ("labels", "test", "told"),
+    ("labels", "test", "fold", "told"),
     [
-        ([0] * 10 + [7], 0.3, "Class 7 has only 1 example left when the test set"),
-        ([0, 1, 2, 3] * 5, 0.1, r"data\.test asks for 2 of 20 examples, .* at least 4 \(one for each class\)"),
-        ([0, 1, 2, 3] * 5, 0.9, r"data\.test asks for 18 of 20"),
-        ([0.5], 0.5, r"data\.test asks for 1 of 1"),
+        ([0] * 10 + [7], 0.3, None, "Class 7 has only 1 example left when the test set"),
+        ([0, 1, 2, 3] * 5, 0.1, None, r"data\.test asks for 2 of 20 examples, .* at least 4 \(one for each class\)"),
+        ([0, 1, 2, 3] * 5, 0.9, None, r"data\.test asks for 18 of 20"),
+        ([0.5], 0.5, None, r"data\.test asks for 1 of 1"),
+        ([0] * 10 + [7, 7], 0, (0, 3), "Class 7 has only 2 examples, but each of 3 folds needs one"),
+        ([0.5, 0.25], 0, (0, 3), "The training set has only 2 examples, but each of 3 folds"),
     ],
 )
-def test_too_few_examples_for_a_split_are_refused(labels, test, told):
+def test_too_few_examples_for_a_split_or_for_the_folds_are_refused(labels, test, fold, told):
     with pytest.raises(DataError, match=told):
-        split(Dataset(examples(labels)), validation=0, test=test, seed=0)
+        split(Dataset(examples(labels)), validation=0, test=test, seed=0, fold=fold)
 
 
 @pytest.mark.parametrize("fold", [None, (0, 3)])
@@ -151,18 +144,6 @@ def test_folds_of_labels_that_are_no_classes_are_cut_at_random():
     assert len(first) == 2
     assert first == again
     assert first != other
-
-
-@pytest.mark.parametrize(
-    ("labels", "told"),
-    [
-        ([0] * 10 + [7, 7], "Class 7 has only 2 examples, but each of 3 folds needs one"),
-        ([0.5, 0.25], "The training set has only 2 examples, but each of 3 folds"),
-    ],
-)
-def test_too_few_examples_for_the_folds_are_refused(labels, told):
-    with pytest.raises(DataError, match=told):
-        split(Dataset(examples(labels)), validation=0, test=0, seed=0, fold=(0, 3))
 
 
 @pytest.mark.parametrize("classes", [0, 1, 2, 3, 10, 40])

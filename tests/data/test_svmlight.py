@@ -96,10 +96,7 @@ def test_the_number_of_features_can_be_given(tmp_path: Path):
     file = written(tmp_path, TEXT)
 
     assert read_svmlight(file, features=9).train.features.shape == (3, 9)
-    with pytest.raises(
-        DataError,
-        match=r"Can't read .*a\.libsvm: line 3 \('\+1 4:-3e2'\): an index is 4, but there are 3 features, .* 1\.",
-    ):
+    with pytest.raises(DataError, match=r"a\.libsvm: line 3 \('\+1 4:-3e2'\): an index is 4, but there are 3"):
         read_svmlight(file, features=3)
 
 
@@ -257,15 +254,9 @@ def test_bytes_that_are_no_text_are_refused(tmp_path: Path):
     [
         *((text, "holds no examples. Expected LIBSVM text") for text in ("", "\n\n", "# nothing\n")),
         ("1\n0\n", "has no example with a feature"),
-        *(
-            (f"1 1:1\n0 1:{value}\n", ": line 2 ('0 1:.*'): a number is NaN, infinite or too large")
-            for value in ("nan", "inf", "1e300")
-        ),
+        *((f"1 1:1\n0 1:{value}\n", ": line 2 ('0 1:.*'): a number is NaN, inf") for value in ("nan", "inf", "1e300")),
         *((f"1 1:1\n{label} 1:1\n", f": line 2 ('{label} 1:1'): a number is NaN, inf") for label in ("nan", "inf")),
-        (
-            "1 2000000000:1\n0 1:1\n",
-            ".*2 examples of 2,000,000,000 features, 16,000,000,000 bytes as dense rows.*dense=False",
-        ),
+        ("1 2000000000:1\n0 1:1\n", "2 examples of 2,000,000,000 features, .*dense=False"),
     ],
 )
 def test_a_file_that_gives_no_rows_is_refused(tmp_path: Path, text: str, message: str):

@@ -135,9 +135,7 @@ def test_a_regression_takes_the_decimals_of_a_database(tmp_path: Path):
 
 @pytest.mark.parametrize("cell", ["2024-01-05", "08:30:00", "2024-01-05 08:30:00"])
 def test_a_regression_of_times_is_refused(tmp_path: Path, cell: str):
-    with pytest.raises(
-        DataError, match=r"Column 'y' of .*a\.csv holds .* in line 2, which is not a number; a regression"
-    ):
+    with pytest.raises(DataError, match=r"Column 'y' of .*a\.csv holds .* in line 2, .*; a regression"):
         read_table(written(tmp_path, f"x,y\n1,{cell}\n2,{cell}\n"), "y", classes=False)
 
 
@@ -161,9 +159,7 @@ def test_the_sets_of_a_folder_are_not_read_as_one_table(tmp_path: Path, train: s
     for name in (train, other):
         written(tmp_path, "x,y\n1,a\n2,b\n", name)
 
-    with pytest.raises(
-        DataError, match=rf"holds sets, not the parts of one table \(.*read_table\('.*{train}', \.\.\., test="
-    ):
+    with pytest.raises(DataError, match=rf"holds sets, .* \(.*read_table\('.*{train}', \.\.\., test="):
         read_table(tmp_path, "y")
 
 
@@ -183,9 +179,7 @@ def test_a_cell_in_quotes_may_hold_line_ends_wherever_a_large_file_is_cut(
 def test_a_quote_without_an_end_is_told_with_its_line(tmp_path: Path):
     file = written(tmp_path, 'x,y\n1,a\n"2,a\n' + "3,b\n" * 9)
 
-    with pytest.raises(
-        DataError, match=r"Can't read .*a\.csv: line 3 \('2,a\\n3,b.*: Expected 2 columns, got 1\. Expected"
-    ):
+    with pytest.raises(DataError, match=r"a\.csv: line 3 \('2,a\\n3,b.*: Expected 2 columns, got 1\."):
         read_table(file, "y")
 
 
@@ -204,8 +198,13 @@ def test_a_quote_within_a_cell_is_no_cell_in_quotes(tmp_path: Path, monkeypatch:
     assert found.train.features[:, 0].tolist() == [*range(60)]
 
 
-def test_one_class_only_is_read(tmp_path: Path):
-    assert read_table(written(tmp_path, "x,y\n1,a\n2,a\n"), "y").train.labels.tolist() == [0, 0]
+@pytest.mark.parametrize(
+    ("text", "labels"),
+    [("1,a\n2,a\n", [0, 0]), ('1,2\n1,""\n1,1\n', [2, 0, 1]), ("1,2\n1,07\n1,7.0\n", [0, 1, 1])],
+    ids=["one class only", "an empty text in quotes", "numbers written in two ways"],
+)
+def test_labels_are_numbered(tmp_path: Path, text: str, labels: list[int]):
+    assert read_table(written(tmp_path, f"x,y\n{text}"), "y").train.labels.tolist() == labels
 
 
 @pytest.mark.parametrize(
@@ -220,26 +219,11 @@ def test_one_class_only_is_read(tmp_path: Path):
         ("x,y\n\n1,a\n\r\n\n?,\n", r"Column 'y' of .*a\.csv is empty in line 6;"),
         ("x,y\n1,a\ninf,b\n", r"Column 'x' of .*a\.csv holds inf in line 3, which is not a finite float32"),
         ("x,y\n1,a\n1e300,b\n", r"Column 'x' of .*a\.csv holds 1e\+300 in line 3, which is not a finite float32"),
-        (
-            "x,y\n1,a\nred,b\n",
-            r"holds 'red' in line 3, which is not a number, but the others are numbers; correct it",
-        ),
-        (
-            "x,y\nblue,a\n7,b\n",
-            r"holds 'blue' in line 2, which is not a number, .* name it in categories=\[\.\.\.\] if all",
-        ),
-        (
-            "x,y\n" + "".join(f"n{n},a\n" for n in range(101)),
-            r"holds the text 'n0' in line 2, .*more than 100 different",
-        ),
-        (
-            "x,y\n,a\n2026-01-01,b\n",
-            r"Column 'x' of .* holds a date or time, '2026-01-01', in line 3, which is not a number",
-        ),
-        (
-            "x,y\n01.02.2026,a\n",
-            r"holds a date or time, '01\.02\.2026', in line 2, .*; make numbers of it, or leave the column",
-        ),
+        ("x,y\n1,a\nred,b\n", r"holds 'red' in line 3, .* but the others are numbers; correct it"),
+        ("x,y\nblue,a\n7,b\n", r"holds 'blue' in line 2, .* name it in categories=\[\.\.\.\]"),
+        ("x,y\n" + "".join(f"n{n},a\n" for n in range(101)), "'n0' in line 2, .* 100 different"),
+        ("x,y\n,a\n2026-01-01,b\n", "'x' of .* holds a date or time, '2026-01-01', in line 3, which is"),
+        ("x,y\n01.02.2026,a\n", r"holds a date or time, '01\.02\.2026', in line 2, .*; make numbers"),
         ("x,y\n08:30:00,a\n", r"Column 'x' of .* holds a date or time, '08:30:00', in line 2, which is not a number"),
         ("x,y\n12 %,a\n", r"holds a number as people write it, '12 %', in line 2, .*; write it like 1234\.5"),
         ('x,y\n"1,234",a\n', r"holds a number as people write it, '1,234', in line 2"),
@@ -248,10 +232,7 @@ def test_one_class_only_is_read(tmp_path: Path):
         ("x,y\n1,2026-01-01\n", r"Column 'y' of .*a\.csv holds .*2026.*; expected whole numbers or text"),
         ("x,x,y\n1,2,3\n", r"several columns called 'x'"),
         ("Y,x\n1,2\n", r"has no column 'y'; it has Y, x\. Did you mean 'Y'\?"),
-        (
-            "1.5,2,a\n3,4,b\n",
-            r"has no column 'y'; it has 1\.5, 2, a\. Its first line seems to be an example: put a line",
-        ),
+        ("1.5,2,a\n3,4,b\n", r"it has 1\.5, 2, a\. Its first line seems to be an example: put a"),
         ("x y\n1 2\n", r"has no column 'y'; it has x y\. Its cells seem not to be separated by any of , ; tab \|"),
         ("x,y\n1,2\n3\n", r"Can't read .*a\.csv: line 3 \('3'\): .*Expected 2 columns, got 1.*Expected a table"),
         ("", r"a\.csv is empty\. Expected a table"),
@@ -333,14 +314,6 @@ def test_labels_are_texts_where_one_in_a_later_block_is(tmp_path: Path, small_pi
     assert read_table(written(tmp_path, text[: text.index("1,x")]), "y").train.labels.tolist() == [1] * 30 + [0] * 30
 
 
-def test_an_empty_text_in_quotes_is_a_label(tmp_path: Path):
-    assert read_table(written(tmp_path, 'x,y\n1,2\n1,""\n1,1\n'), "y").train.labels.tolist() == [2, 0, 1]
-
-
-def test_numbers_written_in_two_ways_are_one_class(tmp_path: Path):
-    assert read_table(written(tmp_path, "x,y\n1,2\n1,07\n1,7.0\n"), "y").train.labels.tolist() == [0, 1, 1]
-
-
 @pytest.mark.parametrize(
     ("row", "message"),
     [
@@ -369,9 +342,7 @@ def test_a_label_is_empty_in_a_later_piece_of_a_parquet_file(tmp_path: Path, sma
 def test_labels_that_are_neither_numbers_nor_texts_are_refused(tmp_path: Path, labels: list[object]):
     (tmp_path / "a.parquet").write_bytes(parquet_bytes(x=[1, 2], y=labels))
 
-    with pytest.raises(
-        DataError, match=r"Column 'y' of .*a\.parquet holds .* in example 0, of Arrow's type .*; expected num"
-    ):
+    with pytest.raises(DataError, match=r"'y' of .*a\.parquet .* in example 0, of Arrow's type .*; expected num"):
         read_table(tmp_path / "a.parquet", "y")
 
 

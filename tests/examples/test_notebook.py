@@ -1,14 +1,16 @@
-"""examples/notebook.ipynb: its cells train, by nbclient where that is installed, otherwise one after the other."""
+"""examples/notebook.ipynb trains, by nbclient where that is installed; examples/coming_from trains in lock-step."""
 
 import importlib.util
 import json
 import os
+import re
 import sys
 from pathlib import Path
 
 import pytest
 
-from tests.support.commands import python
+from paceline.launch.folder.run_folder import RunFolder
+from tests.support.commands import paceline, python
 from tests.support.tree import ROOT
 
 pytest.importorskip("torch")
@@ -70,3 +72,20 @@ def test_the_cells_train(way: str, tmp_path: Path) -> None:
     assert result.startswith("Result('runs/")
     assert "\x1b" not in done.stdout
     assert "\r" not in done.stdout
+
+
+pytest.importorskip("torch")
+SCRIPT = ROOT / "examples/coming_from/ddp.py"
+
+
+def test_the_script_that_was_moved_from_ddp_trains_under_bsp(tmp_path: Path) -> None:
+    words = ("-w", "2", "-s", "1", "--policy", "bsp", "--set", "epochs=4", "--run", "ddp")
+
+    done = paceline("launch", *words, SCRIPT, cwd=tmp_path, patience=280)
+
+    assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-4000:]
+    printed = re.findall(r"accuracy (\S+)", done.stdout)
+    assert len(printed) == 1, "worker 0 alone prints"
+    assert float(printed[0]) > 0.8
+    clocks = {worker["clock"] for worker in RunFolder(tmp_path / "runs" / "ddp").last_status()["workers"]}
+    assert len(clocks) == 1, "in lock-step, both have pushed as often"

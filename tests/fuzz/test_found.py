@@ -166,9 +166,7 @@ def test_a_servers_file_that_is_too_large_is_not_read(server: Path) -> None:
 def test_no_server_writes_a_file_that_it_would_not_read(server: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("paceline.server.json_files.MOST_BYTES", 1000)
     files_of = CheckedFiles(server, Disk(), None)
-    with pytest.raises(
-        PacelineError, match=r"would have 1,[0-9]+ bytes; no such file is above 1,000. The older one stays"
-    ):
+    with pytest.raises(PacelineError, match=r"would have 1,[0-9]+ bytes; .* above 1,000. The older one stays"):
         files_of.write("run.json", {"scores": 1000 * "x"})
 
 
@@ -176,16 +174,8 @@ def test_no_server_writes_a_file_that_it_would_not_read(server: Path, monkeypatc
     ("key", "value", "said"),
     [
         ("table", {"version": 1e400, "clocks": {}}, "expected a whole number from 0"),  # Infinity
-        (
-            "table",
-            {"version": 1, "clocks": {"worker-0": {"clock": -1, "incarnation": 1}}},
-            "is -1; expected a whole number",
-        ),
-        (
-            "plan",
-            {"shapes": [["a", [10**12]]], "slices": [[[0, 9]]], "strategy": ""},
-            "cuts 9 of 1,000,000,000,000 values",
-        ),
+        ("table", {"version": 1, "clocks": {"worker-0": {"clock": -1, "incarnation": 1}}}, "is -1; expected"),
+        ("plan", {"shapes": [["a", [10**12]]], "slices": [[[0, 9]]], "strategy": ""}, "cuts 9 of 1,000,"),
         ("plan", {"shapes": [["a", [9.0]]], "slices": [[[0, 9]]], "strategy": ""}, "no whole numbers from 0"),
         ("plan", 3, "TypeError"),
     ],

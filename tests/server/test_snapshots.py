@@ -2,6 +2,7 @@
 
 import errno
 import os
+import subprocess
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from threading import Event, Thread
@@ -13,11 +14,12 @@ from prometheus_client import CollectorRegistry
 from paceline.core.policies.clocks import Entry
 from paceline.core.settings.config import Config, Options
 from paceline.core.slice.plan import make_plan
+from paceline.core.values import Base, Dense, Push, Seat, View
 from paceline.server import snapshots
 from paceline.server.metrics import ServerMetrics
 from paceline.server.own_figures import OwnFigures
 from paceline.server.slice_driver import SliceDriver
-from paceline.server.snapshots import Snapshots
+from paceline.server.snapshots import Snapshots, snapshot_pause
 from paceline.server.state_folder import StateFolder
 from tests.support.disks import FailingDisk
 from tests.support.in_process import Said
@@ -186,3 +188,77 @@ def test_a_setting_is_the_interval(tmp_path: Path) -> None:
     server.snapshots.write_now()
     assert server.metric("checkpoint_interval_seconds") == 60
     server.store.close()
+
+
+def mount(*arguments: str) -> bool:
+    return subprocess.run(["mount", *arguments], capture_output=True, check=False).returncode == 0
+
+
+@pytest.fixture
+def disk(tmp_path: Path) -> Iterator[Path]:
+    """A disk of 256 KiB."""
+    place = tmp_path / "disk"
+    place.mkdir()
+    if not mount("-t", "tmpfs", "-o", "size=256k", "tmpfs", str(place)):
+        pytest.skip("only root may mount a disk")
+    yield place
+    subprocess.run(["umount", "--lazy", str(place)], check=True)
+
+
+def push(server: OneServer, clock: int) -> None:
+    update = Dense(np.ones(9, np.float32))
+    assert server.driver.push(Push("worker-0", 1, clock, update, 1, Base(1, 0), 1, 0.0), None, lambda: True) is not None
+
+
+def test_on_a_full_disk_pushes_go_on_and_snapshots_come_back(disk: Path) -> None:
+    server = OneServer(disk)
+    server.driver.view(View(1, {"worker-0": Seat(1, 0)}))
+    server.snapshots.write_now()
+    filler = disk / "filler"
+    with pytest.raises(OSError, match="No space"):
+        filler.write_bytes(b"x" * (1 << 20))
+    push(server, 1)
+    server.snapshots.write_now()
+    filler.unlink()
+    server.snapshots.write_now()
+
+    failed, back = "snapshot failed; training goes on", "snapshots are written again"
+    assert [event for event, _ in server.said] == [failed, back]
+    assert "No space" in server.said[0][1]["why"]
+    assert not list(disk.glob("*.tmp"))
+    newest = server.store.newest_snapshot()
+    assert newest is not None
+    assert newest[1].table["version"] == 1
+    server.store.close()
+
+
+@pytest.mark.parametrize("trouble", ["full", "read-only"])
+def test_a_server_starts_on_a_disk_that_takes_nothing_and_goes_on_from_its_snapshot(disk: Path, trouble: str) -> None:
+    first = OneServer(disk)
+    first.snapshots.write_now()
+    first.store.close()
+    if trouble == "full":
+        with pytest.raises(OSError, match="No space"):
+            (disk / "filler").write_bytes(b"x" * (1 << 20))
+    else:
+        assert mount("-o", "remount,ro", str(disk))
+
+    again = OneServer(disk)
+
+    assert again.said.has("can't keep the term; it is taken from the clock")
+    found = again.store.newest_snapshot()
+    assert found is not None
+    assert found[1].weights.tolist() == [1.0] * 9
+    again.store.close()
+
+
+@pytest.mark.parametrize(
+    ("took", "pause"), [(None, 1.0), (0.0, 1.0), (0.4, 1.0), (0.6, 1.2), (12.0, 24.0), (15.0, 30.0), (600.0, 30.0)]
+)
+def test_without_a_setting_it_is_twice_what_the_last_one_took_from_1_to_30_s(took: float | None, pause: float) -> None:
+    assert snapshot_pause(None, took) == pytest.approx(pause)
+
+
+@pytest.mark.parametrize("took", [None, 0.1, 50.0])
+def test_a_setting_holds_whatever_it_takes(took: float | None) -> None:
+    assert snapshot_pause(5.0, took) == 5.0

@@ -204,14 +204,6 @@ def test_200_damages_of_the_newest_snapshot_are_found_and_said(tmp_path: Path) -
         shutil.rmtree(folder)
 
 
-def test_a_missing_manifest_means_there_was_no_such_snapshot(tmp_path: Path) -> None:
-    filled(tmp_path, 3).close()
-    (tmp_path / f"snapshot-{3:012d}.json").unlink()
-    loaded = found(tmp_path, Said())
-    assert loaded is not None
-    assert loaded[1].weights.tolist() == [2.0] * 9
-
-
 def test_when_every_snapshot_is_damaged_the_run_does_not_start_from_nothing(tmp_path: Path) -> None:
     filled(tmp_path, 2).close()
     for path in tmp_path.glob("*.safetensors"):
@@ -265,9 +257,7 @@ def test_a_folder_whose_manifests_are_all_gone_does_not_start_from_nothing(tmp_p
     filled(tmp_path, 2).close()
     for path in tmp_path.glob("snapshot-*.json"):
         path.unlink()
-    with pytest.raises(
-        DataError, match=r"the data of 2 snapshots, but not the manifests: snapshot-0+1.json, .* Restore"
-    ):
+    with pytest.raises(DataError, match=r"data of 2 snapshots, but not .*: snapshot-0+1.json, .* Restore"):
         found(tmp_path, Said())
     assert len(list(tmp_path.glob("snapshot-*.safetensors"))) == 2
 

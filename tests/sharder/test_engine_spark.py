@@ -251,20 +251,10 @@ def test_code_that_executors_lack_is_told(blobs, tmp_path, monkeypatch):
     ("master", "environment"), [("local[2]", {"JAVA_HOME": "/nowhere"}), ("nonsense", {})], ids=["no Java", "no master"]
 )
 def test_a_spark_that_does_not_start_is_told(tmp_path, master, environment):
-    ended = run(
-        sys.executable,
-        "-m",
-        "paceline.sharder",
-        "--out",
-        tmp_path / "out",
-        "--set",
-        "task=digits",
-        "--set",
-        "data.engine.name=spark",
-        "--set",
-        f"data.engine.master={master}",
-        **environment,
-    )
+    words = ["-m", "paceline.sharder", "--out", tmp_path / "out", "--set", "task=digits"]
+    engine = ["--set", "data.engine.name=spark", "--set", f"data.engine.master={master}"]
+
+    ended = run(sys.executable, *words, *engine, **environment)
 
     assert ended.returncode == ConfigError.exit_code
     assert f"data.engine.master is {master}" in ended.stderr.splitlines()[-1]
@@ -275,21 +265,10 @@ def test_a_spark_that_does_not_start_is_told(tmp_path, master, environment):
 def test_spark_submit_runs_the_sharder(tmp_path):
     submit, entry = Path(sys.executable).with_name("spark-submit"), ROOT / "sharder/__main__.py"
 
-    ended = run(
-        submit,
-        "--master",
-        "local[1]",
-        entry,
-        "--out",
-        tmp_path / "out",
-        "--set",
-        "task=digits",
-        "--set",
-        "workers=3",
-        "--set",
-        "data.engine=spark",
-        PYSPARK_PYTHON=sys.executable,
-    )
+    settings = ["--set", "task=digits", "--set", "workers=3", "--set", "data.engine=spark"]
+
+    words = ["--master", "local[1]", entry, "--out", tmp_path / "out", *settings]
+    ended = run(submit, *words, PYSPARK_PYTHON=sys.executable)
 
     assert ended.returncode == 0, ended.stderr
     assert len(read_manifest(tmp_path / "out").shards) == 3

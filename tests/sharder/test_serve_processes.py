@@ -25,25 +25,17 @@ SPARSE = {
 }
 
 
+def serve(cluster: Cluster, name: str, *more: Any) -> Process:
+    """A process that is to serve the cluster's shards."""
+    words = ("-m", "paceline.sharder", "serve", "--config", cluster.config, "--out", cluster.shards)
+    return cluster.start(name, *words, *more)
+
+
 def serving(cluster: Cluster, *more: Any) -> tuple[Process, dict[str, int]]:
     """The process that serves the cluster's shards, once it does, and its ports."""
     report = cluster.folder / "sharder.json"
     report.unlink(missing_ok=True)
-    process = cluster.start(
-        "sharder",
-        "-m",
-        "paceline.sharder",
-        "serve",
-        "--config",
-        cluster.config,
-        "--out",
-        cluster.shards,
-        "--token-file",
-        cluster.token,
-        "--report",
-        report,
-        *more,
-    )
+    process = serve(cluster, "sharder", "--token-file", cluster.token, "--report", report, *more)
     eventually(lambda: report.exists() or not process.is_running, process.text)
     assert report.exists(), process.text()
     return process, json.loads(report.read_text())
@@ -119,30 +111,8 @@ def test_shards_that_are_there_are_served_again_and_others_are_refused(tmp_path:
         first.kill()
         before = (cluster.shards / "manifest.json").stat().st_mtime_ns
         second, _ = serving(cluster, "--port", ports["port"])
-        other = cluster.start(
-            "other",
-            "-m",
-            "paceline.sharder",
-            "serve",
-            "--config",
-            cluster.config,
-            "--out",
-            cluster.shards,
-            "--set",
-            "seed=5",
-        )
-        taken = cluster.start(
-            "taken",
-            "-m",
-            "paceline.sharder",
-            "serve",
-            "--config",
-            cluster.config,
-            "--out",
-            cluster.shards,
-            "--port",
-            ports["port"],
-        )
+        other = serve(cluster, "other", "--set", "seed=5")
+        taken = serve(cluster, "taken", "--port", ports["port"])
 
         assert ready == health_pb2.HealthCheckResponse.SERVING
         assert (cluster.shards / "manifest.json").stat().st_mtime_ns == before

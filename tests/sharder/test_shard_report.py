@@ -253,9 +253,10 @@ def test_the_time_is_on_the_page_where_the_manifest_has_it(report):
     assert ">0.001</td>" in report.text
 
 
-def test_there_is_no_picture_of_the_time_where_no_manifest_has_it(words, tmp_path):
-    words([kept(tmp_path / "a", made(entry({"0": 1})))], tmp_path / "report")
+def test_one_worker_with_one_class_has_a_report_too_without_a_picture_of_the_time_where_it_has_none(words, tmp_path):
+    said = words([kept(tmp_path / "a", made(entry({"0": 1})))], tmp_path / "report")
 
+    assert said.startswith("random: every worker has exactly its share of every class.\n")
     assert not (tmp_path / "report/seconds.png").exists()
 
 
@@ -285,12 +286,6 @@ def test_letters_that_the_pictures_lack_are_on_the_page_and_no_warning(tmp_path)
     write_report(folders, tmp_path / "report")
 
     assert "random (データ)" in (tmp_path / "report/report.html").read_text(encoding="utf-8")
-
-
-def test_one_worker_with_one_class_has_a_report_too(words, tmp_path):
-    said = words([kept(tmp_path / "a", made(entry({"0": 1})))], tmp_path / "report")
-
-    assert said.startswith("random: every worker has exactly its share of every class.\n")
 
 
 @pytest.mark.nightly  # large pictures
@@ -342,14 +337,6 @@ def test_shards_of_other_examples_are_not_compared(uneven, tmp_path, changed, sa
 
     with pytest.raises(DataError, match=f"uneven and .*other were made from {said}"):
         read_sets([uneven, other])
-
-
-def test_other_seeds_and_other_numbers_of_workers_are_compared(words, uneven, tmp_path):
-    other = kept(tmp_path / "other", made(*[entry({"0": 1, "1": 1})] * 5, seed=1))
-
-    words([uneven, other], tmp_path / "report")
-
-    assert "random (other)" in (tmp_path / "report/report.html").read_text()
 
 
 def test_labels_that_are_no_classes_are_refused(tmp_path):
@@ -427,19 +414,27 @@ def test_a_data_set_without_the_task_that_reads_it_is_refused(uneven):
     assert "give --by TASK too" in done.stderr
 
 
-def test_a_folder_given_twice_is_refused(uneven):
-    with pytest.raises(UsageError, match="in the list twice"):
-        read_sets([uneven, uneven / ".." / uneven.name])
-
-
-def test_more_sets_than_a_picture_has_room_for_are_refused(tmp_path):
-    with pytest.raises(UsageError, match=r"13 folders are too many .* 12 or fewer"):
-        read_sets([tmp_path / str(number) for number in range(13)])
-
-
-def test_the_report_does_not_go_among_shards(uneven, even):
-    with pytest.raises(DataError, match="even is a folder of shards"):
-        write_report([uneven], even)
+@pytest.mark.parametrize(
+    ("ask", "error", "told"),
+    [
+        (lambda one, other: read_sets([one, one / ".." / one.name]), UsageError, "in the list twice"),
+        (
+            lambda one, other: read_sets([*map(Path, "abcdefghijklm")]),
+            UsageError,
+            r"13 folders are too many .* 12 or fewer",
+        ),
+        (lambda one, other: write_report([one], other), DataError, "even is a folder of shards"),
+        (
+            lambda one, other: write_report([Path("s3://mine/shards")], Path("report")),
+            DataError,
+            r"s3:/mine/shards is a URL, but .* in a folder\. Copy them",
+        ),
+    ],
+    ids=["twice", "too many", "among shards", "a URL"],
+)
+def test_folders_that_give_no_report_are_refused(uneven, even, ask, error, told):
+    with pytest.raises(error, match=told):
+        ask(uneven, even)
 
 
 def test_a_place_that_cannot_be_written_is_said(words, uneven, tmp_path):
@@ -447,13 +442,6 @@ def test_a_place_that_cannot_be_written_is_said(words, uneven, tmp_path):
 
     with pytest.raises(DiskError, match=r"Can't write the report to .*report: .*--out"):
         words([uneven], tmp_path / "report")
-
-
-def test_a_url_is_no_folder_of_shards():
-    with pytest.raises(
-        DataError, match=r"s3:/mine/shards is a URL, but this command reads shards in a folder\. Copy them"
-    ):
-        write_report([Path("s3://mine/shards")], Path("report"))
 
 
 def test_the_command_says_where_there_are_no_shards(tmp_path):

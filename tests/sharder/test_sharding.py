@@ -214,14 +214,17 @@ def test_damaged_shards_are_made_anew_with_fresh(task, tmp_path):
     open_shards(tmp_path / "out").verify(2)
 
 
-def test_more_shards_than_examples_are_refused(task, tmp_path):
-    with pytest.raises(DataError, match="42 training examples can't fill 43 shards"):
-        make_shards(config(task, workers=43), tmp_path / "out")
-
-
-def test_an_unknown_strategy_is_refused_with_the_nearest(task, tmp_path):
-    with pytest.raises(ConfigError, match="Did you mean 'random'"):
-        make_shards(config(task, data={"strategy": "randon"}), tmp_path / "out")
+@pytest.mark.parametrize(
+    ("more", "error", "told"),
+    [
+        ({"workers": 43}, DataError, "42 training examples can't fill 43 shards"),
+        ({"data": {"strategy": "randon"}}, ConfigError, "Did you mean 'random'"),
+        ({"data": {"engine": "sparks"}}, ConfigError, "no 'sparks' among the engines: local, spark"),
+    ],
+)
+def test_what_no_shards_can_be_made_of_is_refused(task, tmp_path, more, error, told):
+    with pytest.raises(error, match=told):
+        make_shards(config(task, **more), tmp_path / "out")
 
 
 @pytest.mark.skipif(not REAL.exists(), reason="the small CIFAR-10 is missing")
@@ -574,11 +577,6 @@ def test_shards_dealt_anew_by_another_task_are_found_or_refused(task, tmp_path):
     by.write_text(TASK.replace("% 3", "// 20"))
     with pytest.raises(DataError, match="by was"):
         reshard(tmp_path / "old", wanted, tmp_path / "new")
-
-
-def test_an_unknown_engine_is_named_with_the_known_ones(task, tmp_path):
-    with pytest.raises(ConfigError, match=r"no 'sparks' among the engines: local, spark"):
-        make_shards(config(task, data={"engine": "sparks"}), tmp_path / "out")
 
 
 def test_a_missing_pyspark_is_told(task, tmp_path, monkeypatch):

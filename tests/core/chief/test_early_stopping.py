@@ -9,9 +9,7 @@ from paceline.core.chief.phases import RunPhase
 from paceline.core.chief.run import Run
 from paceline.core.chief.scoring import Score
 from paceline.core.chief.stopping import settled
-from paceline.core.errors import ConfigError
 from paceline.core.settings.stopping import StoppingConfig
-from paceline.settings.load_settings import load
 from tests.core.chief.test_run import config, started
 
 NAN = math.nan
@@ -119,8 +117,3 @@ def test_where_the_mean_of_the_workers_models_is_kept_its_scores_end_the_run():
 
     assert not settled(StoppingConfig(patience=2), scores)
     assert "mean validation accuracy was not better than 0.8000" in settled(StoppingConfig(patience=1), scores)
-
-
-def test_a_rule_that_is_unknown_is_refused():
-    with pytest.raises(ConfigError, match=r"stopping\.rule: got 'loss'; .*'window', 'delta' or 'target'"):
-        load(overrides={"stopping": {"rule": "loss"}})

@@ -124,13 +124,14 @@ def test_a_run_with_a_budget_per_worker_ends_when_all_have_left():
     assert (run.phase, run.reason) == (RunPhase.SCORING, "every worker has finished its epochs")
 
 
-def test_a_run_with_a_budget_per_worker_says_who_was_gone_before_its_end():
-    run, _ = started("a", "b", budget="per_worker", start_timeout=30)
+@pytest.mark.parametrize(("budget", "has_finished", "who"), [("per_worker", False, " but b"), ("total", True, "")])
+def test_a_run_is_over_with_its_last_worker_and_says_who_was_gone_before_its_end(budget, has_finished, who):
+    run, _ = started("a", "b", budget=budget, epochs=9, start_timeout=30)
 
-    run.leave("b", 1, False, 1.0)
-    run.leave("a", 1, True, 32.0)
+    run.leave("b", 1, has_finished, 1.0)
+    run.leave("a", 1, True, 32.0 if budget == "per_worker" else 2.0)
 
-    assert (run.phase, run.reason) == (RunPhase.SCORING, "every worker but b has finished its epochs")
+    assert (run.phase, run.reason) == (RunPhase.SCORING, f"every worker{who} has finished its epochs")
 
 
 @pytest.mark.parametrize("budget", ["total", "per_worker"])
@@ -183,15 +184,6 @@ def test_a_run_that_loses_all_its_workers_waits_for_others():
     run.leave("a", 1, False, 1.0)
 
     assert run.phase is RunPhase.TRAINING
-
-
-def test_a_run_that_all_have_finished_is_over_at_once():
-    run, _ = started("a", "b", epochs=9)
-
-    run.leave("b", 1, True, 1.0)
-    run.leave("a", 1, True, 2.0)
-
-    assert (run.phase, run.reason) == (RunPhase.SCORING, "every worker has finished its epochs")
 
 
 def test_a_run_that_all_have_left_waits_for_those_who_did_not_finish():

@@ -1,4 +1,4 @@
-"""What is said of a run that goes on but does not learn: by what workers and the evaluator report."""
+"""What is said of a run that goes on but does not learn: by what workers and the evaluator report; stragglers."""
 
 import json
 import math
@@ -9,6 +9,7 @@ import pytest
 from paceline.core.chief.phases import RunPhase
 from paceline.core.chief.run import Run
 from paceline.core.chief.scoring import Score
+from paceline.core.chief.straggler import slow_workers, straggler
 from paceline.core.chief.warnings import OTHER_BITS, Kind, Warnings
 from paceline.core.chief.workers import WorkerReport
 from paceline.core.policies.clocks import Clocks
@@ -56,15 +57,22 @@ def test_a_loss_above_its_start_at_the_end_of_an_epoch_is_told_with_a_lower_rate
     assert (found.kind, found.settings, found.epoch) == ("loss_above_start", ["optimizer.lr=0.01"], 1)
 
 
-def test_a_loss_that_is_only_a_little_above_its_start_is_not_told() -> None:
-    watch = watching()
-    watch.scored(metrics(2.5), 1, 100, final=False)
-    assert watch.found == []
+MEAN_MODEL = {"mean_train_loss": 0.4, "mean_train_accuracy": 0.9, "mean_validation_accuracy": 0.9}
 
 
-def test_before_the_first_epoch_has_ended_nothing_is_judged() -> None:
-    watch = watching()
-    watch.scored(metrics(math.inf, 0.1, 0.1), 0, 100, final=False)
+@pytest.mark.parametrize(
+    ("baseline", "found", "epoch", "steps", "final"),
+    [
+        pytest.param(BALANCED, metrics(2.5), 1, 100, False, id="a loss only a little above its start"),
+        pytest.param(BALANCED, metrics(math.inf, 0.1, 0.1), 0, 100, False, id="before the first epoch has ended"),
+        pytest.param(BALANCED, metrics(9.0, 0.1, 0.1, **MEAN_MODEL), 3, 100, True, id="a better mean model"),
+        pytest.param(BALANCED, metrics(1.5, 0.5, 0.1), 2, 200, True, id="learning on the training data alone"),
+        pytest.param({"train_loss": 2.3}, metrics(1.0, 0.0, 0.0), 5, 500, True, id="labels that are no classes"),
+    ],
+)
+def test_nothing_is_told_where_nothing_is_wrong(baseline, found, epoch: int, steps: int, final: bool) -> None:
+    watch = watching(baseline)
+    watch.scored(found, epoch, steps, final=final)
     assert watch.found == []
 
 
@@ -94,13 +102,6 @@ def test_a_loss_that_is_no_number_is_told() -> None:
     assert "the loss is nan after epoch 1" in watch.found[0].said
 
 
-def test_the_better_one_of_the_global_and_the_mean_model_counts() -> None:
-    watch = watching()
-    found = metrics(9.0, 0.1, 0.1, mean_train_loss=0.4, mean_train_accuracy=0.9, mean_validation_accuracy=0.9)
-    watch.scored(found, 3, 100, final=True)
-    assert watch.found == []
-
-
 # the accuracy
 def test_accuracy_at_the_largest_classs_share_is_told_once_an_epoch_is_over() -> None:
     watch = watching()
@@ -109,12 +110,6 @@ def test_accuracy_at_the_largest_classs_share_is_told_once_an_epoch_is_over() ->
 
     watch.scored(metrics(1.0, 0.6, 0.6), 2, 200, final=False)
     assert kinds(watch) == {"majority_class": True}
-
-
-def test_accuracy_above_it_on_the_training_data_alone_is_learning() -> None:
-    watch = watching()
-    watch.scored(metrics(1.5, 0.5, 0.1), 2, 200, final=True)
-    assert watch.found == []
 
 
 @pytest.mark.parametrize(
@@ -141,12 +136,6 @@ def test_with_a_rare_class_only_the_end_is_judged_and_finding_it_is_learning() -
     assert watch.found == []
     watch.scored(metrics(0.2, 0.95, 0.95), 10, 1000, final=True)
     assert kinds(watch) == {"majority_class": False}
-
-
-def test_labels_that_are_no_classes_have_no_majority() -> None:
-    watch = watching({"train_loss": 2.3})
-    watch.scored(metrics(1.0, 0.0, 0.0), 5, 500, final=True)
-    assert watch.found == []
 
 
 # what to try
@@ -440,3 +429,32 @@ def test_a_warning_of_the_cap_passes_and_follows_who_is_above_it() -> None:
     assert (found.said.split(":")[0], found.epoch, found.passed) == ("all workers", 1.0, False)
     watch.capped({"worker-1": 1.0}, ("worker-0",), 4.0)  # it has left
     assert [each.passed for each in watch.found] == [True]
+
+
+def test_the_slowest_of_uneven_workers_is_the_straggler_with_its_reason() -> None:
+    found = straggler({"a": 0.01, "b": 0.08, "c": 0.012, "d": 0.01}, {"a": 3.0, "b": 0.1})
+
+    assert found is not None
+    assert str(found) == ("straggler: b is 8.0 times slower (80 ms a step, the others 10 ms); the others wait for it")
+
+
+def test_nobody_need_wait_for_a_straggler() -> None:
+    found = straggler({"a": 0.01, "b": 0.08}, {"a": 0.0, "b": 0.0})
+
+    assert found is not None
+    assert "wait" not in str(found)
+
+
+def test_even_workers_one_worker_and_no_figures_have_no_straggler() -> None:
+    assert straggler({"a": 0.01, "b": 0.014}, {}) is None
+    assert straggler({"a": 1.0}, {}) is None
+    assert straggler({"a": 0.0, "b": 1.0}, {}) is None
+    assert straggler({}, {}) is None
+
+
+def test_slow_is_who_takes_half_as_long_again_as_the_median() -> None:
+    steps = {"a": 0.010, "b": 0.014, "c": 0.021, "d": 0.028, "e": 0.012}
+
+    assert slow_workers(steps) == ["c", "d"]
+    assert slow_workers(steps, factor=2.0) == ["d"]
+    assert str(straggler(steps, {})).startswith("straggler: d ")

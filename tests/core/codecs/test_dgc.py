@@ -128,12 +128,9 @@ def test_only_momentum_or_a_wish_brings_a_warm_up(codec: dict[str, Any], warmup:
     [
         (
             {"optimizer": PLAIN | {"momentum": 0.9}, "schedule": {"lr_scale": "none"}},
-            r"codec.momentum \(0.9\) the workers keep .* optimizer.momentum 0.9",
+            "the workers keep .* optimizer.momentum 0.9",
         ),
-        (
-            {"codec": {"momentum": 0.9}},
-            "codec.push is none, with error feedback off. It corrects what waits in a residual",
-        ),
+        ({"codec": {"momentum": 0.9}}, "codec.push is none, with error feedback off. It corrects"),
         ({"codec": {"push": "int8", "momentum": 0.9}}, "codec.push is int8, with error feedback on"),
         ({"codec": DGC | {"momentum": 1.0}}, "codec.momentum: got 1.0"),
         ({"codec": {"push": {"name": "topk", "share": 0.4}, "warmup_epochs": 2}}, "share, and one below 0.25"),

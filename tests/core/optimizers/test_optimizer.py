@@ -267,10 +267,7 @@ def test_each_optimizer_is_built_by_its_name_and_has_a_learning_rate(name: str) 
 
 
 def test_an_option_of_another_optimizer_is_refused_with_those_of_this_one() -> None:
-    with pytest.raises(
-        ConfigError,
-        match=r"optimizer\.momentum: there is no such setting\. Known here: averaged, betas, eps, groups, lr",
-    ):
+    with pytest.raises(ConfigError, match=r"optimizer\.momentum: there is no such .* Known here: averaged, betas, eps"):
         build(name="adam", momentum=0.9)
 
 

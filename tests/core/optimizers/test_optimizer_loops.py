@@ -21,24 +21,14 @@ def bits(values: Vector) -> list[int]:
 
 
 # no loop may use fused multiply-add or an approximate root or division: the bits must be every processor's
-def test_a_step_of_sgd_has_the_bits_of_its_formula() -> None:
-    weights, gradient, slot = numbers(1), numbers(2), numbers(3)
-    expected_slot = f32(0.9) * slot + (gradient * f32(0.25) + f32(1e-4) * weights)
-    expected = weights - f32(0.1) * expected_slot
-
-    loops.sgd(weights, weights, gradient, slot, 0.25, 0.1, 0.9, 1e-4, False)
-
-    assert bits(slot) == bits(expected_slot)
-    assert bits(weights) == bits(expected)
-
-
-def test_a_nesterov_step_has_the_bits_of_its_formula() -> None:
+@pytest.mark.parametrize("nesterov", [False, True])
+def test_a_step_of_sgd_has_the_bits_of_its_formula(nesterov: bool) -> None:
     weights, gradient, slot = numbers(1), numbers(2), numbers(3)
     slope = gradient * f32(0.25) + f32(1e-4) * weights
     expected_slot = f32(0.9) * slot + slope
-    expected = weights - f32(0.1) * (slope + f32(0.9) * expected_slot)
+    expected = weights - f32(0.1) * (slope + f32(0.9) * expected_slot if nesterov else expected_slot)
 
-    loops.sgd(weights, weights, gradient, slot, 0.25, 0.1, 0.9, 1e-4, True)
+    loops.sgd(weights, weights, gradient, slot, 0.25, 0.1, 0.9, 1e-4, nesterov)
 
     assert bits(slot) == bits(expected_slot)
     assert bits(weights) == bits(expected)

@@ -100,16 +100,14 @@ def test_the_warm_up_of_shat():
     assert [0.01 * one.factor(epoch, 8) for epoch in (0, 10, 20, 249)] == pytest.approx([0.01, 0.045, 0.08, 0.08])
 
 
-def test_a_warm_up_may_start_below_the_base_rate():
-    one = schedule(warmup_epochs=10, warmup_start=0.1)
+@pytest.mark.parametrize(
+    ("options", "factors"),
+    [({"warmup_start": 0.1}, [0.1, 0.55, 1]), ({"lr_scale": "inverse", "warmup_start": 0.5}, [0.25] * 3)],
+)
+def test_a_warm_up_may_start_below_the_base_rate_and_never_above_where_it_leads(options, factors):
+    one = schedule(warmup_epochs=10, **options)
 
-    assert [one.factor(epoch, 4) for epoch in (0, 5, 10)] == pytest.approx([0.1, 0.55, 1])
-
-
-def test_a_warm_up_never_starts_above_where_it_leads():
-    one = schedule(lr_scale="inverse", warmup_epochs=10, warmup_start=0.5)
-
-    assert [one.factor(epoch, 4) for epoch in (0, 5, 10)] == pytest.approx([0.25, 0.25, 0.25])
+    assert [one.factor(epoch, 4) for epoch in (0, 5, 10)] == pytest.approx(factors)
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,7 @@
 schedule, and one contract for all in the folder."""
 
 from random import Random
+from typing import Any
 
 import numpy as np
 import pytest
@@ -9,15 +10,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from paceline.core import registry
+from paceline.core.chief.run import Run
 from paceline.core.errors import BadPush, ConfigError
 from paceline.core.optimizers.builtin.sgd import Sgd, plain_sgd
 from paceline.core.peers.peer_policies.allreduce import Buffers
 from paceline.core.peers.peer_policy import PACKAGE, Group, Message, PeerPolicy, build_peer_policy
+from paceline.core.peers.peer_run import topology_of
 from paceline.core.peers.topologies.complete import Complete
-from paceline.core.peers.topologies.exponential import Exponential
 from paceline.core.peers.topologies.ring import Ring
-from paceline.core.policies.policy import Own
+from paceline.core.policies.clocks import Clocks
+from paceline.core.policies.policy import Own, from_shorthand
 from paceline.core.settings.config import Options
+from paceline.settings.load_settings import load
 from tests.support.nights import fewer, some
 from tests.support.peer_network import Peers
 
@@ -92,18 +96,6 @@ def hop_by_hop(peers, hops):
         yield peers.wire[0]
         peers.deliver()
     assert len(peers.sent) == hops * len(peers.members)
-
-
-def test_allreduce_of_four_starts_with_ones_own_chunk_and_ends_with_the_mean():
-    peers = Peers(
-        "allreduce", dict.fromkeys(range(4), [0] * 4), gradient=lambda rank, x: np.float32([1, 2, 3, 4]) * 10**rank
-    )
-
-    *_, last = hop_by_hop(peers, 6)
-
-    assert last.hop == 5
-    assert [message.values.size for message in peers.sent] == [1] * 24
-    assert peers.models() == pytest.approx(np.tile([-138.875, -277.75, -416.625, -555.5], (4, 1)))
 
 
 @given(st.integers(1, 9), st.integers(0, 12), st.integers(0, 999))
@@ -683,29 +675,9 @@ def test_a_group_needs_rising_ranks(ranks):
         Group(1, ranks)
 
 
-@pytest.mark.parametrize(
-    ("name", "options", "said"),
-    [
-        ("adpsg", {}, "Did you mean 'adpsgd'"),
-        ("gosgd", {"probability": 0}, r"policy\.probability: got 0"),
-        ("broadcast", {"tau": 0}, r"policy\.tau: got 0"),
-        ("broadcast", {"tau": float("inf")}, r"policy\.tau: got inf"),
-        ("broadcast", {"own": "none"}, r"policy\.own: got 'none'"),
-        ("sgp", {"late": 1}, r"policy\.late: there is no such setting"),
-    ],
-)
-def test_wrong_names_and_options_are_refused(name, options, said):
-    with pytest.raises(ConfigError, match=said):
-        build_peer_policy(Options(name=name, **options))
-
-
-def test_mixing_links_of_one_direction_need_no_symmetry():
-    peers = Peers("dpsgd", models(6, 0), Exponential())
-    before = peers.models().mean(axis=0)
-
-    peers.run(30)
-
-    assert peers.models() == pytest.approx(np.tile(before, (6, 1)), abs=1e-4)
+def test_an_unknown_policy_is_refused_with_the_nearest():
+    with pytest.raises(ConfigError, match="Did you mean 'adpsgd'"):
+        build_peer_policy(Options(name="adpsg"))
 
 
 def test_a_policy_needs_what_it_is_begun_with():
@@ -713,3 +685,56 @@ def test_a_policy_needs_what_it_is_begun_with():
 
     with pytest.raises(ConfigError, match="Rank 3 is not in view 1"):
         policy.begin(3, Group(1, (0, 1)), Complete(), Own(np.zeros(1, np.float32), plain_sgd(0.1), 0.1), Random(0))
+
+
+def settings(policy: str = "adpsgd", servers: int = 0, **more: Any) -> dict[str, Any]:
+    return {"servers": servers, "workers": 4, "policy": {"name": policy}, **more}
+
+
+@pytest.mark.parametrize(
+    ("policy", "topology"), [("adpsgd", "ring"), ("sgp", "exponential"), ("gosgd", "complete"), ("dpsgd", "ring")]
+)
+def test_a_policy_has_a_usual_topology_and_another_may_be_set(policy: str, topology: str) -> None:
+    assert type(topology_of(load(None, settings(policy)))).__name__.lower() == topology
+    assert type(topology_of(load(None, settings(policy, topology={"name": "torus"})))).__name__ == "Torus"
+
+
+@pytest.mark.parametrize(
+    ("wrong", "said"),
+    [
+        (settings(topology={"name": "rng"}), "There is no 'rng' among the topologies.*'ring'"),
+        (settings(topology={"name": "tree", "children": 0}), "topology.children: got 0"),
+        (settings(topology={"name": "matrix", "rows": [[0.5, 0.5], [0.5, 0.5]]}), "ranks 0 to 1, but rank 3"),
+        *(
+            (settings(name) | {"policy": {"name": name, key: value}}, rf"policy\.{key}: {said}")
+            for name, key, value, said in (
+                ("gosgd", "probability", 2, "got 2"),
+                ("gosgd", "probability", 0, "got 0"),
+                ("broadcast", "tau", 0, "got 0"),
+                ("broadcast", "tau", float("inf"), "got inf"),
+                ("broadcast", "own", "none", "got 'none'"),
+                ("sgp", "late", 1, "there is no such setting"),
+            )
+        ),
+        (settings("allreduce", codec={"push": "int8"}), "codec.push is int8.*can't travel so. Use bf16, fp16 or none"),
+        (settings("broadcast", codec={"push": "bf16"}), "codec.push is bf16.*can't travel so. Use none"),
+        (settings(overlap=True), "overlap: true does not go with policy adpsgd"),
+    ],
+)
+def test_what_does_not_go_together_is_told(wrong: dict[str, Any], said: str) -> None:
+    with pytest.raises(ConfigError, match=f"(?s){said}"):
+        load(None, wrong)
+
+
+def test_a_peer_policy_has_no_short_form_with_a_value() -> None:
+    assert from_shorthand("adpsgd") == {"name": "adpsgd"}
+    with pytest.raises(ConfigError, match="adpsgd takes no value after ':'"):
+        from_shorthand("adpsgd:3")
+
+
+def test_the_policy_of_a_run_without_servers_stays() -> None:
+    run = Run(load(None, settings(start_when=1)))
+    run.ready(0.0)
+    run.seat("worker-0", run.join("worker-0", False, 100, 10, "", 0.0), 0, Clocks(), 0.0)
+    with pytest.raises(ConfigError, match="keeps its policy"):
+        run.switch(Options(name="dpsgd"), Clocks())

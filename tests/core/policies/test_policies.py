@@ -12,13 +12,14 @@ from hypothesis import strategies as st
 
 from benchmarks.bookkeeping import bookkeeping_rows
 from paceline.core import registry
-from paceline.core.errors import ConfigError
+from paceline.core.errors import Behind, ConfigError
 from paceline.core.optimizers.builtin.adam import Adam
 from paceline.core.optimizers.builtin.sgd import Sgd
 from paceline.core.policies.builtin.shat import Shat
 from paceline.core.policies.policy import PACKAGE, build_policy, from_shorthand
+from paceline.core.policies.policy_in_force import PolicyInForce
 from paceline.core.settings.config import Options
-from paceline.core.values import Base, Outcome, Seat, View
+from paceline.core.values import Base, Outcome, Seat, Switch, View
 from paceline.settings.load_settings import load
 from tests.support.nights import seeds
 from tests.support.one_slice import PLAIN, OneSlice, OneWorker, who
@@ -400,20 +401,21 @@ def test_dssp_as_published_gives_one_iteration_more_than_granted():
     assert answered == {0, 1}
 
 
-def test_dssp_grants_two_iterations_by_the_second_example():
-    """A[p] = (10, 8), A[q] = (9, 4), cap 4: the slow one is due at 14, p pushes at 10, 12, 14: r = 2."""
-    one = OneSlice("dssp", workers="pq", upper=7)
-    pace(one, *both("p", 1, 2, 3), ("q", 4), *both("p", 5, 8), ("q", 9))
+@pytest.mark.parametrize(
+    ("upper", "before", "pushes"),
+    [
+        # A[p] = (10, 8), A[q] = (9, 4), cap 4: the slow one is due at 14, p pushes at 10, 12, 14: r = 2
+        (7, [*both("p", 1, 2, 3), ("q", 4), *both("p", 5, 8), ("q", 9)], both("p", 10, 12, 14)),
+        # A[p] = (12, 11), A[q] = (5, 0), cap 3: 12, 13, 14, 15 against 10, 15, ...: r = 3 meets the second, k = 1
+        (6, [("q", 0), *both("p", 1, 2, 3, 4), ("q", 5), ("p", 11)], both("p", 12, 13, 14, 15)),
+    ],
+    ids=["the second example", "later pushes of the slow worker"],
+)
+def test_dssp_grants_iterations_up_to_a_push_of_the_slow_worker(upper, before, pushes):
+    one = OneSlice("dssp", workers="pq", upper=upper)
+    pace(one, *before)
 
-    assert pace(one, *both("p", 10, 12, 14)) == {0, 1}
-
-
-def test_dssp_looks_at_the_slow_workers_later_pushes_too():
-    """A[p] = (12, 11), A[q] = (5, 0), cap 3: 12, 13, 14, 15 against 10, 15, ...: r = 3 meets the second, k = 1."""
-    one = OneSlice("dssp", workers="pq", upper=6)
-    pace(one, ("q", 0), *both("p", 1, 2, 3, 4), ("q", 5), ("p", 11))
-
-    assert pace(one, *both("p", 12, 13, 14, 15)) == {0, 1, 2}
+    assert pace(one, *pushes) == set(range(len(pushes) - 1))
 
 
 @pytest.mark.parametrize(("upper", "answered"), [(15, set()), (16, {0})])
@@ -550,24 +552,16 @@ def test_easgds_forces_follow_the_members():
 
 
 # K-buffered, 6.1
-def test_kbuffered_steps_on_the_mean_of_k_pushes_and_nobody_waits():
+@pytest.mark.parametrize("worker", "ab", ids=["of one worker", "of two workers"])
+def test_kbuffered_steps_on_the_mean_of_k_pushes_and_nobody_waits(worker):
     one = OneSlice("kbuffered", weights=(1.0,), k=2)
 
     (first,) = one.push("a", 2.0)
     assert (one.weights, first.weights.version, first.outcome) == ([1.0], 0, Outcome.BUFFERED)
-    (second,) = one.push("b", 4.0)
+    (second,) = one.push(worker, 4.0)
 
     assert one.weights == pytest.approx([0.7])
     assert (second.weights.version, one.slice.version) == (1, 1)
-
-
-def test_kbuffered_takes_several_pushes_of_one_worker():
-    one = OneSlice("kbuffered", weights=(1.0,), k=2)
-
-    one.push("a", 2.0)
-    one.push("a", 4.0)
-
-    assert one.weights == pytest.approx([0.7])
 
 
 def test_kbuffered_damps_by_the_root_of_the_staleness():
@@ -831,24 +825,22 @@ def round_of(one, workers, *gradients, examples=(1, 1)):
             worker.take(reply)
 
 
-def test_local_sgd_takes_the_mean_of_the_models():
-    """From 1: two steps of -.1 and -.2 lead to .7, one of -.1 to .9."""
+@pytest.mark.parametrize(
+    ("gradients", "examples", "mean"),
+    [
+        ((([1], [2]), ([1],)), (1, 1), 0.8),  # from 1: two steps of -.1 and -.2 lead to .7, one of -.1 to .9
+        ((([3],), ([1],)), (3, 1), 0.75),  # (3 * .7 + .9) / 4
+        ((([3],), ()), (1, 1), 0.7),
+    ],
+    ids=["the mean", "by their examples", "no usable gradient"],
+)
+def test_local_sgd_takes_the_mean_of_the_models_by_their_examples(gradients, examples, mean):
     one = OneSlice("local_sgd", weights=(1.0,))
     workers = [OneWorker(one, name) for name in "ab"]
 
-    round_of(one, workers, ([1], [2]), ([1],))
+    round_of(one, workers, *gradients, examples=examples)
 
-    assert one.weights == workers[0].local == workers[1].local == pytest.approx([0.8])
-
-
-def test_local_sgd_weighs_models_by_their_examples():
-    """(3 * .7 + .9) / 4."""
-    one = OneSlice("local_sgd", weights=(1.0,))
-    workers = [OneWorker(one, name) for name in "ab"]
-
-    round_of(one, workers, ([3],), ([1],), examples=(3, 1))
-
-    assert one.weights == pytest.approx([0.75])
+    assert one.weights == workers[0].local == workers[1].local == pytest.approx([mean])
 
 
 def test_local_sgd_leaves_the_runs_optimizer_to_the_workers():
@@ -861,15 +853,6 @@ def test_local_sgd_leaves_the_runs_optimizer_to_the_workers():
     round_of(one, workers, ([1],), examples=(1,))
 
     assert one.weights == pytest.approx([-0.29 - 0.271])
-
-
-def test_a_local_sgd_worker_without_a_usable_gradient_does_not_weigh():
-    one = OneSlice("local_sgd", weights=(1.0,))
-    workers = [OneWorker(one, name) for name in "ab"]
-
-    round_of(one, workers, ([3],), ())
-
-    assert one.weights == pytest.approx([0.7])
 
 
 def test_diloco_takes_a_nesterov_step_towards_the_mean():
@@ -905,34 +888,12 @@ def test_a_short_form_sets_the_option_that_the_policy_names():
     assert from_shorthand("bsp") == {"name": "bsp"}
 
 
-def test_a_short_form_that_does_not_exist_is_refused():
-    with pytest.raises(ConfigError, match=r"bsp takes no value after ':'"):
-        from_shorthand("bsp:3")
-
-
-def test_an_unknown_policy_names_the_nearest():
-    with pytest.raises(ConfigError, match=r"Did you mean 'shat'"):
-        build_policy(Options(name="shatt"))
-
-
-@pytest.mark.parametrize(
-    ("options", "said"),
-    [
-        ({"name": "ssp", "boud": 3}, r"policy\.boud: there is no such setting\. Did you mean 'bound'\?"),
-        ({"name": "ssp", "bound": -1}, r"policy\.bound: got -1; .*greater than or equal to 0"),
-        ({"name": "bsp", "bound": 3}, r"policy\.bound: there is no such setting\. Known here: none"),
-        ({"name": "shat", "variant": "ln"}, r"policy\.variant: got 'ln'; .*'log' or 'root'"),
-    ],
-)
-def test_a_wrong_option_is_a_sentence_with_its_key(options, said):
-    with pytest.raises(ConfigError, match=said):
-        build_policy(Options(**options))
-
-
 @pytest.mark.parametrize(
     ("given", "said"),
     [
-        ({"name": "ssp", "bound": -1}, r"policy\.bound: got -1"),
+        ({"name": "ssp", "bound": -1}, r"policy\.bound: got -1; .*greater than or equal to 0"),
+        ({"name": "bsp", "bound": 3}, r"policy\.bound: there is no such setting\. Known here: none"),
+        ({"name": "shat", "variant": "ln"}, r"policy\.variant: got 'ln'; .*'log' or 'root'"),
         ({"name": "dssp", "lower": -1}, r"policy\.lower: got -1"),
         ({"name": "kbuffered", "k": 0}, r"policy\.k: got 0"),
         ({"name": "rennala", "b": 0}, r"policy\.b: got 0"),
@@ -1303,3 +1264,34 @@ def test_the_cost_of_every_policys_bookkeeping_can_be_measured():
 
     assert [(row.policy, row.members) for row in rows] == [(name, count) for name in POLICIES for count in (1, 3)]
     assert all(row.share > 0 for row in rows)
+
+
+BSP = build_policy(Options(name="bsp"))
+TO_SSP, TO_ASP = Switch(1, {"name": "ssp", "bound": 5}, 10), Switch(2, {"name": "asp"}, 20)
+
+
+def test_the_runs_first_policy_is_in_force_until_a_change_comes():
+    found = PolicyInForce(BSP)
+
+    assert (found.policy, found.made, found.number) == (BSP, None, 0)
+
+
+def test_a_change_that_was_made_before_is_in_force_from_the_start():
+    found = PolicyInForce(BSP, TO_SSP)
+
+    assert (found.policy, found.made, found.number) == (build_policy(Options(**TO_SSP.policy)), TO_SSP, 1)
+
+
+def test_a_change_is_taken_over_once_and_an_older_one_never():
+    found = PolicyInForce(BSP)
+    assert [found.adopt(change) for change in (TO_ASP, TO_ASP, TO_SSP)] == [True, False, False]
+
+    assert (found.made, found.is_new(TO_SSP)) == (TO_ASP, False)
+
+
+def test_weights_of_different_rounds_are_of_no_use_in_rounds_only():
+    PolicyInForce(BSP).check_level([7, 7, 7])
+    PolicyInForce(BSP, TO_ASP).check_level([6, 7])
+
+    with pytest.raises(Behind, match="weights of rounds 6, 7"):
+        PolicyInForce(BSP).check_level([7, 6, 7])

@@ -57,16 +57,13 @@ def test_options_of_an_extension_can_stand_in_the_environment(monkeypatch):
     assert load().policy.options == {"bound": "7"}
 
 
-def test_another_policy_starts_without_the_options_of_the_first(yaml):
-    config = load(yaml("policy: {name: ssp, bound: 9}"), {"policy": {"name": "bsp"}})
+@pytest.mark.parametrize(
+    ("flag", "name", "options"), [({"name": "bsp"}, "bsp", {}), ({"bound": 1}, "ssp", {"bound": 1})]
+)
+def test_another_policy_starts_without_the_options_of_the_first_and_an_option_alone_keeps_it(yaml, flag, name, options):
+    config = load(yaml("policy: {name: ssp, bound: 9}"), {"policy": flag})
 
-    assert (config.policy.name, config.policy.options) == ("bsp", {})
-
-
-def test_an_option_alone_keeps_the_policy(yaml):
-    config = load(yaml("policy: {name: ssp, bound: 9}"), {"policy": {"bound": 1}})
-
-    assert (config.policy.name, config.policy.options) == ("ssp", {"bound": 1})
+    assert (config.policy.name, config.policy.options) == (name, options)
 
 
 @pytest.mark.parametrize("text", ["policy: ssp:3", "policy: 'ssp:3'", "policy: {name: ssp, bound: 3}"])
@@ -156,6 +153,7 @@ def test_durations_have_units(text, value):
         ({"lease": "5 days"}, r"^lease: got '5 days'; a duration looks like 500ms"),
         ({"budget": "none"}, r"^budget: got 'none'; input should be 'total' or 'per_worker'"),
         ({"slow": {"two": "10x"}}, r"can't read 'two': '10x'; write a worker's number or 'all'"),
+        ({"slow": {"²": "10x"}}, r"can't read '²': '10x'; write a worker's number or 'all'"),
         ({"slow": {"2": "fast"}}, r"can't read '2': 'fast'"),
         ({"slow": {"2": "1.2.3x"}}, r"can't read '2': '1\.2\.3x'"),
         ({"lease": "1.2.3s"}, r"^lease: got '1\.2\.3s'; a duration looks like"),
@@ -164,10 +162,8 @@ def test_durations_have_units(text, value):
         ({"slow": ["he1"]}, r"^slow: got \['he1'\]; input should be a valid dictionary"),
         ({"plan": "whole"}, r"^plan: got 'whole'; it is a section: set its keys, like plan\.slices"),
         ({"svm": {"stopping": "delta"}}, r"^svm\.stopping: got 'delta'; .* like svm\.stopping\.rule"),
-        (
-            {"svm": {"stopping": {"rul": "delta"}}},
-            r"^svm\.stopping\.rul: there is no such setting\. Did you mean 'rule'",
-        ),
+        ({"svm": {"stopping": {"rul": "delta"}}}, r"^svm\.stopping\.rul: .* Did you mean 'rule'"),
+        ({"stopping": {"rule": "loss"}}, r"^stopping\.rule: got 'loss'; .*'window', 'delta' or 'target'"),
         ({"schedule": {"name": "cosin"}}, r"^schedule\.name: got 'cosin'; input should be 'constant'"),
         ({"schedule": {"name": "multistep", "milestones": [3, 3]}}, r"epochs above 0 in ascending order"),
         ({"schedule": {"name": "multistep", "milestones": [0, 3]}}, r"epochs above 0 in ascending order"),
@@ -211,18 +207,18 @@ def test_a_file_that_is_missing_or_no_mapping_is_refused(tmp_path, yaml):
         read_yaml(yaml("- a"))
 
 
-def test_an_unknown_variable_is_refused(monkeypatch):
-    monkeypatch.setenv("PACELINE_WORKRS", "3")
-
-    with pytest.raises(ConfigError, match=r"PACELINE_WORKRS is not a setting"):
-        load()
-
-
-@pytest.mark.parametrize(("name", "value"), [("PACELINE_DATA", "ssp"), ("PACELINE_POLICY", "{name: ssp")])
-def test_a_variable_that_can_not_be_read_is_a_sentence(name, value, monkeypatch):
+@pytest.mark.parametrize(
+    ("name", "value", "told"),
+    [
+        ("PACELINE_WORKRS", "3", "PACELINE_WORKRS is not a setting"),
+        ("PACELINE_DATA", "ssp", "PACELINE_DATA can't be read"),
+        ("PACELINE_POLICY", "{name: ssp", "PACELINE_POLICY can't be read"),
+    ],
+)
+def test_a_variable_that_is_unknown_or_can_not_be_read_is_a_sentence(name, value, told, monkeypatch):
     monkeypatch.setenv(name, value)
 
-    with pytest.raises(ConfigError, match=rf"{name} can't be read"):
+    with pytest.raises(ConfigError, match=told):
         load()
 
 
@@ -230,11 +226,6 @@ def test_a_variable_that_can_not_be_read_is_a_sentence(name, value, monkeypatch)
 def test_a_set_without_key_or_value_is_refused(pair):
     with pytest.raises(UsageError, match=r"--set"):
         parse_sets([pair])
-
-
-def test_a_worker_whose_number_is_no_number_is_refused():
-    with pytest.raises(ConfigError, match=r"slow.*can't read '²': '10x'; write a worker's number or 'all'"):
-        load(None, {"slow": {"²": "10x"}})
 
 
 def test_slowness_is_a_factor_and_a_share():

@@ -46,24 +46,15 @@ def test_the_slice_waits_for_the_older_weights_and_then_takes_all_of_that_moment
     assert one.slice.lr == pytest.approx(0.1 * 0.5 * 0.1), "the schedule is back in its second epoch"
 
 
-def test_the_next_step_has_the_momentum_of_that_moment() -> None:
+@pytest.mark.parametrize(("kept", "step"), [({}, 1 + 0.9), ({"slots": ()}, 1)], ids=["kept", "not in the snapshot"])
+def test_the_next_step_has_the_momentum_of_that_moment_where_the_snapshot_has_it(kept, step) -> None:
     one, state = trained()
     ordered(one, 3)
-    one.slice.hold(1, state)
+    one.slice.hold(1, replace(state, **kept))
 
     one.push("a", 1.0, examples=4)
 
-    assert one.slice.folding.current().values == pytest.approx([0.9 - 0.005 * (1 + 0.9)])
-
-
-def test_momentum_that_a_snapshot_has_not_begins_again() -> None:
-    one, state = trained()
-    ordered(one, 3)
-    one.slice.hold(1, replace(state, slots=()))
-
-    one.push("a", 1.0, examples=4)
-
-    assert one.slice.folding.current().values == pytest.approx([0.9 - 0.005])
+    assert one.slice.folding.current().values == pytest.approx([0.9 - 0.005 * step])
 
 
 def test_weights_that_come_before_the_members_are_there_wait_for_them() -> None:

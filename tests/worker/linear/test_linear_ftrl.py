@@ -19,9 +19,7 @@ from paceline.settings.flags import Flags
 from paceline.worker.before_run.check_linear import check_linear
 from paceline.worker.linear.linear_rows import LinearData
 from tests.support.nights import some
-from tests.worker.linear.test_linear_classes import FITTED, three
-from tests.worker.linear.test_linear_classes import shards_of as shards_of_three
-from tests.worker.linear.test_linear_worker import Trial, config, made, shards_of
+from tests.worker.linear.test_linear_worker import FITTED, Trial, config, made, shards_of, shards_of_three, three
 
 D = 60
 LOGISTIC: dict[str, Any] = {"objective": {"loss": "logistic", "lam": 0.0}, "validation": 0}

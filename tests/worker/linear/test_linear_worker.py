@@ -120,24 +120,14 @@ def trial(tmp_path: Path) -> Iterator[Callable[[Config], Trial]]:
         one.close()
 
 
-@pytest.mark.parametrize(("policy", "batches"), [("bsp", 1), ("backup", 1), ("asp", 8), ("kbuffered", 8)])
-def test_workers_that_wait_for_one_another_push_after_each_mini_batch(policy, batches):
-    config = Config(
-        task="svm",
-        updates="sparse",
-        workers=4,
-        policy=Options(name=policy),
-        svm=SvmConfig(steps="plain"),
-        optimizer=Options(name="sgd"),
-    )
+@pytest.mark.parametrize(
+    ("policy", "optimizer", "batches"),
+    [("bsp", "sgd", 1), ("backup", "sgd", 1), ("asp", "sgd", 8), ("kbuffered", "sgd", 8), ("asp", "ftrl", 1)],
+)
+def test_workers_push_after_each_mini_batch_where_they_wait_or_servers_step(policy, optimizer, batches):
+    named = {"policy": Options(name=policy), "optimizer": Options(name=optimizer), "svm": SvmConfig(steps="plain")}
 
-    assert push_batches(config) == batches
-
-
-def test_workers_push_the_gradient_of_each_mini_batch_where_servers_step():
-    config = Config(task="svm", updates="sparse", policy=Options(name="asp"), optimizer=Options(name="ftrl"))
-
-    assert push_batches(config) == 1
+    assert push_batches(Config(task="svm", updates="sparse", workers=4, **named)) == batches
 
 
 def sequential(config: Config, shards: Shards, rounds: int) -> np.ndarray:
@@ -433,19 +423,19 @@ def test_a_worker_leaves_and_another_takes_its_place(trial: Callable[[Config], T
     assert score(Examples.of(source.features, source.labels), weights, Objective()).accuracy > 0.85
 
 
-def test_a_rate_that_diverges_ends_the_run_with_what_to_do(trial: Callable[[Config], Trial]) -> None:
-    run = trial(config("asp", workers=1, epochs=500, lr=1e38))
+@pytest.mark.parametrize(
+    ("settings", "told"),
+    [
+        ({"epochs": 500, "lr": 1e38}, r"diverged.*Lower optimizer\.lr"),
+        ({"batch_size": N}, r"batch_size is 200, .* but no worker has more than 1\d\d in its shards"),
+    ],
+    ids=["a rate that diverges", "a mini-batch larger than a shard"],
+)
+def test_what_can_not_be_trained_ends_the_run_with_what_to_do(trial: Callable[[Config], Trial], settings, told) -> None:
+    run = trial(config("asp", workers=1, **settings))
     run.start()
 
-    with pytest.raises(ConfigError, match=r"diverged.*Lower optimizer\.lr"):
-        run.ends[0].result(60)
-
-
-def test_a_mini_batch_that_is_larger_than_a_shard_is_refused(trial: Callable[[Config], Trial]) -> None:
-    run = trial(config("asp", workers=1, batch_size=N))
-    run.start()
-
-    with pytest.raises(ConfigError, match=r"batch_size is 200, .* but no worker has more than 1\d\d in its shards"):
+    with pytest.raises(ConfigError, match=told):
         run.ends[0].result(60)
 
 
@@ -472,3 +462,51 @@ def test_the_places_that_rows_touch_are_found() -> None:
 
 def test_the_task_is_known_before_the_rest_is_checked() -> None:
     assert task_of(None, {"task": "svm", "policy": {"name": "everyone", "merge": "overwrite"}}) == ("svm", None)
+
+
+FITTED = {
+    "steps": "fitted",
+    "intercept": True,
+    "objective": {"loss": "squared_hinge", "c": 1.0},
+    "class_weights": "balanced",
+    "batches": 3,
+}
+
+
+def three() -> Labelled:
+    """Rows of three classes that a linear model tells apart, one of them rare; none without the intercept."""
+    from scipy.sparse import csr_array
+
+    rng = np.random.default_rng(0)
+    labels = rng.choice(3, 300, p=[0.6, 0.3, 0.1])
+    corners = np.array([[1, 1, 0, 3], [3, 1, 1, 1], [1, 3, 2, 1]])
+    return Labelled(csr_array((corners[labels] + rng.normal(0, 0.3, (300, 4))).astype(np.float32)), labels)
+
+
+def shards_of_three(source: Labelled, folder: Path) -> Shards:
+    parts = [Selection(source, np.arange(number, len(source), 2)) for number in range(2)]
+    write_shards(folder, "made", RECIPE, Dealt(parts), {}, classes=("one", "two", "seven"))
+    return open_shards(folder)
+
+
+@pytest.mark.parametrize(
+    ("policy", "loss"),
+    some(product(["bsp", "asp"], ["squared_hinge", "softmax"]), [("bsp", "squared_hinge")]),
+)
+def test_several_classes_are_trained_in_one_run_whatever_replies_bring(policy: str, loss: str, tmp_path: Path) -> None:
+    source, found = three(), []
+    for pull in ("changed", "wanted"):
+        svm = {**FITTED, "objective": {"loss": loss, "c": 1.0}, "pull": pull, "validation": 0}
+        trial = Trial(config(policy, epochs=20, svm=svm), tmp_path / pull)
+        trial.shards = shards_of_three(source, tmp_path / f"{pull}-shards")
+        try:
+            found.append(trial.start().finish())
+        finally:
+            trial.close()
+
+    examples: Any = Examples.of(source.features, source.labels, classes=3)
+    for weights in found:
+        assert len(weights) == 3 * 5
+        assert score(examples, weights, trial.config.svm.objective, classes=3).f1 > 0.95
+    if policy == "bsp":
+        np.testing.assert_array_equal(*found)

@@ -85,10 +85,7 @@ class Stream(Endless):
         ("digits", "train is 'digits'; expected a torch data set"),
         ({"train": ROWS}, r"train is a dict of train\. Give one set: train=data\['train'\]"),
         ((np.zeros(3), np.zeros(4)), "train has columns with 3, 4 rows"),
-        (
-            DataLoader(ROWS, sampler=WeightedRandomSampler([1.0] * 96, 96)),
-            r"its own sampler \(WeightedRandomSampler\)",
-        ),
+        (DataLoader(ROWS, sampler=WeightedRandomSampler([1.0] * 96, 96)), r"own sampler \(WeightedRandomS"),
         (None, r"no training data\. Give it: train="),
     ],
 )
@@ -122,9 +119,7 @@ def test_an_explicit_batch_sampler_has_the_size_of_the_mini_batches() -> None:
     ],
 )
 def test_a_loader_that_does_not_draw_each_row_once_is_refused(name: str, sampler: Any) -> None:
-    with pytest.raises(
-        ConfigError, match=rf"{name}'s DataLoader has its own sampler .* {name}=torch.utils.data.Subset"
-    ):
+    with pytest.raises(ConfigError, match=f"{name}'s DataLoader .* sampler .* {name}=torch.utils.data.Subset"):
         live(**{name: DataLoader(ROWS, sampler=sampler)})
 
 
@@ -316,15 +311,9 @@ def test_a_mistake_in_a_users_function_is_raised_as_it_is_with_a_note() -> None:
 @pytest.mark.parametrize(
     ("given", "said"),
     [
-        (
-            {"loss": lambda outputs, targets: outputs},
-            r"loss\(outputs, targets\) gave Tensor of shape \(8, 3\); expected a",
-        ),
+        ({"loss": lambda outputs, targets: outputs}, r"loss\(.*\) gave Tensor of shape \(8, 3\); expected"),
         ({"loss": lambda outputs, targets: outputs.detach().mean()}, "The loss has no gradient"),
-        (
-            {"metrics": {"f1": lambda outputs, targets: outputs}},
-            r"metrics\['f1'\] gave Tensor; expected one number",
-        ),
+        ({"metrics": {"f1": lambda outputs, targets: outputs}}, r"metrics\['f1'\] gave Tensor; expected"),
     ],
 )
 def test_what_a_function_gives_is_checked(given: dict[str, Any], said: str) -> None:
@@ -370,13 +359,18 @@ def test_the_first_weights_loss_and_the_largest_classes_are_what_scores_are_comp
     assert baseline(numbers, CPU, 0).keys() == {"train_loss"}
 
 
-def test_a_set_with_its_own_loader_is_scored_as_that_makes_mini_batches() -> None:
-    def doubled(rows: Any) -> Any:
-        inputs, targets = torch.utils.data.default_collate(rows)
-        return 2 * inputs, targets
+def doubled(rows: Any) -> Any:
+    inputs, targets = torch.utils.data.default_collate(rows)
+    return 2 * inputs, targets
 
-    given = {"loss": functional.cross_entropy, "validation": ROWS}
-    found = live(train=DataLoader(ROWS, batch_size=96, collate_fn=doubled), test=DataLoader(ROWS), **given)
+
+@pytest.mark.parametrize(
+    "given",
+    [{"train": DataLoader(ROWS, batch_size=96, collate_fn=doubled)}, {"collate_fn": doubled}],
+    ids=["its own loader", "a function for training"],
+)
+def test_a_set_is_scored_as_its_loader_makes_mini_batches_and_a_test_loader_keeps_its_own(given: Any) -> None:
+    found = live(test=DataLoader(ROWS), validation=ROWS, loss=functional.cross_entropy, **given)
     with torch.no_grad():
         once, twice = (
             float(functional.cross_entropy(found.model(k * ROWS.tensors[0]), ROWS.tensors[1])) for k in (1, 2)
@@ -385,21 +379,6 @@ def test_a_set_with_its_own_loader_is_scored_as_that_makes_mini_batches() -> Non
 
     assert [got[f"{name}_loss"] for name in ("train", "validation", "test")] == pytest.approx([twice, twice, once])
     assert once != pytest.approx(twice)
-
-
-def test_a_collate_function_for_training_leaves_that_of_a_test_loader() -> None:
-    def doubled(rows: Any) -> Any:
-        inputs, targets = torch.utils.data.default_collate(rows)
-        return 2 * inputs, targets
-
-    found = live(test=DataLoader(ROWS), validation=ROWS, collate_fn=doubled, loss=functional.cross_entropy)
-    with torch.no_grad():
-        once, twice = (
-            float(functional.cross_entropy(found.model(k * ROWS.tensors[0]), ROWS.tensors[1])) for k in (1, 2)
-        )
-    got = score(found, CPU, 0)
-
-    assert [got[f"{name}_loss"] for name in ("train", "validation", "test")] == pytest.approx([twice, twice, once])
 
 
 def test_metrics_get_all_outputs_of_a_set_in_the_form_that_the_model_gives() -> None:

@@ -104,6 +104,13 @@ def told(view: int, *members: Member) -> None:
         one.peers.heard(view, [other.message() for other in members])
 
 
+def begun(policy: str, *members: Member, topology: str = "ring") -> None:
+    """They know one another, and begin."""
+    told(1, *members)
+    for one in members:
+        one.begin(policy, topology)
+
+
 def side_by_side(*works: Callable[[], Any]) -> None:
     """All at the same time; the first error of any."""
     failed: list[BaseException] = []
@@ -127,9 +134,7 @@ def side_by_side(*works: Callable[[], Any]) -> None:
 # steps
 def test_two_members_average_their_models_while_one_computes(member: Callable[..., Member]) -> None:
     passive, active = member(0, 1.0), member(1, 3.0)
-    told(1, passive, active)
-    passive.begin("adpsgd")
-    active.begin("adpsgd")
+    begun("adpsgd", passive, active)
     seen = active.step(1.0)
     assert (seen[0], passive.own.local[0], active.own.local[0]) == (3.0, 2.0, 1.5)  # worked out
 
@@ -139,9 +144,7 @@ def test_three_members_in_lock_step_keep_the_mean_of_their_gradients(
     member: Callable[..., Member], policy: str
 ) -> None:
     members = [member(rank) for rank in range(3)]
-    told(1, *members)
-    for one in members:
-        one.begin(policy)
+    begun(policy, *members)
     for _ in range(5):
         side_by_side(*(lambda one=one: one.step(float(one.rank)) for one in members))  # type: ignore[misc]
     mean = np.mean([one.own.local for one in members], axis=0)
@@ -150,9 +153,7 @@ def test_three_members_in_lock_step_keep_the_mean_of_their_gradients(
 
 def test_a_broadcast_reaches_everybody(member: Callable[..., Member]) -> None:
     members = [member(rank) for rank in range(3)]
-    told(1, *members)
-    for one in members:
-        one.begin("broadcast", "complete")
+    begun("broadcast", *members, topology="complete")
     members[0].step(2.0)
     eventually(lambda: all(one.own.local[0] == -1.0 for one in members), lambda: str([m.own.local[0] for m in members]))
 
@@ -185,9 +186,7 @@ def test_sums_may_travel_rounded_and_are_the_same_for_all(member: Callable[..., 
 
 def test_vectors_of_a_round_are_used_again_as_soon_as_they_have_been_sent(member: Callable[..., Member]) -> None:
     members = [member(rank) for rank in range(2)]
-    told(1, *members)
-    for one in members:
-        one.begin("allreduce")
+    begun("allreduce", *members)
     gc.disable()  # what is kept in a ring of references would be found at some time
     try:
         for _ in range(20):
@@ -200,9 +199,7 @@ def test_vectors_of_a_round_are_used_again_as_soon_as_they_have_been_sent(member
 @pytest.mark.parametrize("policy", ["allreduce"])
 def test_a_gradient_counts_by_its_examples(member: Callable[..., Member], policy: str) -> None:
     members = [member(rank) for rank in range(3)]
-    told(1, *members)
-    for one in members:
-        one.begin(policy)
+    begun(policy, *members)
 
     side_by_side(*(lambda one=one: one.step(float(one.rank), 0.5, (4, 4, 8)[one.rank]) for one in members))  # type: ignore[misc]
 
@@ -297,9 +294,7 @@ def test_who_can_not_reach_another_worker_says_so(
 # coming and going
 def test_nobody_waits_for_a_member_that_has_left(member: Callable[..., Member]) -> None:
     first, second, gone = (member(rank) for rank in range(3))
-    told(1, first, second, gone)
-    for one in (first, second, gone):
-        one.begin("allreduce")
+    begun("allreduce", first, second, gone)
     gone.close()
 
     def leave() -> None:
@@ -313,9 +308,7 @@ def test_nobody_waits_for_a_member_that_has_left(member: Callable[..., Member]) 
 
 def test_who_joins_later_begins_with_anothers_model_and_trains_on_with_it(member: Callable[..., Member]) -> None:
     first, second, late = member(0), member(1), member(2, 77.0)
-    told(1, first, second)
-    for one in (first, second):
-        one.begin("allreduce")
+    begun("allreduce", first, second)
     for _ in range(3):
         side_by_side(lambda: first.step(1.0, 0.25), lambda: second.step(1.0, 0.25))
     told(2, first, second, late)
@@ -349,9 +342,7 @@ def test_who_joins_waits_for_the_rate_of_the_step_that_comes(member: Callable[..
 
 def test_who_comes_back_is_another_member_and_numbers_its_messages_anew(member: Callable[..., Member]) -> None:
     first, second = member(0), member(1)
-    told(1, first, second)
-    for one in (first, second):
-        one.begin("allreduce")
+    begun("allreduce", first, second)
     for _ in range(3):
         side_by_side(lambda: first.step(1.0), lambda: second.step(1.0))
     second.close()
@@ -379,9 +370,7 @@ def test_where_nobody_has_a_model_any_more_the_run_is_given_up(member: Callable[
 
 def test_those_who_all_had_to_join_anew_go_on_with_what_they_have(member: Callable[..., Member]) -> None:
     members = [member(0), member(1)]
-    told(1, *members)
-    for one in members:
-        one.begin("allreduce")
+    begun("allreduce", *members)
     for _ in range(3):
         side_by_side(*(lambda one=one: one.step(1.0) for one in members))  # type: ignore[misc]
     for one in members:  # fenced
@@ -503,9 +492,7 @@ def test_a_worker_that_has_ended_puts_others_off(taker: Member, kind: str) -> No
 
 def test_a_refused_message_ends_the_senders_step_with_the_reason(member: Callable[..., Member]) -> None:
     first, second = member(0), member(1)
-    told(1, first, second)
-    for one in (first, second):
-        one.begin("allreduce")
+    begun("allreduce", first, second)
     with pytest.raises(BadPush, match="NaN or infinity"):
         first.step(np.nan)
     second.peers.end()

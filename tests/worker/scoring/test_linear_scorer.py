@@ -120,23 +120,11 @@ def test_the_final_version_of_all_slices_is_scored_and_written(cluster: Cluster,
 
 def test_the_evaluators_process_never_imports_torch(cluster: Cluster, tmp_path: Path) -> None:
     write_yaml(cluster.config, tmp_path / "config.yaml")
-    command = [
-        sys.executable,
-        "-X",
-        "importtime",
-        "-m",
-        "paceline.worker.evaluator",
-        "--config",
-        str(tmp_path / "config.yaml"),
-        "--shards",
-        str(tmp_path / "shards"),
-        "--servers",
-        ",".join(cluster.addresses),
-        "--models",
-        str(tmp_path / "models"),
-    ]
+    command = [sys.executable, "-X", "importtime", "-m", "paceline.worker.evaluator"]
+    places = ["--config", tmp_path / "config.yaml", "--shards", tmp_path / "shards", "--models", tmp_path / "models"]
+    servers = ["--servers", ",".join(cluster.addresses)]
 
-    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    done = subprocess.run([*command, *places, *servers], capture_output=True, text=True, timeout=60, check=False)
 
     assert done.returncode == 0, done.stderr[-2000:]
     imported = set(re.findall(r"^import time:.*\| +(\S+)$", done.stderr, re.MULTILINE))

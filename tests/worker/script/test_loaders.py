@@ -303,20 +303,12 @@ def test_default_collation_makes_tuples_and_dicts_of_tensors() -> None:
 
 
 # streams
-def test_a_stream_that_goes_by_get_worker_info_is_dealt_as_well() -> None:
-    for workers in (0, 2):
-        found = epoch_of_all(2, DealsItself(24), lambda run, dataset, k=workers: run.loader(dataset, 8, num_workers=k))
-        assert sorted(flat(flat(found))) == list(range(24))
-
-
-def test_a_stream_that_deals_itself_sees_all_readers_of_the_run() -> None:
-    for workers in (0, 2):
-        found = epoch_of_all(
-            2,
-            DealsItself(32),
-            lambda run, dataset, k=workers: run.loader(dataset, 8, num_workers=k, deals_itself=True),
-        )
-        assert sorted(flat(flat(found))) == list(range(32))
+@pytest.mark.parametrize("workers", [0, 2])
+@pytest.mark.parametrize("options", [{}, {"deals_itself": True}], ids=["by get_worker_info", "all readers of the run"])
+def test_a_stream_that_deals_itself_is_dealt_once(workers: int, options: Any) -> None:
+    count = 32 if options else 24
+    found = epoch_of_all(2, DealsItself(count), lambda run, rows: run.loader(rows, 8, num_workers=workers, **options))
+    assert sorted(flat(flat(found))) == list(range(count))
     assert data.get_worker_info() is None
 
 

@@ -10,6 +10,7 @@ import pytest
 torch = pytest.importorskip("torch")
 from torch.optim import lr_scheduler as of_torch  # noqa: E402
 
+from paceline.worker.live_objects.steps import Schedule  # noqa: E402
 from paceline.worker.script.schedulers import Schedulers  # noqa: E402
 from paceline.worker.script.wrapped_optimizer import WrappedOptimizer  # noqa: E402
 from tests.support.nights import some  # noqa: E402
@@ -152,3 +153,27 @@ def test_a_rate_that_the_script_sets_and_that_begins_again_is_told(
         process.train(position + 2)
 
     assert ("begins with the rate of the script's first step" in capsys.readouterr().err) != follows
+
+
+class Scheduler:
+    """Counts its steps."""
+
+    def __init__(self) -> None:
+        self.steps = 0
+
+    def step(self) -> None:
+        self.steps += 1
+
+
+def test_it_steps_up_to_where_the_run_is_and_never_twice() -> None:
+    scheduler = Scheduler()
+    schedule = Schedule(scheduler)
+    seen = []
+    for place in (0, 1, 1, 2, 7):  # 7: a worker that was started again
+        schedule.reach(place)
+        seen.append(scheduler.steps)
+    assert seen == [0, 1, 1, 2, 7]
+
+
+def test_without_a_scheduler_the_rate_stays() -> None:
+    Schedule(None).reach(3)

@@ -241,15 +241,9 @@ class Own(optim.SGD):
 @pytest.mark.parametrize(
     ("made", "told"),
     [
-        (
-            lambda model: Own(model.parameters(), lr=0.1),
-            "Servers can't do the steps of Own. Use one of torch.optim: SGD, Adam,",
-        ),
+        (lambda model: Own(model.parameters(), lr=0.1), "the steps of Own. Use one of torch.optim: SGD, Adam,"),
         (lambda model: optim.NAdam(model.parameters()), "Servers can't do the steps of NAdam"),
-        (
-            lambda model: optim.Adam(model.parameters(), amsgrad=True),
-            "This Adam uses amsgrad=True, which servers can't do",
-        ),
+        (lambda model: optim.Adam(model.parameters(), amsgrad=True), "amsgrad=True, which servers can't do"),
         (lambda model: optim.SGD(model.parameters(), lr=0.1, momentum=0.9, dampening=0.1), "uses dampening=0.1"),
         (lambda model: optim.RMSprop(model.parameters(), centered=True), "uses centered=True"),
         (lambda model: optim.Adagrad(model.parameters(), lr_decay=0.1), r"Let a scheduler do it \(LambdaLR\)"),
@@ -270,10 +264,7 @@ def test_a_parameter_that_is_not_the_models_is_told() -> None:
     model = Net()
     optimizer = optim.SGD([*model.parameters(), nn.Parameter(torch.ones(2, 3))], lr=0.1)
 
-    with pytest.raises(
-        ConfigError,
-        match=r"group 0 of the optimizer holds 1 that the model does not have, the first of shape \(2, 3",
-    ):
+    with pytest.raises(ConfigError, match=r"group 0 .* holds 1 that the model does not have, .* of shape \(2, 3"):
         described(optimizer, model)
 
 
@@ -290,9 +281,7 @@ def test_what_changes_beside_rates_is_told() -> None:
     section = described(optimizer, model)
     optim.lr_scheduler.OneCycleLR(optimizer, max_lr=0.1, total_steps=10)
 
-    with pytest.raises(
-        ConfigError, match=r"has momentum 0\.95 now, but had 0\.9 at paceline\.wrap.*cycle_momentum=False"
-    ):
+    with pytest.raises(ConfigError, match=r"momentum 0\.95 now, but had 0\.9 at .*cycle_momentum=False"):
         rates(optimizer, section)
 
 

@@ -178,7 +178,7 @@ def test_rows_that_draw_at_random_are_dealt_alike_in_all_processes() -> None:
         (
             Rows(60, lambda n: (np.zeros(n), 1)),
             {"name": "distribution_aware", "clusters": 2},
-            "must have the same shape and type",
+            "must have the same shape",
         ),
         (Rows(60, targets=[0.5] * 60), "stratified", "can't be stratified"),
     ],

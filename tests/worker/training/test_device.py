@@ -61,16 +61,10 @@ def test_a_script_is_refused_a_gpu_that_is_not_there(name: str, said: str, monke
     [
         (
             "The NVIDIA driver on your system is too old (found version 12040). Update it",
-            r"can do CUDA 12\.4 at most, and torch .* needs 13\.2\. Update the driver, or install a torch for an older CUDA",
+            r"CUDA 12\.4 at most, .* needs 13\.2\. Update the driver, or install a torch for an older CUDA",
         ),
-        (
-            "Found no NVIDIA driver on your system. Check",
-            r"there is no NVIDIA driver\..*offer nvidia\.com/gpu.*component gpu",
-        ),
-        (
-            "No CUDA GPUs are available",
-            "torch says 'No CUDA GPUs are available'. See nvidia-smi, and check CUDA_VISIBLE",
-        ),
+        ("Found no NVIDIA driver on your system. Check", r"no NVIDIA driver\..*nvidia\.com/gpu.*component gpu"),
+        ("No CUDA GPUs are available", "See nvidia-smi, and check CUDA_VISIBLE"),
     ],
 )
 def test_a_missing_gpu_is_refused_with_what_is_missing(error: str, told: str, monkeypatch: pytest.MonkeyPatch):

@@ -359,20 +359,21 @@ def test_own_steps_between_two_pushes_use_the_rate_of_the_last_reply() -> None:
 
 
 # computation while a push is on its way
-def test_with_overlap_a_gradient_is_computed_on_the_weights_before_the_last_reply_and_says_so() -> None:
+@pytest.mark.parametrize(
+    ("name", "overlap", "seen", "bases"),
+    [
+        ("asp", False, [0.0, 100.0, 200.0, 300.0], [0, 1, 2, 3]),
+        # clocks 1 and 2 on the first weights, clock 3 on what came with clock 1's reply, and so on
+        ("asp", True, [0.0, 0.0, 100.0, 200.0, 300.0], [0, 0, 1, 2]),
+        ("bsp", True, [0.0, 100.0, 200.0, 300.0], [0, 1, 2, 3]),
+    ],
+    ids=["without overlap", "with overlap", "a policy that needs each reply first"],
+)
+def test_with_overlap_a_gradient_is_computed_on_the_weights_before_the_last_reply(name, overlap, seen, bases) -> None:
     replica, client = Replica([1.0]), Client(4)
-    loop.train(training(policy("asp"), client, replica, overlap=True), 0)
-    # clocks 1 and 2 on the first weights, clock 3 on what came with clock 1's reply, and so on
-    assert replica.seen == [0.0, 0.0, 100.0, 200.0, 300.0]
-    assert client.pushed_bases == [0, 0, 1, 2]
+    loop.train(training(policy(name), client, replica, overlap=overlap), 0)
+    assert (replica.seen, client.pushed_bases) == (seen, bases)
     assert replica.local.tolist() == [400.0] * 7
-
-
-def test_without_overlap_a_gradient_is_computed_on_the_last_reply() -> None:
-    replica, client = Replica([1.0]), Client(4)
-    loop.train(training(policy("asp"), client, replica), 0)
-    assert replica.seen == [0.0, 100.0, 200.0, 300.0]
-    assert client.pushed_bases == [0, 1, 2, 3]
 
 
 def test_with_overlap_every_clock_is_pushed_once_in_order_and_the_gradient_after_the_last_never() -> None:
@@ -391,12 +392,6 @@ def test_what_is_sent_does_not_change_while_the_next_gradient_is_computed() -> N
     client = Client(3)
     loop.train(training(policy("asp"), client, Replica([1.0, 2.0, 3.0]), overlap=True), 0)
     assert client.values == [1.0, 2.0, 3.0]
-
-
-def test_a_policy_that_needs_each_reply_first_does_not_overlap() -> None:
-    replica, client = Replica([1.0]), Client(3)
-    loop.train(training(policy("bsp"), client, replica, overlap=True), 0)
-    assert replica.seen == [0.0, 100.0, 200.0]
 
 
 @pytest.mark.parametrize("new", ["bsp", "ssp"])
