@@ -30,12 +30,6 @@ EXAMPLES = ROOT / "examples"
 SMALL: dict[str, Any] = {"workers": 1, "servers": 1, "show": None}
 
 
-def new_python(code: str, cwd: Path, **environment: str) -> subprocess.CompletedProcess[str]:
-    """One that has loaded nothing."""
-    line, variables = [sys.executable, "-c", code], os.environ | environment
-    return subprocess.run(line, cwd=cwd, env=variables, capture_output=True, text=True, timeout=110, check=False)
-
-
 @pytest.fixture(scope="module")
 def trained(tmp_path_factory: pytest.TempPathFactory) -> tuple[str, paceline.Result]:
     """What examples/train_digits.py printed, and its run opened again."""
@@ -334,13 +328,6 @@ def test_a_task_file_that_trains_when_it_is_loaded_is_refused(tmp_path: Path) ->
     task.write_text("import paceline\n\n\ndef data(path): ...\ndef model(): ...\npaceline.train(__file__)\n")
     with pytest.raises(ConfigError, match=r"line 6: .*Put the call under: if __name__ == \"__main__\":"):
         paceline.train(task)
-
-
-def test_importing_paceline_loads_nothing_heavy(tmp_path: Path) -> None:
-    done = new_python("import sys, paceline; dir(paceline); print(*sys.modules)", cwd=tmp_path)
-    assert not {"torch", "grpc", "numba", "pydantic"} & set(done.stdout.split())
-    with pytest.raises(AttributeError, match="it has Callback, Result, epochs, "):
-        paceline.trainn  # noqa: B018
 
 
 # results

@@ -29,7 +29,7 @@ from paceline.rpc.auth import Credentials
 from paceline.settings.flags import Flags
 from paceline.settings.load_settings import read_yaml
 from paceline.v1.run_service_pb2 import Score, StatusReply, WorkerStatus
-from tests.support.chief import Chief, begun, console
+from tests.support.chief import Chief, begun, console, shown, watched
 from tests.support.commands import paceline
 from tests.support.own_time import own_time
 
@@ -91,9 +91,17 @@ def test_a_cluster_with_a_slow_worker_can_be_named() -> None:
     assert read_config("digits", Flags(workers=3, slow=["HE1"])).slow == {"2": "10x"}
 
 
-def test_a_clusters_name_stands_alone() -> None:
-    with pytest.raises(UsageError, match=r"--slow he1: expected .*or only one of these names: ho, he0"):
-        read_config("digits", Flags(slow=["he1", "0=2x"]))
+@pytest.mark.parametrize(
+    ("slow", "told"),
+    [
+        (["he1", "0=2x"], r"--slow he1: expected .*or only one of these names: ho, he0"),
+        (["2"], "2=10x"),
+        (["2.5=10x"], "2=10x"),
+    ],
+)
+def test_a_slow_option_that_can_not_be_read_shows_how_to_write_it(slow: list[str], told: str) -> None:
+    with pytest.raises(UsageError, match=told):
+        read_config("digits", Flags(slow=slow))
 
 
 def test_a_yaml_file_lies_between_the_task_and_the_flags(tmp_path: Path) -> None:
@@ -103,12 +111,6 @@ def test_a_yaml_file_lies_between_the_task_and_the_flags(tmp_path: Path) -> None
     config = read_config(str(file), Flags(workers=2))
 
     assert (config.task, config.epochs, config.workers, config.batch_size) == ("digits", 4, 2, 64)
-
-
-@pytest.mark.parametrize("slow", ["2", "2.5=10x"])
-def test_a_slow_option_that_can_not_be_read_shows_how_to_write_it(slow: str) -> None:
-    with pytest.raises(UsageError, match="2=10x"):
-        read_config("digits", Flags(slow=[slow]))
 
 
 @pytest.mark.parametrize(
@@ -135,27 +137,6 @@ def test_a_mistake_is_a_sentence_and_an_exit_code(arguments: list[str], code: in
     assert words in done.stderr
     assert "Traceback" not in done.stderr
     assert not (tmp_path / "runs").exists()
-
-
-def test_a_command_line_is_checked_without_torch_numba_or_grpc(tmp_path: Path) -> None:
-    script = (
-        "import sys\nfrom paceline.cli.__main__ import app\n"
-        "sys.argv = ['paceline', 'run', 'digits', '--set', 'epoch=1']\n"
-        "try:\n    app()\nexcept SystemExit as end:\n    assert end.code == 78\n"
-        "print([name for name in ('torch', 'numba', 'grpc', 'sklearn') if name in sys.modules])"
-    )
-
-    done = subprocess.run([sys.executable, "-c", script], cwd=tmp_path, capture_output=True, text=True, check=True)
-
-    assert done.stdout.strip() == "[]"
-
-
-def test_help_needs_no_settings(tmp_path: Path) -> None:
-    script = "import sys, paceline.cli.__main__; print([name for name in ('numpy', 'pydantic', 'yaml') if name in sys.modules])"
-
-    done = subprocess.run([sys.executable, "-c", script], cwd=tmp_path, capture_output=True, text=True, check=True)
-
-    assert done.stdout.strip() == "[]"
 
 
 # run folder
@@ -551,79 +532,51 @@ def folder(tmp_path: Path) -> RunFolder:
 
 
 def test_status_shows_the_run_or_one_object_of_json(folder: RunFolder) -> None:
-    (screen, text), (other, as_json) = console(), console()
+    text = shown(folder, training())
 
-    status.show_status(folder, screen, as_json=False, connect=lambda *_: Chief(training()))
-    status.show_status(folder, other, as_json=True, connect=lambda *_: Chief(training()))
-
-    assert "version 12" in text.getvalue()
-    assert "worker-1" in text.getvalue()
-    assert json.loads(as_json.getvalue())["version"] == 12
+    assert "version 12" in text
+    assert "worker-1" in text
+    assert json.loads(shown(folder, training(), as_json=True))["version"] == 12
 
 
 def test_status_of_a_run_whose_chief_is_gone_is_an_error_that_says_how_to_resume(folder: RunFolder) -> None:
     with pytest.raises(ServersGone, match="resume the run with: paceline run"):
-        status.show_status(folder, console()[0], as_json=False, connect=lambda *_: Chief(None))
+        shown(folder, None)
 
 
 def test_status_says_that_the_run_waits_for_other_machines(folder: RunFolder) -> None:
     line = "no machine is left that lends workers to this run"
     folder.write_facts(waits=line)
-    screen, text = console()
-    status.show_status(folder, screen, as_json=False, connect=lambda *_: Chief(training()))
-    assert line in text.getvalue()
+    assert line in shown(folder, training())
 
-    screen, text = console()
     with folder.locked():  # by its launcher; its servers do not answer before a script has come
-        status.show_status(folder, screen, as_json=False, connect=lambda *_: Chief(None))
-    assert f"is waiting: {line}" in text.getvalue()
+        assert f"is waiting: {line}" in shown(folder, None)
 
     with pytest.raises(ServersGone, match="resume the run with"):
-        status.show_status(folder, screen, as_json=False, connect=lambda *_: Chief(None))
+        shown(folder, None)
 
 
-def test_status_says_how_a_table_was_read_while_the_run_goes_on_and_afterwards(folder: RunFolder) -> None:
+def test_status_says_how_a_table_was_read_while_the_run_goes_on_and_afterwards_its_accuracy_too(
+    folder: RunFolder,
+) -> None:
     line = "a.csv: a feature for each text of 'towns [all]' (3)"
     folder.write_facts(as_read=[line])
-    screen, text = console()
-    status.show_status(folder, screen, as_json=False, connect=lambda *_: Chief(training()))
-    assert line in text.getvalue()
+    assert line in shown(folder, training())
 
-    folder.write_facts(finished=True, exit_code=0, seconds=3.0)
-    screen, text = console()
-    status.show_status(folder, screen, as_json=False)
-    assert line in text.getvalue()
-
-
-def test_status_of_a_finished_run_tells_its_accuracy(folder: RunFolder) -> None:
     folder.write_facts(finished=True, exit_code=0, accuracy=0.97, metrics={"test_accuracy": 0.97}, seconds=3.0)
-    screen, text = console()
-
-    status.show_status(folder, screen, as_json=False)
-
-    assert "finished: test accuracy 0.9700 after 3.0 s" in text.getvalue()
+    text = shown(folder)
+    assert line in text
+    assert "finished: test accuracy 0.9700 after 3.0 s" in text
 
 
-def test_watching_ends_with_the_run(folder: RunFolder) -> None:
-    screen, text = console()
-    chief = Chief(training(1), training(2), StatusReply(phase="finished", version=3))
-
-    status.watch(folder, screen, as_json=False, connect=lambda *_: chief, every=0.0)
-
-    assert "version 1," in text.getvalue()
-    assert "finished, elapsed 0.0 s" in text.getvalue()
-    assert "version 3," in text.getvalue()
-
-
-def test_watching_goes_on_while_the_chief_is_away(folder: RunFolder) -> None:
-    screen, text = console()
-    chief = Chief(training(1), None, None, training(2), StatusReply(phase="finished", version=3))
-
+def test_watching_goes_on_while_the_chief_is_away_and_ends_with_the_run(folder: RunFolder) -> None:
     with folder.locked():  # by a launcher
-        status.watch(folder, screen, as_json=False, connect=lambda *_: chief, every=0.0)
+        text = watched(folder, training(1), None, None, training(2), StatusReply(phase="finished", version=3))
 
-    assert text.getvalue().count("The chief does not answer; it is starting, or busy.") == 1
-    assert "version 3," in text.getvalue()
+    assert text.count("The chief does not answer; it is starting, or busy.") == 1
+    assert "version 1," in text
+    assert "finished, elapsed 0.0 s" in text
+    assert "version 3," in text
 
 
 def test_watching_a_run_elsewhere_goes_on_while_its_chief_may_come_back(

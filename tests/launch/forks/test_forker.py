@@ -53,6 +53,24 @@ def started(forker: Forker, folder: Path, text: str, *arguments: str) -> Forked:
     return child
 
 
+def ended(forker: Forker, folder: Path, *words: str, log: str | None = "log", objects: int | None = None) -> int:
+    """The exit code of a child of these words."""
+    child = forker.start(list(words), folder / log if log else None, folder, dict(os.environ), objects=objects)
+    assert child is not None
+    return child.wait(60)
+
+
+def by_itself(forker: Forker, folder: Path, text: str, **environment: str) -> str:
+    """What a child prints that ends well and may start without being forked."""
+    (folder / "script.py").write_text(text)
+    around = child_environment(1) | environment
+    child = Child("job", "job", [str(folder / "script.py")], folder / "log", around, forker=forker)
+    child.start()
+    eventually(lambda: child.poll() is not None, "it ends")
+    assert child.code == 0
+    return (folder / "log").read_text()
+
+
 def test_a_child_has_its_arguments_environment_log_and_exit_code(forker: MakeForker, tmp_path: Path) -> None:
     one = forker("numpy")
     children = [started(one, tmp_path, TELLS, "3", "words") for _ in range(2)]
@@ -107,12 +125,7 @@ def test_where_fork_is_not_possible_a_child_starts_by_itself(forker: MakeForker,
         "import threading, time\nthreading.Thread(target=time.sleep, args=(60,), daemon=True).start()\n"
     )
     one = forker(module, PYTHONPATH=str(tmp_path))
-    (tmp_path / "script.py").write_text("print('by itself')\n")
-    child = Child("job", "job", [str(tmp_path / "script.py")], tmp_path / "log", child_environment(1), forker=one)
-    child.start()
-    eventually(lambda: child.poll() is not None, "it ends")
-    assert child.code == 0
-    assert (tmp_path / "log").read_text() == "by itself\n"
+    assert by_itself(one, tmp_path, "print('by itself')\n") == "by itself\n"
 
 
 def test_what_a_library_prints_while_it_loads_is_shown_once_and_disturbs_nothing(
@@ -132,12 +145,8 @@ def test_a_child_without_a_log_writes_to_this_processs_stderr(
     forker: MakeForker, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     (tmp_path / "script.py").write_text("import sys\nprint('one', flush=True)\nprint('two', file=sys.stderr)\n")
-    one = forker()
 
-    child = one.start([str(tmp_path / "script.py")], None, tmp_path, dict(os.environ))
-
-    assert child is not None
-    assert child.wait(20) == 0
+    assert ended(forker(), tmp_path, str(tmp_path / "script.py"), log=None) == 0
     assert capfd.readouterr().err == "one\ntwo\n"
 
 
@@ -155,13 +164,7 @@ def test_a_child_with_an_environment_too_large_for_a_message_starts_by_itself(
 ) -> None:
     large = {f"LARGE_{n}": "x" * 100_000 for n in range(10)}
     one = forker("json", **(large if is_early else {}))
-    (tmp_path / "script.py").write_text("import os\nprint(len(os.environ['LARGE_9']))\n")
-    environment = child_environment(1) | large
-    child = Child("job", "job", [str(tmp_path / "script.py")], tmp_path / "log", environment, forker=one)
-    child.start()
-    eventually(lambda: child.poll() is not None, "it ends")
-    assert child.code == 0
-    assert (tmp_path / "log").read_text() == "100000\n"
+    assert by_itself(one, tmp_path, "import os\nprint(len(os.environ['LARGE_9']))\n", **large) == "100000\n"
 
 
 CLOSED = """
@@ -229,7 +232,10 @@ def test_what_a_script_fails_with_is_shown_as_its_own(forker: MakeForker, tmp_pa
     assert not any("fork_program.py" in line or "runpy" in line for line in lines)
 
 
-@pytest.mark.parametrize(("end", "code"), [("", 0), ("sys.exit()", 0), ("sys.exit(78)", 78), ("sys.exit('why')", 1)])
+@pytest.mark.parametrize(
+    ("end", "code"),
+    [("", 0), ("sys.exit()", 0), ("sys.exit(78)", 78), ("sys.exit(-1)", 255), ("sys.exit('why')", 1)],
+)
 @pytest.mark.parametrize("arguments", [["-m", "program"], ["program.py"]])
 def test_a_program_that_ends_leaves_nothing_unsaid(
     forker: MakeForker, tmp_path: Path, arguments: list[str], end: str, code: int
@@ -242,12 +248,8 @@ def test_a_program_that_ends_leaves_nothing_unsaid(
         "threading.Thread(target=lambda: (time.sleep(0.1), print('last thread'))).start()\n"
         f"print('said'){';' * bool(end)}{end}\n"
     )
-    one = forker("json", PYTHONPATH=str(tmp_path))
 
-    child = one.start(arguments, tmp_path / "log", tmp_path, dict(os.environ))
-
-    assert child is not None
-    assert child.wait(20) == code
+    assert ended(forker("json", PYTHONPATH=str(tmp_path)), tmp_path, *arguments) == code
     assert (tmp_path / "file").read_text() == "never closed"
     assert (tmp_path / "log").read_text().splitlines() == ["said", *["why"] * (code == 1), "last thread", "at exit"]
 
@@ -256,23 +258,15 @@ def test_what_a_program_prints_is_kept_where_stdout_was_buffered_before_the_fork
     forker: MakeForker, tmp_path: Path
 ) -> None:
     (tmp_path / "program.py").write_text("print('said')\n")
-    one = forker("json", PYTHONPATH=str(tmp_path), PYTHONUNBUFFERED="")
 
-    child = one.start(["-m", "program"], tmp_path / "log", tmp_path, dict(os.environ))
-
-    assert child is not None
-    assert child.wait(20) == 0
+    assert ended(forker("json", PYTHONPATH=str(tmp_path), PYTHONUNBUFFERED=""), tmp_path, "-m", "program") == 0
     assert (tmp_path / "log").read_text() == "said\n"
 
 
 def test_a_program_that_crashes_shows_its_traceback(forker: MakeForker, tmp_path: Path) -> None:
     (tmp_path / "program.py").write_text("import json\n1 / 0\n")
-    one = forker("json", PYTHONPATH=str(tmp_path))
 
-    child = one.start(["-m", "program"], tmp_path / "log", tmp_path, dict(os.environ))
-
-    assert child is not None
-    assert child.wait(20) == 1
+    assert ended(forker("json", PYTHONPATH=str(tmp_path)), tmp_path, "-m", "program") == 1
     assert "ZeroDivisionError" in (tmp_path / "log").read_text()
 
 
@@ -366,10 +360,7 @@ def test_a_child_gets_the_objects_that_are_for_it_and_nothing_else(forker: MakeF
             (memory, None, 1),
             (other, memory, 1),
         ):
-            words = [str(script), str(descriptor)]
-            child = one.start(words, tmp_path / "log", tmp_path, os.environ, objects=objects)
-            assert child is not None
-            assert child.wait(60) == code
+            assert ended(one, tmp_path, str(script), str(descriptor), objects=objects) == code
     finally:
         os.close(memory)
         os.close(other)

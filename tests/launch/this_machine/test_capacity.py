@@ -1,14 +1,18 @@
-"""A run that is too large for the machine asks first: by its cores, and by what its processes need of memory."""
+"""What a run gets of its machine: cores, ports, and memory; one that is too large asks first."""
 
 import io
+import socket
 import sys
 
 import pytest
+from pydantic import ValidationError
 
-from paceline.core.errors import UsageError
+from paceline.core.errors import ConfigError, UsageError
 from paceline.core.settings.config import Config
-from paceline.launch.this_machine import capacity
+from paceline.launch.this_machine import capacity, processors
 from paceline.launch.this_machine.capacity import refuse_too_many, too_many
+from paceline.launch.this_machine.free_ports import FreePorts
+from paceline.launch.this_machine.processors import threads_each
 
 GIB = 1 << 30
 
@@ -77,3 +81,34 @@ def test_on_a_terminal_it_asks(monkeypatch: pytest.MonkeyPatch, answer: str, goe
     else:
         assert goes_on
     assert "Go on?" in capacity.sys.stderr.getvalue()
+
+
+@pytest.mark.parametrize(
+    ("workers", "given", "threads"), [(2, None, 4), (3, None, 2), (16, None, 1), (1, 4, 4), (2, 64, 4), (0, None, 8)]
+)
+def test_workers_share_the_cores_or_those_that_their_job_has(
+    workers: int, given: int | None, threads: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(processors, "cores", lambda: 8)
+    assert threads_each(workers, given) == threads
+
+
+def test_without_a_range_any_free_port_is_taken() -> None:
+    assert [FreePorts("").take() for _ in range(2)] == [0, 0]
+
+
+def test_each_port_is_given_once_and_those_in_use_are_left_out() -> None:
+    with socket.create_server(("", 0), family=socket.AF_INET6, dualstack_ipv6=True) as taken:
+        first = min(taken.getsockname()[1], 65532)
+        ports = FreePorts(f"{first}-{first + 3}")
+        given: list[int] = []
+        with pytest.raises(ConfigError, match=rf"ports={first}-{first + 3}: no port of this range is free"):
+            given.extend(ports.take() for _ in range(4))
+    assert sorted(set(given)) == given
+    assert len(given) < 4
+
+
+@pytest.mark.parametrize("given", ["7100", "7100-", "7119-7100", "80-90", "7100-70000", "a-b"])
+def test_what_is_no_range_is_refused(given: str) -> None:
+    with pytest.raises(ValidationError, match="expected FIRST-LAST of 1024 to 65535, like 7100-7119"):
+        Config(ports=given)
