@@ -1,6 +1,7 @@
 """Which role's token opens which call, on both transports, and for whose name."""
 
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -160,12 +161,9 @@ def test_a_worker_s_score_is_refused_even_the_final_one(cluster: Cluster) -> Non
 
 def test_where_nobody_scores_a_worker_takes_the_model_but_measures_nothing(tmp_path: Path) -> None:
     config = config_of("asp", workers=1, epochs=100, task="own.py", data={"source": "script"}, evaluate_every=0)
-    cluster = Cluster(config, tmp_path, Credentials(SECRET))
-    try:
+    with closing(Cluster(config, tmp_path, Credentials(SECRET))) as cluster:
         stub = RunServiceStub(open_channel(cluster.addresses[0], shows("worker", "worker-0")))
         with pytest.raises(Exception, match="protocol"):  # it has come in
             call(stub.Evaluate, run_pb.EvaluateRequest(), 10.0)
         with pytest.raises(PermissionDenied, match="scores come from the run's evaluator alone"):
             call(stub.Evaluate, run_pb.EvaluateRequest(score=run_pb.Score(metrics={"test_accuracy": 1.0})), 10.0)
-    finally:
-        cluster.close()
