@@ -472,22 +472,6 @@ def test_workers_from_outside_the_cluster_may_take_the_seats_that_pods_leave():
             "leave out the component tls, or take another",
         ),
     ],
-    ids=[
-        "replicas",
-        "parallelism",
-        "completions",
-        "latest",
-        "no-tag",
-        "no-run",
-        "no-prefix",
-        "no-data-server",
-        "no-url",
-        "no-bucket",
-        "more-pods-than-seats",
-        "open-without-tls",
-        "open-without-a-way",
-        "script-with-names",
-    ],
 )
 def test_an_overlay_that_does_not_fit_its_settings_is_refused(found: Overlay, told_of: str):
     assert any(told_of in mistake for mistake in _mistakes(found))

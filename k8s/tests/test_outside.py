@@ -233,18 +233,6 @@ def finished(cluster: Cluster) -> None:
             "/app/train.py of run demo is in no ConfigMap.*SCRIPT=",
         ),
     ],
-    ids=[
-        "torn down",
-        "finished",
-        "not open",
-        "no data server",
-        "a password in the URL",
-        "a signature in the URL",
-        "no tls",
-        "no address",
-        "other names",
-        "script in an image",
-    ],
 )
 def test_a_run_that_can_not_be_joined_from_outside_has_no_key(
     cluster: Cluster, change: Any, error: type[PacelineError], told_of: str

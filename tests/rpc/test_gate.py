@@ -132,11 +132,26 @@ class Stream:
             yield seconds
 
 
+def test_a_sender_that_pauses_too_long_is_cancelled() -> None:
+    stream = Stream()
+    messages = stream.watchdog.receiving(stream.far([IDLE, IDLE, IDLE + 1]), stream.cancel)
+    assert (next(messages), next(messages), stream.cancelled) == (IDLE, IDLE, False)
+    next(messages)
+    assert stream.cancelled
+
+
 def test_time_that_we_take_for_a_message_is_not_the_senders() -> None:
     stream = Stream()
     for _ in stream.watchdog.receiving(stream.far([1.0] * 5), stream.cancel):
         stream.passes(3 * IDLE)
     assert not stream.cancelled
+
+
+def test_a_sender_that_trickles_is_cancelled_in_the_end() -> None:
+    stream = Stream()
+    for _ in stream.watchdog.receiving(stream.far([IDLE] * int(TOTAL / IDLE + 1)), stream.cancel):
+        pass
+    assert stream.cancelled
 
 
 def test_a_receiver_that_takes_nothing_is_cancelled() -> None:

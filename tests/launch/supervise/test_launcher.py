@@ -680,22 +680,15 @@ def going(stage: Stage, patience: float = 10.0) -> subprocess.Popen[str]:
     return process
 
 
-@pytest.mark.parametrize(
-    ("child", "number", "code", "patience"),
-    some(
-        [
-            ("hang", signal.SIGINT, 130, {}),
-            ("hang", signal.SIGTERM, 143, {}),
-            ("deaf", signal.SIGINT, 130, {"patience": 0.3}),
-            ("deaf", signal.SIGKILL, -signal.SIGKILL, {}),
-        ],
-        [
-            ("hang", signal.SIGTERM, 143, {}),
-            ("deaf", signal.SIGINT, 130, {"patience": 0.3}),
-            ("deaf", signal.SIGKILL, -signal.SIGKILL, {}),
-        ],
-    ),
-)
+SIGNALS: list[tuple[str, int, int, dict[str, float]]] = [
+    ("hang", signal.SIGINT, 130, {}),
+    ("hang", signal.SIGTERM, 143, {}),
+    ("deaf", signal.SIGINT, 130, {"patience": 0.3}),
+    ("deaf", signal.SIGKILL, -signal.SIGKILL, {}),
+]
+
+
+@pytest.mark.parametrize(("child", "number", "code", "patience"), some(SIGNALS, SIGNALS[1:]))
 def test_a_signal_ends_the_run_and_leaves_no_process(
     stage: Stage, child: str, number: int, code: int, patience: dict[str, float]
 ) -> None:

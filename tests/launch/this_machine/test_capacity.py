@@ -1,8 +1,10 @@
-"""What a run gets of its machine: cores, ports, and memory; one that is too large asks first."""
+"""What a run gets of its machine: cores, ports, and memory; one that is too large asks first. And how a process leaves it."""
 
 import io
 import socket
+import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 from pydantic import ValidationError
@@ -112,3 +114,27 @@ def test_each_port_is_given_once_and_those_in_use_are_left_out() -> None:
 def test_what_is_no_range_is_refused(given: str) -> None:
     with pytest.raises(ValidationError, match="expected FIRST-LAST of 1024 to 65535, like 7100-7119"):
         Config(ports=given)
+
+
+LEAVES = """
+import atexit, sys, threading, time
+from paceline.launch.this_machine.leave import leave
+file = open('file', 'w')
+file.write('never closed')
+atexit.register(print, 'at exit')
+threading.Thread(target=lambda: (time.sleep(0.1), print('last thread'))).start()
+print('said')
+leave({code})
+"""
+
+
+@pytest.mark.parametrize(("code", "ends_with"), [("None", 0), ("78", 78), ("-1", 255), ("'why'", 1)])
+def test_nothing_is_lost_of_a_process_that_leaves(tmp_path: Path, code: str, ends_with: int) -> None:
+    found = subprocess.run(
+        [sys.executable, "-c", LEAVES.format(code=code)], cwd=tmp_path, capture_output=True, text=True, check=False
+    )
+
+    assert found.returncode == ends_with
+    assert found.stdout.splitlines() == ["said", "last thread", "at exit"]
+    assert found.stderr == ("why\n" if ends_with == 1 else "")
+    assert (tmp_path / "file").read_text() == "never closed"
