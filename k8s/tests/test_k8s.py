@@ -333,9 +333,7 @@ def test_a_worker_that_is_not_started_again_is_told_while_the_others_train():
     found = only(Seen(jobs=[job]))
 
     assert not found.fatal
-    assert told([found])[0].startswith(
-        "job/w: index 1 failed too often in a row and is not started again: the run goes on"
-    )
+    assert told([found])[0].startswith("job/w: index 1 failed too often in a row and is not started again")
     job["status"]["conditions"] = [{"type": "Complete", "status": "True"}]
     assert findings(Seen(jobs=[job])) == []
 
@@ -484,9 +482,7 @@ def test_a_policy_of_the_users_own_lies_in_the_config_map(name: str, tmp_path: P
     config = config_of([{"kind": "ConfigMap", "data": data}], tmp_path)
 
     assert config.policy.options == {"length": 3}
-    with pytest.raises(
-        ConfigError, match=rf"{name}: there is no such file. It is not at .*mine.py, nor next to the settings"
-    ):
+    with pytest.raises(ConfigError, match=rf"{name}: there is no such file. It is not at .*mine.py, nor next"):
         config_of([{"kind": "ConfigMap", "data": {"run.yaml": data["run.yaml"]}}], tmp_path)
 
 
@@ -505,9 +501,7 @@ def test_the_settings_of_a_task_file_in_the_config_map_count(tmp_path: Path):
 def test_a_key_that_no_config_map_can_have_is_refused(key: str, tmp_path: Path):
     documents = [{"kind": "ConfigMap", "data": {"run.yaml": "policy: asp\n", key: "x = 1\n"}}]
 
-    with pytest.raises(
-        ConfigError, match=rf"ConfigMap with the key {re.escape(repr(key))}; Kubernetes takes only letters"
-    ):
+    with pytest.raises(ConfigError, match=rf"key {re.escape(repr(key))}; Kubernetes takes only letters"):
         config_of(documents, tmp_path)
 
 
@@ -717,9 +711,7 @@ def encrypted() -> Overlay:
 
 def test_a_certificate_for_other_machines_is_left_to_who_knows_their_way():
     cluster = Cluster()
-    with pytest.raises(
-        ConfigError, match=r"demo-paceline-tls is missing, and with the component outside .* `paceline keys certs`"
-    ):
+    with pytest.raises(ConfigError, match=r"demo-paceline-tls is missing, .*outside .* `paceline keys certs`"):
         make_secrets(cluster, opened(), lambda text: None)
 
 

@@ -184,9 +184,7 @@ def test_a_finished_run_does_not_go_on_with_a_changed_script(
 
     deploying._check_same_script(cluster, Overlay(copy.deepcopy(before), Config()))
     if refused:
-        with pytest.raises(
-            ConfigError, match=r"is finished, with another script.*another name \(RUN=\.\.\.\).*make teardown purge"
-        ):
+        with pytest.raises(ConfigError, match=r"with another script.*another name \(RUN=.*make teardown purge"):
             deploying._check_same_script(cluster, Overlay(now, Config()))
     else:
         deploying._check_same_script(cluster, Overlay(now, Config()))

@@ -116,9 +116,7 @@ def test_a_copy_that_lost_bytes_without_an_error_is_refused(source: Path, cluste
             words = super().command(*arguments)
             return ["sh", "-c", 'cat >/dev/null; exec "$@" </dev/null', "-", "true"] if words[0] == "tar" else words
 
-    with pytest.raises(
-        DiskError, match=r"^Not all arrived whole: 4 files are cut, like a\.csv\. Call it again to go on"
-    ):
+    with pytest.raises(DiskError, match=r"^Not all arrived whole: 4 files are cut, like a\.csv\. Call it again"):
         put_data(Losing(cluster.folder), source, print, "1Gi")
 
 
@@ -232,9 +230,7 @@ NODES = [node("a"), node("b"), node("cordoned", unschedulable=True), node("of-gp
 def test_a_claim_that_one_node_can_mount_is_named_with_its_parts_and_what_to_do() -> None:
     overlay = [SHARDS, job("sharder", "run-shards"), job("worker", "run-shards", 4)]
     (said,) = one_node_claims(overlay, [], NODES)
-    assert said.startswith(
-        "claim run-shards is ReadWriteOnce: one node at a time can mount it, and 2 nodes take pods of"
-    )
+    assert said.startswith("claim run-shards is ReadWriteOnce: one node at a time can mount it, and 2 nodes take")
     assert "sharder, 4 x worker" in said
     assert "the component shared-volume or data-server" in said
 

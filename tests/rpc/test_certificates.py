@@ -89,9 +89,7 @@ def test_a_process_with_the_certificate_of_another_one_does_not_start(
     authority: Authority, tmp_path: Path, told: ToldWorker | ToldServer
 ) -> None:
     keys = authority.write(tmp_path / "keys", name="worker-0")
-    with pytest.raises(
-        ConfigError, match=rf"keys/tls.crt: The certificate is that of 'worker-0', the process is {told.name}"
-    ):
+    with pytest.raises(ConfigError, match=rf"certificate is that of 'worker-0', the process is {told.name}"):
         told.model_copy(update={"tls": keys}).credentials()
 
 
@@ -100,9 +98,7 @@ def test_a_process_takes_the_folder_of_its_name(authority: Authority, tmp_path: 
         authority.write(tmp_path / name, name=name)
     told = ToldWorker(rank=1, shards="s", servers="h:1", tls=tmp_path)
     assert told.credentials().tls == tmp_path / "worker-1"
-    with pytest.raises(
-        ConfigError, match=r"no folder worker-7, and none for all\. Make it: paceline keys certs .* worker-7"
-    ):
+    with pytest.raises(ConfigError, match=r"no folder worker-7, and none for all.*keys certs .* worker-7"):
         own_folder(tmp_path, "worker-7")
     authority.write(tmp_path)
     assert own_folder(tmp_path, "worker-7") == tmp_path

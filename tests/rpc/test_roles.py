@@ -103,9 +103,7 @@ OTHERS = {
 @pytest.mark.parametrize("method", OTHERS)
 def test_a_worker_can_t_speak_for_another_one_to_the_chief(cluster: Cluster, method: str) -> None:
     stub = RunServiceStub(open_channel(cluster.addresses[0], shows("worker", "worker-0")))
-    with pytest.raises(
-        PermissionDenied, match=r"worker-0 \(worker\) can't speak for worker-1. Start each process with"
-    ):
+    with pytest.raises(PermissionDenied, match=r"worker-0 \(worker\) can't speak for worker-1. Start each process"):
         call(getattr(stub, method), OTHERS[method], 10.0)
 
 

@@ -128,9 +128,7 @@ def test_a_key_with_another_secret_does_not_let_in(rig: Rig) -> None:
 
 def test_the_key_of_another_run_is_refused_before_its_secret_is_shown(rig: Rig) -> None:
     other = JoinKey.new(self_signed(DOOR)[1])
-    with pytest.raises(
-        Unauthenticated, match=r"is not the run that this key belongs to. Either the key is from an older run"
-    ):
+    with pytest.raises(Unauthenticated, match=r"not the run that this key belongs to.*from an older run"):
         rig.reached(other)
 
 
@@ -236,9 +234,7 @@ def test_a_model_that_is_larger_than_any_is_refused_and_not_kept(
     calls = rig.calls()
     model = tmp_path / "last.safetensors"
     model.write_bytes(FILES)
-    with pytest.raises(
-        BadPush, match=r"more than 2,559,999 bytes as last[.]safetensors, the most that a model may have"
-    ):
+    with pytest.raises(BadPush, match=r"more than 2,559,999 bytes as last[.]safetensors, the most"):
         calls.keep(calls.join(OFFER).host, model)
     assert list(rig.models.iterdir()) == []
 
@@ -252,9 +248,7 @@ def test_a_head_that_sends_files_without_end_is_not_listened_to(rig: Rig, monkey
 
 def test_a_port_that_is_taken_is_told(rig: Rig, tmp_path: Path) -> None:
     servicer = HostServicer(rig.hosts, rig.authority, "", "play", lambda: b"", tmp_path)
-    with pytest.raises(
-        ConfigError, match=f"Can't listen for other machines on port {rig.door.port}: the port is in use"
-    ):
+    with pytest.raises(ConfigError, match=f"Can't listen .* on port {rig.door.port}: the port is in use"):
         Door(rig.door.port, servicer)
 
 

@@ -72,9 +72,7 @@ def test_a_key_that_is_cut_off_is_refused() -> None:
 
 
 def test_letters_that_no_key_has_are_named() -> None:
-    with pytest.raises(
-        UsageError, match="--key holds '0', '8'; a key has only the letters a to z and the digits 2 to 7"
-    ):
+    with pytest.raises(UsageError, match=r"--key holds '0', '8'; a key has only .*a to z and .*2 to 7"):
         JoinKey.read("08" + KEY.text()[2:])
 
 

@@ -48,9 +48,7 @@ def test_runs_side_by_side_count_together() -> None:
     assert too_many(small, cores=8, free=1 * GIB) is None
     said = str(too_many(small, cores=8, free=1 * GIB, runs=4))
     need = "1.3" if sys.platform == "linux" else "2.3"  # where they are forked from one process, they share its memory
-    assert said.startswith(
-        f"1 workers in each of 4 runs side by side make 12 processes, on 8 cores; they need {need} GiB"
-    )
+    assert f"in each of 4 runs side by side make 12 processes, on 8 cores; they need {need} GiB" in said
 
 
 def test_without_a_terminal_it_is_refused_unless_they_have_said_yes() -> None:
