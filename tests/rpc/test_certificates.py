@@ -50,15 +50,9 @@ def test_a_worker_with_a_certificate_of_its_own_or_of_all_may_call(
 @pytest.mark.parametrize(
     ("name", "said"),
     [
-        (
-            "worker-1",
-            r"certificate is that of 'worker-1', the process is worker-0 .worker.* \(paceline keys certs DIR worker-0\)",
-        ),
+        ("worker-1", r"is that of 'worker-1', the process is worker-0 .worker.* \(paceline keys certs DIR worker-0\)"),
         ("evaluator", "certificate is that of 'evaluator', the process is worker-0"),
-        (
-            None,
-            "certificate of worker-0 .worker. names nobody: its subject has no CN.* paceline keys certs DIR worker-0",
-        ),
+        (None, "certificate of worker-0 .worker. names nobody: .* no CN.* paceline keys certs DIR worker-0"),
     ],
 )
 def test_a_worker_with_the_certificate_of_another_process_is_refused(

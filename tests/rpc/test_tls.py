@@ -603,10 +603,7 @@ def broken(keys: Path, how: str, authority: Authority) -> None:
         ("a damaged ca", r"ca\.crt holds no readable certificate"),
         ("a passphrase", r"tls\.key has a passphrase\. Write the key without one"),
         ("another key", r"The key .*tls\.key does not fit the certificate .*tls\.crt"),
-        (
-            "another ca",
-            r"tls\.crt is not valid for .*ca\.crt: .*That CA must have signed it, for use by both servers and clients",
-        ),
+        ("another ca", r"tls\.crt is not valid for .*ca\.crt: .*signed it, for use by both servers and clients"),
         ("expired", r"certificate has expired\. The first is valid from .* until Mar  4 00:00:00 2021 GMT\. Renew it"),
     ],
 )

@@ -47,11 +47,7 @@ REFUSED = [
     ((*SERVER, "--token-file", "none"), 78, "Can't read the token file none"),
     ((*SERVER, "--port", "70000"), 64, "Invalid value for '--port'"),
     ((*SERVER, "--bogus"), 64, "No such option: --bogus"),
-    (
-        ("-m", "paceline.server", "--folder", "config.yaml/s0"),
-        73,
-        "Can't use the folder .*Give --folder a place to write",
-    ),
+    (("-m", "paceline.server", "--folder", "config.yaml/s0"), 73, "Can't use the folder .*a place to write"),
     ((*WORKER, "--servers", "localhost:1,localhost:2"), 78, "names 2 addresses, but the config has 1 servers"),
     (("-m", "paceline.sharder", "--out", "x", "--set", "task=none.py"), 78, "task file none.py does not exist"),
     (("-m", "paceline.sharder", "--out", "config.yaml/x"), 73, "Can't write the shards"),
