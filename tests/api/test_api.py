@@ -1,4 +1,4 @@
-"""Paceline from Python: scripts that train for real, what a run gives, and loops of one's own in real processes."""
+"""Paceline from Python: scripts that train for real, what a run gives, and what is told of mistakes."""
 
 import importlib.util
 import json
@@ -370,26 +370,3 @@ def test_a_run_that_was_not_scored_has_no_model(tmp_path: Path) -> None:
 def test_a_folder_without_a_run_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"config\.yaml"):
         paceline.Result(tmp_path)
-
-
-# a loop of one's own
-TRAINS = """
-import json
-from pathlib import Path
-import paceline
-
-class Heard(paceline.Callback):
-    def ended(self, end):
-        Path("end.json").write_text(json.dumps(end.metrics))
-
-paceline.train("digits", callbacks=[Heard()], show=None, **SETTINGS)
-"""
-
-
-def trained_by_script(folder: Path, run: str, **settings: Any) -> paceline.Result:
-    """Trains from a script there, which writes down with which metrics its callback says that the run ended."""
-    script = folder / "script.py"
-    script.write_text(TRAINS.replace("SETTINGS", repr(settings | {"folder": f"runs/{run}"})))
-    done = python(script, cwd=folder)
-    assert done.returncode == 0, done.stdout + done.stderr
-    return paceline.Result(folder / "runs" / run)

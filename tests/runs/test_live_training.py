@@ -130,15 +130,6 @@ print(json.dumps({
     "metrics": result.metrics, "said": said, "left": left(), "again": same.metrics, "told": told}))
 """
 )
-FOREVER = (
-    HEAD
-    + """
-try:
-    paceline.train(torch.nn.Linear(5, 3), (x, y), epochs=100_000, show=lambda line: print(line, flush=True), **small)
-except KeyboardInterrupt:
-    print(json.dumps({"left": left()}), flush=True)
-"""
-)
 
 
 def written(text: str, folder: Path) -> Path:
