@@ -1,5 +1,5 @@
 """What a process gets: one value, from which its options are made, its command line and its JSON are written; and how it
-starts: what it lacks, and that it can be stopped from its first moment on."""
+starts: what is missing, and that it can be stopped from its first moment on."""
 
 import inspect
 import json
