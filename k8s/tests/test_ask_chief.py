@@ -94,8 +94,7 @@ def test_a_port_that_can_not_be_forwarded_yet_is_tried_again(plant: Callable[...
 def test_a_chief_that_never_answers_ends_it_with_what_was_seen_and_what_to_do(plant: Callable[..., Node]) -> None:
     node = plant(float("inf"))
     with pytest.raises(
-        ServersGone,
-        match=r"^Server 0 has not answered for 9\d s: UNAVAILABLE: connection refused\. .* doctor --run mine -n team-a$",
+        ServersGone, match=r"not answered for 9\d s: UNAVAILABLE.* doctor --run mine -n team-a$"
     ) as raised:
         node.ask()
     assert raised.value.exit_code == 69

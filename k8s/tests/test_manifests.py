@@ -1,4 +1,5 @@
-"""The Kubernetes manifests: rendered by kubectl's kustomize, checked against the API's schemas and against Paceline itself."""
+"""The Kubernetes manifests: rendered by kubectl's kustomize, checked against the API's schemas and against Paceline itself;
+and those of the monitoring, held against the runs that it watches."""
 
 import json
 import re
@@ -29,6 +30,7 @@ from paceline_k8s.run_name import rename
 from paceline_k8s.script import script_of
 from tests.support.nights import some
 from tests.support.tree import ROOT
+from tools.dashboard import ALERTS
 from tools.rendered_manifests import FILE, is_fresh, objects, render
 
 pytestmark = pytest.mark.skipif(shutil.which("kubectl") is None, reason="there is no kubectl here to render with")
@@ -1099,27 +1101,6 @@ def test_every_policy_selects_somebody(case, folder):
         assert any(selected(policy["spec"]["podSelector"], labels) for labels in pod_labels(found))
 
 
-def edited_settings(place):
-    run = place / "run.yaml"
-    run.write_text(run.read_text().replace("epochs: 20", "epochs: 30"))
-
-
-def edited_image(place):
-    path = place / "kustomization.yaml"
-    path.write_text(path.read_text().replace('newTag: "0.1.0"', 'newTag: "0.2.0"'))
-
-
-def edited_limit(place):
-    path = place / "kustomization.yaml"
-    path.write_text(path.read_text().replace("patches:\n", PATCH, 1))
-
-
-def own_policy(place):
-    (place / "mine.py").write_text("# a policy\n")
-    path = place / "kustomization.yaml"
-    path.write_text(path.read_text().replace("files: [run.yaml]", "files: [run.yaml, mine.py]"))
-
-
 PATCH = """patches:
 - patch: |-
     apiVersion: batch/v1
@@ -1136,21 +1117,26 @@ def job_templates(place=K8S / "overlays/demo"):
     return {job["metadata"]["name"]: json.dumps(job["spec"]["template"], sort_keys=True) for job in jobs}
 
 
+ALL_JOBS = ["evaluator", "sharder", "worker"]
+
+
 @pytest.mark.parametrize(
-    ("edit", "others"),
+    ("file", "old", "new", "others"),
     [
-        (edited_settings, ["evaluator", "sharder", "worker"]),
-        (edited_image, ["evaluator", "sharder", "worker"]),
-        (edited_limit, ["evaluator"]),
-        (own_policy, ["evaluator", "sharder", "worker"]),
+        ("run.yaml", "epochs: 20", "epochs: 30", ALL_JOBS),
+        ("kustomization.yaml", 'newTag: "0.1.0"', 'newTag: "0.2.0"', ALL_JOBS),
+        ("kustomization.yaml", "patches:\n", PATCH, ["evaluator"]),
+        ("kustomization.yaml", "files: [run.yaml]", "files: [run.yaml, mine.py]", ALL_JOBS),
     ],
+    ids=["settings", "image", "limit", "own policy"],
 )
-def test_a_job_that_is_edited_has_another_name_since_kubernetes_can_not_change_it(tmp_path, edit, others):
+def test_a_job_that_is_edited_has_another_name_since_kubernetes_can_not_change_it(tmp_path, file, old, new, others):
     shutil.copytree(K8S, tmp_path / "k8s")
     place = tmp_path / "k8s/overlays/demo"
+    (place / "mine.py").write_text("# a policy\n")
 
     before = job_templates()
-    edit(place)
+    (place / file).write_text((place / file).read_text().replace(old, new))
     after = job_templates(place)
 
     kept = before.keys() & after.keys()
@@ -1163,3 +1149,153 @@ def test_an_edited_script_changes_no_job():
     jobs = of_kind(objects(render(K8S / "overlays/script")), "Job")
 
     assert list(map(script_of, jobs)) == ["script-paceline-script", "script-paceline-script"]
+
+
+@pytest.fixture(scope="module")
+def monitoring():
+    return objects(render(K8S / "overlays" / "monitoring"))
+
+
+def demo_with(component, folder, more=""):
+    """The overlay demo with one more component, as a user would write it."""
+    shutil.copytree(K8S, folder / "k8s")
+    mine = folder / "k8s" / "overlays" / "mine"
+    mine.mkdir()
+    text = f"resources: [../demo]\ncomponents: [../../components/{component}]\n{more}"
+    (mine / "kustomization.yaml").write_text(text)
+    return objects(render(mine))
+
+
+def templates(found):
+    return [each["spec"]["template"] for each in of_kind(found, "Deployment", "StatefulSet", "Job")]
+
+
+@pytest.mark.parametrize("version", [OLDEST, NEWEST])
+def test_the_monitoring_is_valid_kubernetes(monitoring, version):
+    assert not [found for each in monitoring if (found := complaint(json.dumps(each, sort_keys=True), version))]
+
+
+def test_the_pods_of_the_monitoring_meet_the_restricted_pod_security(monitoring):
+    for pod in templates(monitoring):
+        spec = pod["spec"]
+        assert spec["securityContext"]["runAsNonRoot"]
+        assert spec["securityContext"]["runAsUser"] > 0
+        assert spec["securityContext"]["seccompProfile"] == {"type": "RuntimeDefault"}
+        assert {next(iter(volume.keys() - {"name"})) for volume in spec.get("volumes", [])} <= {"configMap", "emptyDir"}
+        for container in spec["containers"]:
+            context = container["securityContext"]
+            assert context["readOnlyRootFilesystem"]
+            assert not context["allowPrivilegeEscalation"]
+            assert context["capabilities"] == {"drop": ["ALL"]}
+            assert (
+                container["resources"]["limits"].keys()
+                == container["resources"]["requests"].keys()
+                == {"cpu", "memory", "ephemeral-storage"}
+            )
+            assert {"startupProbe", "readinessProbe", "livenessProbe"} <= container.keys()
+            assert re.fullmatch(r"[\w./-]+:v?\d+\.\d+\.\d+", container["image"]), "a tag that does not move"
+
+
+def test_the_monitoring_may_only_look_at_parts_of_its_namespace(monitoring):
+    assert of_kind(monitoring, "ClusterRole", "ClusterRoleBinding") == []
+    rules = {
+        (role["metadata"]["name"], resource): set(rule["verbs"])
+        for role in of_kind(monitoring, "Role")
+        for rule in role["rules"]
+        for resource in rule["resources"]
+    }
+    assert rules == {
+        ("paceline-prometheus", "pods"): {"get", "list", "watch"},
+        ("paceline-kube-state-metrics", "pods"): {"list", "watch"},
+        ("paceline-kube-state-metrics", "statefulsets"): {"list", "watch"},
+        ("paceline-kube-state-metrics", "jobs"): {"list", "watch"},
+    }
+    grafana = next(pod for pod in templates(monitoring) if pod["metadata"]["labels"][NAME] == "grafana")
+    assert not grafana["spec"]["automountServiceAccountToken"]
+
+
+def test_services_and_policies_of_the_monitoring_select_its_pods(monitoring):
+    labels = [pod["metadata"]["labels"] for pod in templates(monitoring)]
+    for service in of_kind(monitoring, "Service"):
+        assert sum(service["spec"]["selector"].items() <= each.items() for each in labels) == 1
+    policies = of_kind(monitoring, "NetworkPolicy")
+    assert [sum(selected(policy["spec"]["podSelector"], each) for policy in policies) for each in labels] == [
+        1,
+        1,
+        1,
+    ]
+
+
+def test_prometheus_of_the_monitoring_asks_a_kube_state_metrics_that_knows_what_the_alerts_need(monitoring):
+    (config,) = [
+        each["data"]["prometheus.yml"] for each in of_kind(monitoring, "ConfigMap") if "prometheus.yml" in each["data"]
+    ]
+    (scrape,) = [each for each in yaml.safe_load(config)["scrape_configs"] if "static_configs" in each]
+    host, port = scrape["static_configs"][0]["targets"][0].split(":")
+    (service,) = [each for each in of_kind(monitoring, "Service") if each["metadata"]["name"] == host]
+    assert service["spec"]["ports"][0]["port"] == int(port)
+    assert scrape["honor_labels"]
+    (container,) = next(
+        pod["spec"]["containers"]
+        for pod in templates(monitoring)
+        if pod["metadata"]["labels"][NAME] == "kube-state-metrics"
+    )
+    told = dict(argument.removeprefix("--").split("=", 1) for argument in container["args"])
+    alerts = ALERTS.read_text()
+    assert {f"{name}s" for name in re.findall(r"\bkube_([a-z]+)_", alerts)} == set(told["resources"].split(","))
+    label = told["metric-labels-allowlist"].removeprefix("pods=[").removesuffix("]")
+    assert f'label_{re.sub(r"[^a-z0-9]", "_", label)}="true"' in alerts
+
+
+def test_grafana_of_the_monitoring_finds_its_data_source_and_the_dashboard(monitoring):
+    maps = {each["metadata"]["name"].split("-")[1]: each["data"] for each in of_kind(monitoring, "ConfigMap")}
+    (source,) = yaml.safe_load(maps["grafana"]["datasources.yaml"])["datasources"]
+    services = {each["metadata"]["name"]: each["spec"]["ports"][0]["port"] for each in of_kind(monitoring, "Service")}
+    host, port = source["url"].removeprefix("http://").split(":")
+    assert services[host] == int(port)
+    assert source["isDefault"]
+    (provider,) = yaml.safe_load(maps["grafana"]["dashboards.yaml"])["providers"]
+    grafana = next(pod for pod in templates(monitoring) if pod["metadata"]["labels"][NAME] == "grafana")["spec"]
+    mounts = {mount["mountPath"]: mount["name"] for mount in grafana["containers"][0]["volumeMounts"]}
+    volumes = {volume["name"]: volume.get("configMap", {}).get("name") for volume in grafana["volumes"]}
+    assert volumes[mounts[provider["options"]["path"]]] == "paceline-dashboard"
+
+
+def test_monitoring_by_monitors_selects_every_part_of_a_run_by_ports_that_there_are(tmp_path):
+    more = """patches:
+- target: {group: monitoring.coreos.com}
+  patch: |-
+    - {op: replace, path: /metadata/labels/release, value: mine}
+"""
+    found = demo_with("monitoring", tmp_path, more)
+    (of_servers,), (of_pods,) = of_kind(found, "ServiceMonitor"), of_kind(found, "PodMonitor")
+    (service,) = [
+        each
+        for each in of_kind(found, "Service")
+        if selected(of_servers["spec"]["selector"], each["metadata"]["labels"])
+    ]
+    assert of_servers["spec"]["endpoints"][0]["port"] in {port["name"] for port in service["spec"]["ports"]}
+    seen = set()
+    for pod in templates(found):
+        labels, ports = pod["metadata"]["labels"], pod["spec"]["containers"][0].get("ports", [])
+        if selected(of_pods["spec"]["selector"], labels):
+            seen.add(labels[PART])
+            assert of_pods["spec"]["podMetricsEndpoints"][0]["port"] in {port["name"] for port in ports}
+    assert seen == {"worker", "evaluator", "sharder"}
+    ours = of_kind(found, "ServiceMonitor", "PodMonitor", "PrometheusRule")
+    assert [each["metadata"]["labels"]["release"] for each in ours] == ["mine"] * 3
+    boards = [
+        each for each in of_kind(found, "ConfigMap") if each["metadata"]["labels"].get("grafana_dashboard") == "1"
+    ]
+    assert [list(each["data"]) for each in boards] == [["paceline.json"]]
+
+
+def test_monitoring_by_annotations_is_on_every_pod_that_has_metrics(tmp_path):
+    found = demo_with("scrape-annotations", tmp_path)
+    for pod in templates(found):
+        ports = [
+            port["containerPort"] for port in pod["spec"]["containers"][0].get("ports", []) if port["name"] == "metrics"
+        ]
+        told = pod["metadata"].get("annotations", {})
+        assert [told.get("prometheus.io/port")] == [str(port) for port in ports]
+        assert told["prometheus.io/scrape"] == "true"

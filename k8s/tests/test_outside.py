@@ -200,21 +200,17 @@ def finished(cluster: Cluster) -> None:
     [
         (without(SERVERS), UsageError, "Run demo in namespace team-a has no servers now.*make deploy"),
         (finished, UsageError, "has no servers now: it is finished"),
-        (
-            without(f"{SERVICE}-server-1"),
-            ConfigError,
-            "no Service demo-paceline-outside-server-1.*add the component outside",
-        ),
+        (without(f"{SERVICE}-server-1"), ConfigError, "no Service demo-.*-server-1.*add the component outside"),
         (without(SHARDS), ConfigError, "Nothing streams the shards of run demo.*data-server.*or shards-in-bucket"),
         (
             in_a_bucket(STORED.replace("mine/", "me:secret@mine/")),
             ConfigError,
-            "data.shards_at of run demo is s3://mine/shards with a password or a query in it.*Leave them out",
+            "s3://mine/shards with a.*Leave them out",
         ),
         (
             in_a_bucket(STORED.replace("shards'", "shards?sig=abc'")),
             ConfigError,
-            "is s3://mine/shards with a password or a query in it.*by variables",
+            "s3://mine/shards with a.*by variables",
         ),
         (plain, ConfigError, "Run demo has no TLS.*add the component tls"),
         (
@@ -227,23 +223,7 @@ def finished(cluster: Cluster) -> None:
             ConfigError,
             "Secret demo-paceline-tls does not name 192.0.2.9.*Make it again with 192.0.2.9 among its names",
         ),
-        (
-            lambda cluster: cluster.runs("/app/train.py"),
-            ConfigError,
-            "/app/train.py of run demo is in no ConfigMap.*SCRIPT=",
-        ),
-    ],
-    ids=[
-        "torn down",
-        "finished",
-        "not open",
-        "no data server",
-        "a password in the URL",
-        "a signature in the URL",
-        "no tls",
-        "no address",
-        "other names",
-        "script in an image",
+        (lambda cluster: cluster.runs("/app/train.py"), ConfigError, "/app/train.py .* is in no ConfigMap.*SCRIPT="),
     ],
 )
 def test_a_run_that_can_not_be_joined_from_outside_has_no_key(

@@ -178,10 +178,7 @@ NOW = Overlay([], config_of([CONFIG], "here"))
 def test_an_overlay_of_another_run_with_the_same_name_is_refused_before_anything_is_changed(ready: int, replicas: int):
     there = deployed("run: demo\ntask: cifar10\nepochs: 20\n", ready, replicas)
 
-    with pytest.raises(
-        ConfigError,
-        match=r"namespace team-a has other settings: .*task=cifar10; task=digits.* \(before and now\)\. .*RUN=\.\.\.",
-    ):
+    with pytest.raises(ConfigError, match=r"other settings: .*task=cifar10; task=digits.* \(before and now\).*RUN="):
         deploying._check_same_settings(there, NOW)
 
 

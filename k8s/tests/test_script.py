@@ -129,11 +129,7 @@ def test_arguments_alone_leave_the_overlays_own_script():
         ("train.py", None, "there is no Python file"),
         ("train.py", "def (", "is not Python"),
         ("train.py", "import library\n", "imports the folder library.* Make an image"),
-        (
-            "train.py",
-            f"text = '{'é' * MOST}'\n",
-            r"train.py: 2,097,\d+ bytes, and a ConfigMap takes 1,048,576.* Make an image",
-        ),
+        ("train.py", f"text = '{'é' * MOST}'\n", r"2,097,\d+ bytes, .*ConfigMap takes 1,048,576.* Make an image"),
     ],
 )
 def test_a_file_that_can_not_go_is_refused(tmp_path: Path, name: str, content: str | None, told_of: str):
@@ -184,9 +180,7 @@ def test_a_finished_run_does_not_go_on_with_a_changed_script(
 
     deploying._check_same_script(cluster, Overlay(copy.deepcopy(before), Config()))
     if refused:
-        with pytest.raises(
-            ConfigError, match=r"is finished, with another script.*another name \(RUN=\.\.\.\).*make teardown purge"
-        ):
+        with pytest.raises(ConfigError, match=r"with another script.*another name \(RUN=.*make teardown purge"):
             deploying._check_same_script(cluster, Overlay(now, Config()))
     else:
         deploying._check_same_script(cluster, Overlay(now, Config()))

@@ -1,4 +1,4 @@
-"""`paceline.extend`: the one place that extensions of users import from."""
+"""`paceline.extend`, the one place that extensions of users import from, and what `import paceline` offers."""
 
 import re
 import subprocess
@@ -80,21 +80,14 @@ def test_these_names_are_public_and_each_of_them_is_there(module, names):
     """Who changes this list changes what users rely on: say so in CHANGELOG.md."""
     assert sorted(module.__all__) == sorted(names)
     assert all(getattr(module, name) is not None for name in module.__all__)
-    assert {name for name in dir(module) if not name.startswith("_")} == set(module.__all__)
+    assert all(getattr(paceline, name).__doc__ for name in FOR_SCRIPTS)
+    assert {name for name in dir(module) if not name.startswith("__")} == set(module.__all__)
 
 
-def test_an_unknown_name_is_refused_with_those_that_there_are():
-    with pytest.raises(AttributeError, match=r"no attribute 'Other'; it has .*Policy"):
-        _ = paceline.extend.Other
-
-
-def test_a_policy_is_imported_without_what_only_strategies_and_tables_need():
-    heavy = ("pyarrow", "sklearn", "torch", "grpc")
-    program = f"import sys; from paceline.extend import Policy; print(sorted({{*{heavy}}} & {{*sys.modules}}))"
-
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
-
-    assert done.stdout.strip() == "[]"
+@pytest.mark.parametrize(("module", "name"), [(paceline, "train"), (paceline.extend, "Policy")])
+def test_an_unknown_name_is_refused_with_those_that_there_are(module, name):
+    with pytest.raises(AttributeError, match=rf"no attribute 'Other'; it has .*{name}"):
+        _ = module.Other
 
 
 def test_the_guide_and_the_examples_import_from_no_other_place():
@@ -131,3 +124,40 @@ def test_a_file_that_imports_from_paceline_extend_is_not_warned(tmp_path: Path):
         load_file("mine_of_a_test", str(file))
 
     assert caught == []
+
+
+CACHE = ROOT / ".mypy_cache" / "user"
+SETTINGS = """
+[mypy]
+strict = true
+follow_imports = silent
+
+[mypy-torch.*,numpy.*,scipy.*,sklearn.*,pandas.*,pyarrow.*,grpc.*,google.*]
+follow_imports = skip
+"""
+"""What other libraries' types are makes no difference to our names, and takes most of the time."""
+
+
+@pytest.mark.nightly  # mypy reads all of torch's users for 8 s; `make check` has the types of our own code
+def test_a_strict_type_checker_knows_all_public_names(tmp_path: Path):
+    pytest.importorskip("torch")
+    pytest.importorskip("mypy")
+    names = sorted(paceline.__all__)
+    unknown = "paceline.no_such_name"
+    (tmp_path / "user.py").write_text(
+        "\n".join(["import paceline", *(f"reveal_type(paceline.{name})" for name in names), unknown])
+    )
+    (tmp_path / "mypy.ini").write_text(SETTINGS)
+    command = [sys.executable, "-m", "mypy", "--config-file=mypy.ini", f"--cache-dir={CACHE}", "user.py"]
+
+    done = subprocess.run(
+        command, cwd=tmp_path, env={"MYPYPATH": str(ROOT), "PATH": ""}, capture_output=True, text=True, check=False
+    )
+
+    lines = done.stdout.splitlines()
+    for number, name in enumerate(names, start=2):
+        (found,) = [line.partition("Revealed type is ")[2] for line in lines if line.startswith(f"user.py:{number}:")]
+        assert "def " in found, f"{name}: {found}"
+    wrong = [line for line in lines if ": error: " in line]
+    assert len(wrong) == 1, done.stdout
+    assert f"user.py:{len(names) + 2}: error: " in wrong[0]

@@ -6,7 +6,7 @@ import re
 import subprocess
 import sys
 import tomllib
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -180,11 +180,25 @@ def test_what_is_in_no_extra_is_left_as_it_is():
         raise error
 
 
+def bare(folder: Path, program: str, lines: Iterable[str]) -> subprocess.CompletedProcess[str]:
+    """Runs the program for these lines where no extra is installed."""
+    (folder / "sitecustomize.py").write_text(ALL_HIDDEN)
+    return subprocess.run(
+        [sys.executable, "-c", program],
+        cwd=folder,
+        env=os.environ | {"PYTHONPATH": os.pathsep.join([str(folder), str(ROOT)])},
+        input="\n".join(lines),
+        capture_output=True,
+        text=True,
+        timeout=110,
+        check=False,
+    )
+
+
 @pytest.mark.parametrize(
     "commands", [COMMANDS, pytest.param(MORE_COMMANDS, marks=pytest.mark.nightly)], ids=["", "more"]
 )
 def test_a_bare_installation_names_what_each_command_lacks(commands: dict[str, str], tmp_path: Path):
-    (tmp_path / "sitecustomize.py").write_text(ALL_HIDDEN)
     (tmp_path / "rows.csv").write_text("a,label\n1,x\n2,y\n" * 20)
     (tmp_path / "rows.svm").write_text("+1 1:1 2:3\n-1 1:2 3:1\n" * 20)
     (tmp_path / "table.py").write_text(
@@ -193,17 +207,7 @@ def test_a_bare_installation_names_what_each_command_lacks(commands: dict[str, s
         "def model():\n    import torch\n    return torch.nn.Linear(1, 2)\n"
     )
     (tmp_path / "train.py").write_text("import paceline\n")
-    paths = os.pathsep.join([str(tmp_path), str(ROOT)])
-    done = subprocess.run(
-        [sys.executable, "-c", EACH_COMMAND],
-        cwd=tmp_path,
-        env=os.environ | {"PYTHONPATH": paths},
-        input="\n".join(commands),
-        capture_output=True,
-        text=True,
-        timeout=110,
-        check=False,
-    )
+    done = bare(tmp_path, EACH_COMMAND, commands)
     assert "Traceback" not in done.stderr
     said = re.findall(r"(.*?)exit (\d+) of ([^\n]*)\n", done.stderr, re.DOTALL)
     assert [line for _, _, line in said] == list(commands)
@@ -231,17 +235,7 @@ for line in sys.stdin.read().splitlines():
 
 
 def test_a_bare_installation_names_what_each_call_lacks(tmp_path: Path):
-    (tmp_path / "sitecustomize.py").write_text(ALL_HIDDEN)
-    done = subprocess.run(
-        [sys.executable, "-c", EACH_CALL],
-        cwd=tmp_path,
-        env=os.environ | {"PYTHONPATH": os.pathsep.join([str(tmp_path), str(ROOT)])},
-        input="\n".join(CALLS),
-        capture_output=True,
-        text=True,
-        timeout=110,
-        check=False,
-    )
+    done = bare(tmp_path, EACH_CALL, CALLS)
     said = done.stdout.splitlines()
     assert len(said) == len(CALLS), done.stderr
     for line, words in zip(said, CALLS.values(), strict=True):

@@ -1,4 +1,4 @@
-"""The command line: options, exit codes, the run folder, status, what people get to see."""
+"""The command line: options, exit codes, the run folder, status, what people get to see; and `--repeats`, several seeds."""
 
 import errno
 import fcntl
@@ -14,12 +14,14 @@ import pytest
 from rich.console import Console
 from typer.testing import CliRunner
 
+from paceline.cli import repeats
 from paceline.cli.__main__ import app
 from paceline.cli.run import run, summary
 from paceline.core.errors import ConfigError, DiskError, NotYet, ServersGone, UsageError
 from paceline.core.settings.config import Config
 from paceline.launch.folder import run_folder
 from paceline.launch.folder.run_folder import RunFolder, find_run, new_name, open_run
+from paceline.launch.folder.series import series
 from paceline.launch.settings.read_config import read_config
 from paceline.launch.status import run_status as status
 from paceline.launch.status.chief_status import Speed, plain
@@ -29,7 +31,7 @@ from paceline.rpc.auth import Credentials
 from paceline.settings.flags import Flags
 from paceline.settings.load_settings import read_yaml
 from paceline.v1.run_service_pb2 import Score, StatusReply, WorkerStatus
-from tests.support.chief import Chief, begun, console
+from tests.support.chief import Chief, begun, console, shown, watched
 from tests.support.commands import paceline
 from tests.support.own_time import own_time
 
@@ -91,9 +93,17 @@ def test_a_cluster_with_a_slow_worker_can_be_named() -> None:
     assert read_config("digits", Flags(workers=3, slow=["HE1"])).slow == {"2": "10x"}
 
 
-def test_a_clusters_name_stands_alone() -> None:
-    with pytest.raises(UsageError, match=r"--slow he1: expected .*or only one of these names: ho, he0"):
-        read_config("digits", Flags(slow=["he1", "0=2x"]))
+@pytest.mark.parametrize(
+    ("slow", "told"),
+    [
+        (["he1", "0=2x"], r"--slow he1: expected .*or only one of these names: ho, he0"),
+        (["2"], "2=10x"),
+        (["2.5=10x"], "2=10x"),
+    ],
+)
+def test_a_slow_option_that_can_not_be_read_shows_how_to_write_it(slow: list[str], told: str) -> None:
+    with pytest.raises(UsageError, match=told):
+        read_config("digits", Flags(slow=slow))
 
 
 def test_a_yaml_file_lies_between_the_task_and_the_flags(tmp_path: Path) -> None:
@@ -103,12 +113,6 @@ def test_a_yaml_file_lies_between_the_task_and_the_flags(tmp_path: Path) -> None
     config = read_config(str(file), Flags(workers=2))
 
     assert (config.task, config.epochs, config.workers, config.batch_size) == ("digits", 4, 2, 64)
-
-
-@pytest.mark.parametrize("slow", ["2", "2.5=10x"])
-def test_a_slow_option_that_can_not_be_read_shows_how_to_write_it(slow: str) -> None:
-    with pytest.raises(UsageError, match="2=10x"):
-        read_config("digits", Flags(slow=[slow]))
 
 
 @pytest.mark.parametrize(
@@ -135,27 +139,6 @@ def test_a_mistake_is_a_sentence_and_an_exit_code(arguments: list[str], code: in
     assert words in done.stderr
     assert "Traceback" not in done.stderr
     assert not (tmp_path / "runs").exists()
-
-
-def test_a_command_line_is_checked_without_torch_numba_or_grpc(tmp_path: Path) -> None:
-    script = (
-        "import sys\nfrom paceline.cli.__main__ import app\n"
-        "sys.argv = ['paceline', 'run', 'digits', '--set', 'epoch=1']\n"
-        "try:\n    app()\nexcept SystemExit as end:\n    assert end.code == 78\n"
-        "print([name for name in ('torch', 'numba', 'grpc', 'sklearn') if name in sys.modules])"
-    )
-
-    done = subprocess.run([sys.executable, "-c", script], cwd=tmp_path, capture_output=True, text=True, check=True)
-
-    assert done.stdout.strip() == "[]"
-
-
-def test_help_needs_no_settings(tmp_path: Path) -> None:
-    script = "import sys, paceline.cli.__main__; print([name for name in ('numpy', 'pydantic', 'yaml') if name in sys.modules])"
-
-    done = subprocess.run([sys.executable, "-c", script], cwd=tmp_path, capture_output=True, text=True, check=True)
-
-    assert done.stdout.strip() == "[]"
 
 
 # run folder
@@ -551,79 +534,51 @@ def folder(tmp_path: Path) -> RunFolder:
 
 
 def test_status_shows_the_run_or_one_object_of_json(folder: RunFolder) -> None:
-    (screen, text), (other, as_json) = console(), console()
+    text = shown(folder, training())
 
-    status.show_status(folder, screen, as_json=False, connect=lambda *_: Chief(training()))
-    status.show_status(folder, other, as_json=True, connect=lambda *_: Chief(training()))
-
-    assert "version 12" in text.getvalue()
-    assert "worker-1" in text.getvalue()
-    assert json.loads(as_json.getvalue())["version"] == 12
+    assert "version 12" in text
+    assert "worker-1" in text
+    assert json.loads(shown(folder, training(), as_json=True))["version"] == 12
 
 
 def test_status_of_a_run_whose_chief_is_gone_is_an_error_that_says_how_to_resume(folder: RunFolder) -> None:
     with pytest.raises(ServersGone, match="resume the run with: paceline run"):
-        status.show_status(folder, console()[0], as_json=False, connect=lambda *_: Chief(None))
+        shown(folder, None)
 
 
 def test_status_says_that_the_run_waits_for_other_machines(folder: RunFolder) -> None:
     line = "no machine is left that lends workers to this run"
     folder.write_facts(waits=line)
-    screen, text = console()
-    status.show_status(folder, screen, as_json=False, connect=lambda *_: Chief(training()))
-    assert line in text.getvalue()
+    assert line in shown(folder, training())
 
-    screen, text = console()
     with folder.locked():  # by its launcher; its servers do not answer before a script has come
-        status.show_status(folder, screen, as_json=False, connect=lambda *_: Chief(None))
-    assert f"is waiting: {line}" in text.getvalue()
+        assert f"is waiting: {line}" in shown(folder, None)
 
     with pytest.raises(ServersGone, match="resume the run with"):
-        status.show_status(folder, screen, as_json=False, connect=lambda *_: Chief(None))
+        shown(folder, None)
 
 
-def test_status_says_how_a_table_was_read_while_the_run_goes_on_and_afterwards(folder: RunFolder) -> None:
+def test_status_says_how_a_table_was_read_while_the_run_goes_on_and_afterwards_its_accuracy_too(
+    folder: RunFolder,
+) -> None:
     line = "a.csv: a feature for each text of 'towns [all]' (3)"
     folder.write_facts(as_read=[line])
-    screen, text = console()
-    status.show_status(folder, screen, as_json=False, connect=lambda *_: Chief(training()))
-    assert line in text.getvalue()
+    assert line in shown(folder, training())
 
-    folder.write_facts(finished=True, exit_code=0, seconds=3.0)
-    screen, text = console()
-    status.show_status(folder, screen, as_json=False)
-    assert line in text.getvalue()
-
-
-def test_status_of_a_finished_run_tells_its_accuracy(folder: RunFolder) -> None:
     folder.write_facts(finished=True, exit_code=0, accuracy=0.97, metrics={"test_accuracy": 0.97}, seconds=3.0)
-    screen, text = console()
-
-    status.show_status(folder, screen, as_json=False)
-
-    assert "finished: test accuracy 0.9700 after 3.0 s" in text.getvalue()
+    text = shown(folder)
+    assert line in text
+    assert "finished: test accuracy 0.9700 after 3.0 s" in text
 
 
-def test_watching_ends_with_the_run(folder: RunFolder) -> None:
-    screen, text = console()
-    chief = Chief(training(1), training(2), StatusReply(phase="finished", version=3))
-
-    status.watch(folder, screen, as_json=False, connect=lambda *_: chief, every=0.0)
-
-    assert "version 1," in text.getvalue()
-    assert "finished, elapsed 0.0 s" in text.getvalue()
-    assert "version 3," in text.getvalue()
-
-
-def test_watching_goes_on_while_the_chief_is_away(folder: RunFolder) -> None:
-    screen, text = console()
-    chief = Chief(training(1), None, None, training(2), StatusReply(phase="finished", version=3))
-
+def test_watching_goes_on_while_the_chief_is_away_and_ends_with_the_run(folder: RunFolder) -> None:
     with folder.locked():  # by a launcher
-        status.watch(folder, screen, as_json=False, connect=lambda *_: chief, every=0.0)
+        text = watched(folder, training(1), None, None, training(2), StatusReply(phase="finished", version=3))
 
-    assert text.getvalue().count("The chief does not answer; it is starting, or busy.") == 1
-    assert "version 3," in text.getvalue()
+    assert text.count("The chief does not answer; it is starting, or busy.") == 1
+    assert "version 1," in text
+    assert "finished, elapsed 0.0 s" in text
+    assert "version 3," in text
 
 
 def test_watching_a_run_elsewhere_goes_on_while_its_chief_may_come_back(
@@ -685,3 +640,63 @@ def test_a_run_elsewhere_is_asked_at_its_chiefs_address(tmp_path: Path) -> None:
     with pytest.raises(ServersGone, match="No server answers at chief:50051"):
         status.show_status(status.Elsewhere(Path("chief:50051"), tmp_path / "token"), Console(), False, connect)
     assert asked == [("chief:50051", Credentials("the-run-secret-word\n", file=tmp_path / "token"))]
+
+
+REPEAT = ("run", "digits", "-w", "1", "-s", "1", "--epochs", "1", "--run", "both", "--repeats", "2")
+
+
+def test_two_runs_with_two_seeds_end_in_one_table_and_are_not_run_again(tmp_path: Path) -> None:
+    pytest.importorskip("torch")
+    done = paceline(*REPEAT, cwd=tmp_path)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "2 runs" in done.stdout
+
+    again = paceline(*REPEAT, "--json", cwd=tmp_path)
+    found = json.loads(again.stdout)
+    assert again.stderr.count("finished already") == 2
+    assert [run["run"] for run in found["runs"]] == ["both-1", "both-2"]
+    first, second = (run["test_accuracy"] for run in found["runs"])
+    test = found["summary"]["test_accuracy"]
+    assert test["mean"] == pytest.approx((first + second) / 2)
+    assert test["variance"] == pytest.approx((first - second) ** 2 / 2)
+    assert f"{test['mean']:.4f}" in done.stdout
+    assert first != second
+
+
+def test_a_series_that_fails_ends_with_the_exit_code_of_the_first_failure(tmp_path: Path) -> None:
+    task = tmp_path / "broken.py"
+    task.write_text("def data(path):\n    raise OSError('no disk')\n\n\ndef model():\n    pass\n")
+    done = paceline("run", "./broken.py", "--run", "bad", "--repeats", "3", "--json", cwd=tmp_path)
+    assert done.returncode == 65
+    assert json.loads(done.stdout) == {"exit_code": 65, "runs": [], "summary": {}}
+    assert "no disk" in done.stderr
+    assert not (tmp_path / "runs/bad-2").exists()
+
+
+def test_each_run_has_a_name_and_a_seed_of_its_own() -> None:
+    found = series(Config(run="five", seed=7), 5)
+    assert [(one.run, one.seed) for one in found] == [(f"five-{n + 1}", 7 + n) for n in range(5)]
+
+
+def test_a_name_that_gets_too_long_is_refused() -> None:
+    with pytest.raises(ConfigError, match="longer than 63 letters"):
+        series(Config(run="x" * 62), 5)
+
+
+def test_mean_and_variance_are_those_of_the_sample() -> None:
+    runs = [{"test_loss": value, "test_accuracy": 0.5} for value in (1.0, 2.0, 3.0, 6.0)]
+    # mean 3; squares of the differences 4 + 1 + 0 + 9 = 14, over n - 1 = 3
+    assert repeats.summary(runs)["test_loss"] == {"mean": 3.0, "variance": pytest.approx(14 / 3), "runs": 4}
+    assert repeats.summary(runs)["test_accuracy"]["variance"] == 0
+    assert list(repeats.summary(runs)) == ["test_loss", "test_accuracy"]
+
+
+def test_every_metric_of_the_task_is_summed_up_the_loss_first() -> None:
+    runs = [{"test_mae": 1.0, "test_loss": 2.0, "train_loss": 1.0, "mean_test_loss": 5.0}, {"test_mae": 3.0}]
+    found = repeats.summary(runs)
+    assert list(found) == ["train_loss", "test_loss", "test_mae"]
+    assert found["test_mae"] == {"mean": 2.0, "variance": 2.0, "runs": 2}
+
+
+def test_one_run_has_no_variance() -> None:
+    assert repeats.summary([{"train_loss": 0.25}]) == {"train_loss": {"mean": 0.25, "variance": None, "runs": 1}}

@@ -114,7 +114,3 @@ def test_the_version_is_that_of_the_package():
     shown = CliRunner().invoke(app, ["--version"])
 
     assert (shown.exit_code, shown.output.split()[0]) == (0, "paceline")
-
-
-def test_dir_names_all_that_is_public():
-    assert set(paceline.__all__) <= set(dir(paceline))

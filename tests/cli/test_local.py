@@ -94,9 +94,7 @@ def test_too_few_examples_to_validate_name_the_setting_that_asks_for_it(tmp_path
 def test_a_mini_batch_of_more_than_all_examples_is_refused(made: Path, tmp_path: Path):
     config = read_config("svm", Flags(data=str(made / "small"), sets=["batch_size=601"]))
 
-    with pytest.raises(
-        ConfigError, match=r"batch_size is 601, but there are only 600 training examples\. Set it lower"
-    ):
+    with pytest.raises(ConfigError, match=r"batch_size is 601, .* only 600 training examples\. Set it lower"):
         train_here(config, 1, False, tmp_path)
 
 
@@ -181,16 +179,12 @@ def test_more_than_two_classes_are_numbered_and_keep_their_names(tmp_path: Path)
 def test_labels_that_are_no_classes_are_refused(tmp_path: Path):
     (tmp_path / "prices").write_text("1.5 1:1\n3 2:1\n2.25 1:1 2:1\n")
 
-    with pytest.raises(
-        DataError, match=r"prices has 3 different labels; expected up to 1,000 classes, .* svm\.positive"
-    ):
+    with pytest.raises(DataError, match=r"prices has 3 different labels; expected .* classes, .* svm\.positive"):
         load_task("svm").data(str(tmp_path / "prices"))
 
 
 def test_a_task_without_classes_to_choose_from_refuses_one():
-    with pytest.raises(
-        ConfigError, match=r"svm\.positive is '3', but data\(\) of the task digits has no such argument"
-    ):
+    with pytest.raises(ConfigError, match=r"svm\.positive is '3', but data\(\) of the task digits has no"):
         load_task("digits", positive="3")
 
 

@@ -10,21 +10,23 @@ from paceline.cli.machines import Machines, served
 from paceline.core.errors import UsageError
 from paceline.core.settings.config import Config
 
+NOBODY = "needs --listen or --hosts; without them the run uses this machine only"
+
 
 @pytest.mark.parametrize(
-    ("options", "name"),
+    ("options", "told"),
     [
-        (Machines(here=0), "--here"),
-        (Machines(servers_here=1), "--servers-here"),
-        (Machines(port=7077), "--port"),
-        (Machines(address="10.0.0.1"), "--address"),
+        (Machines(here=0), f"^--here {NOBODY}"),
+        (Machines(servers_here=1), f"^--servers-here {NOBODY}"),
+        (Machines(port=7077), f"^--port {NOBODY}"),
+        (Machines(address="10.0.0.1"), f"^--address {NOBODY}"),
+        (Machines(listen=True, here=4), "--here 4: the run has 3 workers"),
+        (Machines(listen=True, servers_here=0), "--servers-here 0: expected 1 to"),
     ],
 )
-def test_an_option_on_how_to_listen_is_refused_where_nobody_listens(options: Machines, name: str) -> None:
-    with pytest.raises(
-        UsageError, match=f"^{name} needs --listen or --hosts; without them the run uses this machine only"
-    ):
-        options.checked(Config())
+def test_an_option_that_does_not_fit_the_run_or_where_nobody_listens_is_refused(options: Machines, told: str) -> None:
+    with pytest.raises(UsageError, match=told):
+        options.checked(Config(workers=3))
 
 
 SERVED = ("data.source=server",)
@@ -68,18 +70,6 @@ def test_nobody_serves_shards_that_are_in_an_object_store(tmp_path: Path) -> Non
 
     assert served(str(tmp_path / "run.yaml"), []) == served("digits", ["data.shards_at=s3://mine/shards"]) == ()
     assert served(str(tmp_path / "run.yml"), []) == served(str(tmp_path / "own.py"), []) == ()
-
-
-@pytest.mark.parametrize(
-    ("options", "told"),
-    [
-        (Machines(listen=True, here=4), "--here 4: the run has 3 workers"),
-        (Machines(listen=True, servers_here=0), "--servers-here 0: expected 1 to"),
-    ],
-)
-def test_numbers_that_the_run_does_not_have_are_refused(options: Machines, told: str) -> None:
-    with pytest.raises(UsageError, match=told):
-        options.checked(Config(workers=3))
 
 
 @pytest.mark.parametrize("command", ["run", "launch"])

@@ -1,4 +1,4 @@
-"""Commands that other packages bring to `paceline`, by entry points."""
+"""The help of `paceline` on one screen, commands under their earlier names, and those that other packages bring."""
 
 import re
 import sys
@@ -11,6 +11,7 @@ from paceline.cli import other_packages
 from paceline.cli.__main__ import app
 from paceline.core.errors import ConfigError
 
+ROWS, COLUMNS = 40, 80
 GREETINGS = """
 def greet(name: str, loud: bool = False) -> None:
     'Greet somebody.'
@@ -24,7 +25,7 @@ cards.command("list")(lambda: print("no card"))
 
 
 def paceline(*words: str) -> Result:
-    return CliRunner().invoke(app, words)
+    return CliRunner().invoke(app, words, env={"COLUMNS": str(COLUMNS), "TERMINAL_WIDTH": str(COLUMNS)})
 
 
 @pytest.fixture
@@ -89,3 +90,30 @@ def test_a_command_whose_package_is_not_installed_says_which_one_it_is(
 
 def test_a_name_that_no_package_has_is_refused_as_before() -> None:
     assert "No such command 'nonsense'" in paceline("nonsense").output
+
+
+def test_the_help_fits_one_screen_with_a_line_for_each_command() -> None:
+    lines = paceline("--help").output.splitlines()
+
+    assert len(lines) <= ROWS
+    assert max(map(len, lines)) <= COLUMNS
+    shown = [line.split()[1] for line in lines if line.startswith("│ ")]
+    named = {"run", "launch", "demo", "status", "stop", "doctor", "plan", "shard", "report", "keys", "k8s"}
+    assert named <= set(shown)
+    assert len(shown) == len(set(shown))
+
+
+@pytest.mark.parametrize("earlier", other_packages.MOVED)
+def test_an_earlier_name_goes_on_and_says_the_new_one(earlier: str) -> None:
+    now = other_packages.MOVED[earlier]
+
+    result = paceline(earlier, "--help")
+
+    assert f"paceline {earlier} is now: paceline {' '.join(now)}" in result.stderr
+    shown, new = (text.splitlines()[3:] for text in (result.stdout, paceline(*now, "--help").stdout))
+    assert shown == new
+    assert f"│ {earlier} " not in paceline("--help").output
+
+
+def test_an_earlier_name_is_not_proposed_for_a_typo() -> None:
+    assert "explain" not in paceline("explan").output

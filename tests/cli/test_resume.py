@@ -110,11 +110,7 @@ def test_a_run_that_is_going_on_is_not_touched(run: RunFolder) -> None:
     ("wrong", "error", "told"),
     [
         ("format", TooNew, "has format 2; this release"),
-        (
-            "setting",
-            ConfigError,
-            r"warp: there is no such setting.* Correct the file, or take the release that has written",
-        ),
+        ("setting", ConfigError, r"warp: there is no such setting.* Correct the file, or take the release that"),
     ],
 )
 def test_a_folder_that_is_refused_is_not_changed(run: RunFolder, wrong: str, error: type[Exception], told: str) -> None:

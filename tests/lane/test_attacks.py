@@ -10,10 +10,7 @@ from functools import partial
 import psutil
 import pytest
 
-from paceline.core.errors import TryAgain
-from paceline.rpc.auth import Credentials
 from paceline.rpc.lane import connection, frames, headers, server
-from paceline.rpc.lane.client import LaneTransport
 from paceline.rpc.lane.frames import Code, Kind, Setting
 from paceline.rpc.lane.grpc_texts import STATUS
 from paceline.rpc.lane.messages import MOST
@@ -21,7 +18,8 @@ from paceline.rpc.lane.stream import UNOPENED
 from paceline.rpc.retries import retried
 from paceline.rpc.watchdog import IDLE, TOTAL
 from paceline.v1 import parameter_service_pb2 as pb
-from tests.support.lane_peer import SOON, TOKEN, VALUES, Lane, Peer, data, pull, push
+from tests.lane.test_lane_metrics import reasons, value
+from tests.support.lane_peer import SOON, VALUES, Lane, Peer, data, pull, push
 
 Start = Callable[..., Lane]
 FLOOD = 2000
@@ -58,6 +56,7 @@ def peer(lane: Lane) -> Iterator[Peer]:
     lane.serves()
     attacker.close()
     lane.is_quiet()
+    assert (value(lane.traffic, "connections"), value(lane.traffic, "streams")) == (0, 0)
 
 
 def block(number: int, payload: bytes, flags: int = frames.END_HEADERS) -> bytes:
@@ -185,11 +184,12 @@ CONNECTION = {
 
 
 @pytest.mark.parametrize("attack", CONNECTION)
-def test_a_peer_that_breaks_the_connections_rules_is_told_why_and_cut_off(peer: Peer, attack: str) -> None:
+def test_a_peer_that_breaks_the_connections_rules_is_told_why_and_cut_off(peer: Peer, lane: Lane, attack: str) -> None:
     make, code = CONNECTION[attack]
     peer.send(make(peer))
     assert peer.goaway() == code
     assert list(peer.frames()) == []
+    assert reasons(lane.traffic, "cut_offs") == {("sent", code.name): 1}
 
 
 STREAM = {
@@ -213,6 +213,7 @@ STREAM = {
         lambda peer: peer.headers(**{"content-length": "7"}) + data(1, b"123456", end=True),
         Code.PROTOCOL_ERROR,
     ),
+    "header fields that are none": (lambda peer: peer.headers(te="gzip"), Code.PROTOCOL_ERROR),
     "a field in capital letters": (lambda peer: peer.headers(**{"X": "y"}), Code.PROTOCOL_ERROR),
     "a call without a path": (lambda peer: peer.headers(**{":path": ""}), Code.PROTOCOL_ERROR),
     "trailers in the middle": (lambda peer: peer.headers() + peer.headers(), Code.PROTOCOL_ERROR),
@@ -220,11 +221,15 @@ STREAM = {
 
 
 @pytest.mark.parametrize("attack", STREAM)
-def test_a_peer_that_breaks_a_streams_rules_loses_the_stream_and_is_told_why(peer: Peer, attack: str) -> None:
+def test_a_peer_that_breaks_a_streams_rules_loses_the_stream_and_is_told_why(
+    peer: Peer, lane: Lane, attack: str
+) -> None:
     make, code = STREAM[attack]
     peer.send(make(peer))
     assert peer.reset() == code
     peer.answers_a_ping()
+    assert reasons(lane.traffic, "resets") == {("sent", code.name): 1}
+    assert reasons(lane.traffic, "cut_offs") == {}
 
 
 HELLOS = {
@@ -552,22 +557,3 @@ def test_a_thousand_idle_connections_cost_little_and_a_good_client_is_served_bes
         peer.close()
     lane.is_quiet()
     lane.serves()
-
-
-def test_a_client_of_a_server_that_turns_it_away_may_try_again(lane: Lane, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(server, "CONNECTIONS", 0)
-    transport = LaneTransport(f"localhost:{lane.port}", Credentials(TOKEN))
-    with pytest.raises(TryAgain):
-        transport.resume(pb.ResumeRequest(clock=3), SOON)
-    monkeypatch.setattr(server, "CONNECTIONS", 8)
-    # again while the client has not seen the first connection's end
-    quiet = threading.Event()
-    found = retried(
-        lambda: transport.resume(pb.ResumeRequest(clock=3), SOON),
-        20,
-        "the server",
-        quiet,
-        lambda event, **facts: None,
-    )
-    assert found.clock == 3
-    transport.close()

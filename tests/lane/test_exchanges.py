@@ -71,7 +71,7 @@ def streams(served: Served, name: str = "opened_streams") -> float:
 
 
 # one stream
-def test_many_exchanges_are_each_answered_and_counted(serve: Serve) -> None:
+def test_many_exchanges_are_each_answered_and_counted_and_take_one_stream_of_the_lane(serve: Serve) -> None:
     served = serve(Service(), token="the-right-secret-word")
     transport = served.transport()
     for clock in range(200):
@@ -79,15 +79,7 @@ def test_many_exchanges_are_each_answered_and_counted(serve: Serve) -> None:
     counted = {served.calls.get(timeout=SOON)[1] for _ in range(200)}
     assert counted == {"OK"}
     assert served.calls.empty()
-
-
-@only_lane
-def test_many_exchanges_take_one_stream(serve: Serve) -> None:
-    served = serve(Service())
-    transport = served.transport()
-    for clock in range(200):
-        push(transport, clock)
-    assert streams(served) == 1
+    assert served.kind == "grpc" or streams(served) == 1
 
 
 @pytest.mark.parametrize("length", [0, 1, 5000, 70_000, 3 << 20])
@@ -105,21 +97,6 @@ def test_a_server_that_is_restarted_between_two_exchanges_is_found_again(serve: 
     serve(Service(), port=served.port)
     assert len(eventually(transport, numbers(10))) == 10
     push(transport)
-
-
-def test_a_server_that_stops_in_mid_exchange_is_worth_another_try(serve: Serve) -> None:
-    service, gate = Service(), Gate()
-    served = serve(service)
-    transport = served.transport()
-    push(transport)
-    service.at["sparse"] = gate
-    with ThreadPoolExecutor(1) as threads:
-        call = threads.submit(push, transport)
-        gate.wait()
-        served.stop()
-        with pytest.raises(TryAgain):
-            call.result()
-        gate.opened.set()
 
 
 @only_lane
@@ -188,22 +165,6 @@ def test_a_server_that_drains_waits_for_no_idle_stream(serve: Serve) -> None:
     assert not stopper.is_alive()
     with pytest.raises(TryAgain):
         push(transport)
-
-
-@only_lane
-def test_a_server_that_drains_answers_the_exchange_that_is_under_way(serve: Serve) -> None:
-    service, gate = Service(), Gate()
-    served = serve(service)
-    transport = served.transport()
-    push(transport)
-    service.at["sparse"] = gate
-    with ThreadPoolExecutor(2) as threads:
-        held = threads.submit(push, transport)
-        gate.wait()
-        stopped = threads.submit(served.stop, 3600.0)
-        gate.opened.set()
-        held.result()
-        stopped.result(SOON)
 
 
 # peers that do as they like

@@ -1,4 +1,5 @@
-"""Others on the other end of the lane: stock grpcio and grpc-go, with nothing but generated stubs."""
+"""Others on the other end of the lane: stock grpcio and grpc-go, with nothing but generated stubs; and
+h2spec, a conformance test of HTTP/2."""
 
 import functools
 import hashlib
@@ -27,8 +28,10 @@ from paceline.v1.parameter_service_pb2_grpc import (
     ParameterServiceStub,
     add_ParameterServiceServicer_to_server,
 )
+from tests.lane.test_lane import raising
 from tests.support.fake_service import PART, SOON, Gathered, Served, Service, client, exchange
 from tests.support.tree import ROOT
+from tools import h2spec
 
 COUNT = (3 << 20) + 7
 """Elements: 12 MB, many times a stock peer's windows and frames."""
@@ -41,27 +44,13 @@ SHOWN = held(Credentials(SECRET)).shown().removeprefix("Bearer ")
 
 
 @pytest.fixture
-def serve() -> Iterator[Serve]:
-    started: list[Served] = []
-
-    def start(service: Service, token: str = "") -> Served:
-        started.append(Served("lane", service, token))
-        return started[-1]
-
-    yield start
-    for one in started:
-        one.stop()
+def kind() -> str:
+    """The transport that `serve` takes."""
+    return "lane"
 
 
 def numbers() -> Vector:
     return np.arange(COUNT, dtype=np.float32) % 7
-
-
-def refusing(error: Exception) -> Callable[[IsThere], None]:
-    def refuse(is_there: IsThere) -> None:
-        raise error
-
-    return refuse
 
 
 # a stock grpcio client
@@ -118,7 +107,7 @@ def test_stock_grpcio_exchanges_on_a_stream_that_stays_open(serve: Serve) -> Non
         for length in (0, 4, 70_000, 3 << 20, 3 << 20, 4):
             pushes.put(pb.PushPullSparseRequest(values=bytes(length)))
             assert next(answers).values == bytes(length)
-        service.at["sparse"] = refusing(BadPush("größer als 3"))
+        service.at["sparse"] = raising(BadPush("größer als 3"))
         pushes.put(pb.PushPullSparseRequest())
         assert refusal(lambda: next(answers)) == (grpc.StatusCode.INVALID_ARGUMENT, "größer als 3")
         reached = threading.Event()
@@ -151,14 +140,14 @@ def test_stock_grpcio_sees_the_status_and_text_of_every_refusal(serve: Serve) ->
         stub = ParameterServiceStub(channel)
         code, _ = refusal(lambda: stub.Resume(pb.ResumeRequest(), timeout=SOON))
         assert code is grpc.StatusCode.UNAUTHENTICATED
-        service.at["resume"] = refusing(PlanMismatch("größer als 3"))
+        service.at["resume"] = raising(PlanMismatch("größer als 3"))
         found = refusal(lambda: stub.Resume(pb.ResumeRequest(), timeout=SOON, metadata=right))
         assert found == (grpc.StatusCode.FAILED_PRECONDITION, "größer als 3")
         for point in ("head", "part", "end"):
-            service.at = {point: refusing(BadPush("poison"))}
+            service.at = {point: raising(BadPush("poison"))}
             found = refusal(lambda: list(stub.PushPull(messages(sent), timeout=SOON, metadata=right)))
             assert found == (grpc.StatusCode.INVALID_ARGUMENT, "poison"), point
-        service.at = {"resume": refusing(PlanMismatch(100_000 * "é"))}
+        service.at = {"resume": raising(PlanMismatch(100_000 * "é"))}
         code, text = refusal(lambda: stub.Resume(pb.ResumeRequest(), timeout=SOON, metadata=right))
         assert (code, text[:300]) == (grpc.StatusCode.FAILED_PRECONDITION, 300 * "é")
         unknown = channel.unary_unary("/paceline.v1.ParameterService/Fly", bytes, bytes)
@@ -309,7 +298,7 @@ def test_grpc_go_sees_why_it_is_refused(go_client: Path, serve: Serve) -> None:
     served = serve(service, token=SECRET)
     codes = [line.partition(":")[0] for line in printed(go_client, served, "-token", "wrong")]
     assert codes == ["Resume Unauthenticated", "PushPull Unauthenticated", "Pull Unauthenticated"]
-    service.at = {"resume": refusing(PlanMismatch("größer als 3")), "part": refusing(BadPush("poison"))}
+    service.at = {"resume": raising(PlanMismatch("größer als 3")), "part": raising(BadPush("poison"))}
     service.at["pull"] = service.until_gone
     lines = printed(go_client, served, "-token", SHOWN, "-patience", "2s")
     assert lines[:2] == ["Resume FailedPrecondition: größer als 3", "PushPull InvalidArgument: poison"]
@@ -325,3 +314,37 @@ def test_grpc_go_without_a_token_is_served_where_none_is_asked_for(go_client: Pa
         "PushPull OK",
         "Pull OK",
     ]
+
+
+PRINTED = """
+Failures:
+
+Hypertext Transfer Protocol Version 2 (HTTP/2)
+  4. HTTP Frames
+    4.2. Frame Size
+      × 1: {}
+        -> The endpoint MUST
+Finished in 2.4434 seconds
+146 tests, 145 passed, 0 skipped, 1 failed
+"""
+
+
+@pytest.mark.skipif(shutil.which("h2spec") is None, reason="h2spec is not on PATH; tools/h2spec.py says how to get it")
+def test_the_lane_passes_all_of_h2spec_but_the_exceptions_with_reasons() -> None:
+    printed = h2spec.run("h2spec")
+    assert "146 tests, " in printed
+    assert h2spec.failures(printed) == []
+
+
+def test_a_failure_that_is_no_exception_is_reported() -> None:
+    assert h2spec.failures(PRINTED.format("Sends a thing: and another")) == ["Sends a thing: and another"]
+    for title in h2spec.EXCEPTIONS:
+        assert h2spec.failures(PRINTED.format(title)) == []
+
+
+def test_without_h2spec_the_tool_says_how_to_get_it(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(shutil, "which", lambda name: None)
+    assert h2spec.main() == 2
+    assert "go install github.com/summerwind/h2spec" in capsys.readouterr().err

@@ -2,8 +2,10 @@
 
 import math
 import mmap
+import sys
 from collections.abc import Iterable
 from pathlib import Path
+from typing import Any
 from urllib.request import urlopen
 
 import pytest
@@ -21,50 +23,9 @@ from paceline.v1 import run_service_pb2 as run_pb
 from tests.support.in_process import LENGTH, Cluster, Pusher, config_of
 from tests.support.own_time import own_time
 
-SERVER = [
-    "updates_total",
-    "version",
-    "pushes_rejected_total",
-    "pushes_capped_total",
-    "handle_seconds",
-    "requests_total",
-    "received_bytes_total",
-    "sent_bytes_total",
-    "queue_depth",
-    "queue_seconds",
-    "fold_seconds",
-    "staleness",
-    "wait_seconds",
-    "slice_bytes",
-    "optimizer_bytes",
-    "members",
-    "member_seen_timestamp_seconds",
-    "checkpoint_timestamp_seconds",
-    "checkpoint_seconds",
-    "checkpoint_failures_total",
-    "recoveries_total",
-    "damaged_snapshots_total",
-    "disk_used_ratio",
-    "checkpoint_interval_seconds",
-    "phase",
-    "lead",
-    "budget_ratio",
-    "warnings",
-]
-WORKER = [
-    "replayed_pushes_total",
-    "rerun_steps_total",
-    "examples_total",
-    "steps_total",
-    "step_seconds",
-    "alpha_ratio",
-    "staleness",
-    "loss",
-    "epoch",
-    "retries_total",
-    "sparsity_ratio",
-    "logged",
-]
+SERVER = ["version", "pushes_capped_total", "queue_seconds", "checkpoint_seconds"]
+WORKER = ["staleness", "epoch", "sparsity_ratio", "logged"]
+"""Metrics that no panel and no alert asks for; test_dashboard.py looks for all others in live processes."""
 METHODS = [
     method.name
     for service in (
@@ -118,8 +79,24 @@ def badly_named(registry: CollectorRegistry, process: str) -> Iterable[str]:
             yield name
 
 
-def test_a_server_with_64_workers_has_at_most_250_series() -> None:
-    registry = CollectorRegistry()
+@pytest.fixture
+def registry() -> CollectorRegistry:
+    return CollectorRegistry()
+
+
+@pytest.fixture
+def progress(registry: CollectorRegistry) -> Any:
+    """What a worker counts."""
+    return pytest.importorskip("paceline.worker.training.status_and_metrics").Progress(registry)
+
+
+@pytest.fixture
+def scores(registry: CollectorRegistry) -> Any:
+    """What the evaluator counts."""
+    return pytest.importorskip("paceline.worker.scoring.scorer").ScoreMetrics(registry)
+
+
+def test_a_server_with_64_workers_has_at_most_250_series(registry: CollectorRegistry) -> None:
     metrics = ServerMetrics(registry, "ssp", "digits")
     metrics.follow_run(lambda: RunPhase.TRAINING, lambda: 3, lambda: 0.5, lambda kind: False)
     metrics.trains("bsp")
@@ -141,8 +118,7 @@ def test_a_server_with_64_workers_has_at_most_250_series() -> None:
     assert series(registry) <= 250
 
 
-def test_a_server_says_what_the_run_does() -> None:
-    registry = CollectorRegistry()
+def test_a_server_says_what_the_run_does(registry: CollectorRegistry) -> None:
     metrics = ServerMetrics(registry, "ssp", "digits")
     metrics.follow_run(lambda: RunPhase.SCORING, lambda: 3, lambda: 0.5, lambda kind: kind is Kind.LOSS)
     metrics.trains("bsp")
@@ -158,8 +134,7 @@ def test_a_server_says_what_the_run_does() -> None:
     assert value("paceline_run_info", {"policy": "ssp", "task": "digits", "transport": "lane"}) is None
 
 
-def test_pushes_count_under_the_policy_that_trains() -> None:
-    registry = CollectorRegistry()
+def test_pushes_count_under_the_policy_that_trains(registry: CollectorRegistry) -> None:
     metrics = ServerMetrics(registry, "ssp")
     metrics.saw("worker-0")
     metrics.trains("bsp")
@@ -170,14 +145,12 @@ def test_pushes_count_under_the_policy_that_trains() -> None:
     assert registry.get_sample_value("paceline_server_updates_total", {"policy": "bsp"}) == 2
 
 
-def test_the_path_of_a_task_file_is_no_label() -> None:
-    registry = CollectorRegistry()
+def test_the_path_of_a_task_file_is_no_label(registry: CollectorRegistry) -> None:
     ServerMetrics(registry, "ssp", "/home/me/secret/my_task.py")
     assert registry.get_sample_value("paceline_run_info", {"policy": "ssp", "task": "own", "transport": "lane"}) == 1
 
 
-def test_workers_that_come_and_go_do_not_pile_up() -> None:
-    registry = CollectorRegistry()
+def test_workers_that_come_and_go_do_not_pile_up(registry: CollectorRegistry) -> None:
     metrics = ServerMetrics(registry, "asp")
     for number in range(100):
         metrics.follow([f"worker-{number}"])
@@ -212,19 +185,15 @@ def test_a_live_server_has_every_promised_metric_in_use(tmp_path: Path) -> None:
     cluster.close()
 
 
-def test_a_disk_that_says_nothing_leaves_the_other_metrics_alone(tmp_path: Path) -> None:
-    registry = CollectorRegistry()
+def test_a_disk_that_says_nothing_leaves_the_other_metrics_alone(registry: CollectorRegistry, tmp_path: Path) -> None:
     ServerMetrics(registry, "ssp").follow_disk(tmp_path / "gone")
     found = {sample.name: sample.value for sample in page(registry)}
     assert math.isnan(found["paceline_server_disk_used_ratio"])
     assert found["paceline_run_info"] == 1
 
 
-def test_a_worker_has_at_most_120_series_all_well_named() -> None:
-    progress_module = pytest.importorskip("paceline.worker.training.status_and_metrics")
+def test_a_worker_has_at_most_120_series_all_well_named(registry: CollectorRegistry, progress: Any) -> None:
     replica_module = pytest.importorskip("paceline.worker.training.model_and_gradient")
-    registry = CollectorRegistry()
-    progress = progress_module.Progress(registry)
     for code in ("UNAVAILABLE", "RESOURCE_EXHAUSTED", "OUT_OF_RANGE"):
         progress.retried(code)
     for phase in ("waiting", "data", "compute", "exchange", "data"):
@@ -237,8 +206,7 @@ def test_a_worker_has_at_most_120_series_all_well_named() -> None:
     assert registry.get_sample_value("paceline_worker_retries_total", {"code": "UNAVAILABLE"}) == 1
 
 
-def test_every_series_says_its_run_and_process_and_how_much_memory_there_is() -> None:
-    registry = CollectorRegistry()
+def test_every_series_says_its_run_and_process_and_how_much_memory_there_is(registry: CollectorRegistry) -> None:
     ServerMetrics(registry, "ssp").saw("worker-0")
     found = page(registry)
     assert {(sample.labels["run"], sample.labels["process"]) for sample in found} == {("digits", "someone")}
@@ -256,12 +224,11 @@ def test_memory_that_is_touched_first_counts_as_minor_faults() -> None:
     assert faults() >= before + 8
 
 
-def test_the_phases_of_a_step_add_up_to_its_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    progress_module = pytest.importorskip("paceline.worker.training.status_and_metrics")
+def test_the_phases_of_a_step_add_up_to_its_time(
+    registry: CollectorRegistry, progress: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
     now = [0.0]
-    own_time(monkeypatch, progress_module, monotonic=lambda: now[0])
-    registry = CollectorRegistry()
-    progress = progress_module.Progress(registry)
+    own_time(monkeypatch, sys.modules[type(progress).__module__], monotonic=lambda: now[0])
 
     for phase, passed in (("data", 1.0), ("compute", 2.0), ("exchange", 8.0)):
         progress.enter(phase)
@@ -276,11 +243,8 @@ def test_the_phases_of_a_step_add_up_to_its_time(monkeypatch: pytest.MonkeyPatch
     assert spent == {"data": 1.0, "compute": 2.0, "exchange": 3.0, "wait": 5.0}
 
 
-def test_a_loss_that_is_no_number_is_shown_as_such() -> None:
-    progress_module = pytest.importorskip("paceline.worker.training.status_and_metrics")
+def test_a_loss_that_is_no_number_is_shown_as_such(registry: CollectorRegistry, progress: Any) -> None:
     step = pytest.importorskip("paceline.worker.training.step_result").Step
-    registry = CollectorRegistry()
-    progress = progress_module.Progress(registry)
     heads = [pb.PullHead()]
 
     def shown() -> float:
@@ -293,22 +257,18 @@ def test_a_loss_that_is_no_number_is_shown_as_such() -> None:
     assert math.isnan(shown())
 
 
-def test_the_evaluator_tells_loss_and_accuracy_of_each_split() -> None:
-    scoring = pytest.importorskip("paceline.worker.scoring.scorer")
-    registry = CollectorRegistry()
-    metrics = scoring.ScoreMetrics(registry)
-    metrics.note(3, 1.5, {"train": {"loss": 0.5, "accuracy": 0.9}, "test": {"loss": 0.7, "accuracy": 0.8}})
+def test_the_evaluator_tells_loss_and_accuracy_of_each_split(registry: CollectorRegistry, scores: Any) -> None:
+    scores.note(3, 1.5, {"train": {"loss": 0.5, "accuracy": 0.9}, "test": {"loss": 0.7, "accuracy": 0.8}})
     assert registry.get_sample_value("paceline_eval_accuracy_ratio", {"split": "test"}) == 0.8
     assert registry.get_sample_value("paceline_eval_loss", {"split": "train"}) == 0.5
     assert list(badly_named(registry, "eval")) == []
 
 
-def test_the_evaluator_tells_whatever_the_task_measures_under_names_that_labels_may_have() -> None:
-    scoring = pytest.importorskip("paceline.worker.scoring.scorer")
-    registry = CollectorRegistry()
-    metrics = scoring.ScoreMetrics(registry)
-    metrics.note(1, 1.5, {"test": {"loss": 0.7, "f1": 0.2, "mean error": -3.0}})
-    metrics.note(2, 1.5, {"test": {"loss": 0.6, "f1": 0.25}})
+def test_the_evaluator_tells_whatever_the_task_measures_under_names_that_labels_may_have(
+    registry: CollectorRegistry, scores: Any
+) -> None:
+    scores.note(1, 1.5, {"test": {"loss": 0.7, "f1": 0.2, "mean error": -3.0}})
+    scores.note(2, 1.5, {"test": {"loss": 0.6, "f1": 0.25}})
 
     value = registry.get_sample_value
     assert value("paceline_eval_metric", {"split": "test", "metric": "f1"}) == 0.25
@@ -316,11 +276,8 @@ def test_the_evaluator_tells_whatever_the_task_measures_under_names_that_labels_
     assert value("paceline_eval_metric", {"split": "test", "metric": "loss"}) is None
 
 
-def test_metrics_whose_names_look_alike_in_labels_are_told_apart() -> None:
-    scoring = pytest.importorskip("paceline.worker.scoring.scorer")
-    registry = CollectorRegistry()
-    metrics = scoring.ScoreMetrics(registry)
-    metrics.note(1, 1.5, {"test": {"error %": 0.1, "error_2": 0.2, "error_%": 0.3, "error__": 0.4}})
+def test_metrics_whose_names_look_alike_in_labels_are_told_apart(registry: CollectorRegistry, scores: Any) -> None:
+    scores.note(1, 1.5, {"test": {"error %": 0.1, "error_2": 0.2, "error_%": 0.3, "error__": 0.4}})
 
     found = {
         name: registry.get_sample_value("paceline_eval_metric", {"split": "test", "metric": name})
@@ -329,17 +286,13 @@ def test_metrics_whose_names_look_alike_in_labels_are_told_apart() -> None:
     assert found == {"error__": 0.1, "error_2": 0.2, "error___2": 0.3, "error___3": 0.4}
 
 
-def test_a_task_with_very_many_metrics_fills_a_few_series_only() -> None:
-    scoring = pytest.importorskip("paceline.worker.scoring.scorer")
-    registry = CollectorRegistry()
-    metrics = scoring.ScoreMetrics(registry)
+def test_a_task_with_very_many_metrics_fills_a_few_series_only(registry: CollectorRegistry, scores: Any) -> None:
     before = series(registry)
-    metrics.note(1, 1.5, {"test": {f"recall_{number}": 0.5 for number in range(1000)}})
+    scores.note(1, 1.5, {"test": {f"recall_{number}": 0.5 for number in range(1000)}})
     assert series(registry) - before == 20
 
 
-def test_metrics_are_served_on_a_port_of_their_own() -> None:
-    registry = CollectorRegistry()
+def test_metrics_are_served_on_a_port_of_their_own(registry: CollectorRegistry) -> None:
     ServerMetrics(registry, "bsp").saw("worker-0")
     port = serve_metrics(0, registry)
     with urlopen(f"http://localhost:{port}/metrics") as page:

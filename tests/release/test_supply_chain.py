@@ -129,11 +129,7 @@ def test_the_table_has_a_line_for_each_library_with_the_files_that_lock_it() -> 
     [
         ({"License-Expression": "MIT"}, "MIT", ""),
         ({"License-Expression": "MIT OR GPL-3.0-only"}, "MIT OR GPL-3.0-only", ""),
-        (
-            {"License-Expression": "MIT AND GPL-3.0-only"},
-            "MIT AND GPL-3.0-only",
-            "MIT AND GPL-3.0-only is not among the accepted licences",
-        ),
+        ({"License-Expression": "MIT AND GPL-3.0-only"}, "MIT AND GPL-3.0-only", "GPL-3.0-only is not among the"),
         ({"License-Metadata": "GPL"}, "GPL", "GPL is not among the accepted licences"),
         ({"License-Metadata": "Apache 2.0"}, "Apache-2.0", ""),
         (
@@ -146,11 +142,7 @@ def test_the_table_has_a_line_for_each_library_with_the_files_that_lock_it() -> 
             "MIT License; GNU General Public License v3 (GPLv3)",
             "is not among the accepted",
         ),
-        (
-            {"License-Expression": "UNKNOWN", "License-Metadata": "UNKNOWN"},
-            "",
-            "it names no licence, or is not installed",
-        ),
+        ({"License-Expression": "UNKNOWN", "License-Metadata": "UNKNOWN"}, "", "it names no licence, or is not"),
     ],
 )
 def test_a_licence_is_accepted_only_where_all_that_it_demands_is_on_the_list(

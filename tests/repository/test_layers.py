@@ -1,6 +1,7 @@
 """What may import what, what is never used, and what configuration does not load."""
 
 import ast
+import os
 import re
 import statistics
 import subprocess
@@ -36,23 +37,39 @@ RUNS_CODE_FROM_DATA = {
 }
 
 
-def loaded(*modules: str) -> set[str]:
-    """What a process has loaded that imports these."""
-    program = f"import sys, {', '.join(modules)}; print(*sorted(sys.modules))"
-    done = subprocess.run([sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, check=True)
-    return set(done.stdout.split())
+LIGHT = {
+    "what checks the config": (
+        "import paceline.settings.load_settings, paceline.core.chief.run, paceline.core.slice.plan",
+        {"numba", "grpc", "torch", "sklearn"},
+    ),
+    "a command, before it begins its processes": (
+        "import paceline.cli.__main__, paceline.cli.exits, paceline.launch.forks.begin_early",
+        {"numpy", "pydantic", "paceline.settings.load_settings"},
+    ),
+    "help": ("import paceline.cli.__main__", {"numpy", "pydantic", "yaml"}),
+    "a command line with a mistake": (
+        "from paceline.cli.__main__ import app\n"
+        "sys.argv = ['paceline', 'run', 'digits', '--set', 'epoch=1']\n"
+        "try:\n    app()\nexcept SystemExit as end:\n    assert end.code == 78",
+        {"torch", "numba", "grpc", "sklearn"},
+    ),
+    "a policy of a user's": ("from paceline.extend import Policy", {"pyarrow", "sklearn", "torch", "grpc"}),
+    "a script": ("import paceline; dir(paceline)", {"torch", "grpc", "numba", "pydantic"}),
+}
+"""What runs, and what it does not load."""
 
 
-def test_what_checks_the_config_loads_nothing_heavy():
-    modules = ("paceline.settings.load_settings", "paceline.core.chief.run", "paceline.core.slice.plan")
+@pytest.mark.parametrize("what", LIGHT)
+def test_what_begins_or_is_imported_by_users_loads_nothing_heavy(what: str, tmp_path: Path):
+    statement, heavy = LIGHT[what]
+    program = f"import sys\n{statement}\nprint(*sorted(sys.modules))"
+    environment = os.environ | {"PYTHONPATH": str(ROOT)}
 
-    assert not {"numba", "grpc", "torch", "sklearn"} & loaded(*modules)
-
-
-def test_a_command_begins_its_processes_before_it_loads_the_settings():
-    assert not {"numpy", "pydantic", "paceline.settings.load_settings"} & loaded(
-        "paceline.cli.__main__", "paceline.cli.exits", "paceline.launch.forks.begin_early"
+    done = subprocess.run(
+        [sys.executable, "-c", program], cwd=tmp_path, env=environment, capture_output=True, text=True, check=True
     )
+
+    assert not heavy & set(done.stdout.split())
 
 
 @pytest.mark.parametrize("line", RUNS_CODE_FROM_DATA)

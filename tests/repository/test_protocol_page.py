@@ -6,6 +6,7 @@ import json
 import re
 import time
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -291,7 +292,7 @@ def test_the_start_of_a_run(tmp_path: Path):
         made = pb.PushHead(worker=W0, plan_hash=plan.hash, codec="none", elements=length, digest=digest, **head)
         return made, iter([kind(head=made, data=values)])
 
-    try:
+    with closing(cluster):
         cluster.evaluator_ready()
         join = join_request(config, W0)
         joined = cluster.run.Join(join, CALL)
@@ -338,10 +339,8 @@ def test_the_start_of_a_run(tmp_path: Path):
                 brought,
                 f"{pb.Outcome.Name(reply.outcome)}, ",
             )
-    finally:
-        for channel in channels:
-            channel.close()
-        cluster.close()
+    for channel in channels:
+        channel.close()
 
     assert rows == example("The start of a run")
 
@@ -526,7 +525,7 @@ def test_older_and_newer_peers(tmp_path: Path):
 
     join = join_request(cluster.config, W0)
     with_more = run_pb.JoinRequest.FromString(join.SerializeToString() + later)
-    try:
+    with closing(cluster):
         found = [
             joined(join),
             refused(lambda: joined(join_request(cluster.config, W0, protocol=PROTOCOL + 1))),
@@ -534,8 +533,6 @@ def test_older_and_newer_peers(tmp_path: Path):
             joined(with_more),
             f"phase {call(chief.Status, run_pb.StatusRequest.FromString(later), 30).phase}",
         ]
-    finally:
-        cluster.close()
     folder()
     found.append(folder())
     renumbered(lambda value: value.pop("format"))

@@ -79,9 +79,7 @@ def test_a_pipe_in_the_code_of_a_table_is_shown_without_its_backslash(repository
 def test_a_link_that_leads_nowhere_is_refused(repository, tmp_path):
     (repository / "docs/start/own.md").write_text("[gone](../../examples/gone.py)")
 
-    with pytest.raises(
-        Missing, match=r"docs/start/own\.md links to \.\./\.\./examples/gone\.py, .* Correct the link\."
-    ):
+    with pytest.raises(Missing, match=r"docs/start/own\.md links to .*examples/gone\.py, .* Correct the link"):
         write_pages(tmp_path / "pages", repository)
 
 

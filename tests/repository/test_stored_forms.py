@@ -334,9 +334,7 @@ def test_a_search_from_before_optuna_kept_them_is_not_continued_and_left_alone(s
 
 @pytest.mark.parametrize("found", ["two", None, 1.5, True, [1]])
 def test_a_format_that_is_no_number_is_damage_and_no_newer_release(found: object) -> None:
-    with pytest.raises(
-        DataError, match=r"^x has format .*, which is not a number, so it is damaged\. Restore it, or y\.$"
-    ) as raised:
+    with pytest.raises(DataError, match=r"^x has format .*, which is not a number, .* Restore it, or y\.$") as raised:
         check_format("x", found, 1, "y")
 
     assert not isinstance(raised.value, TooNew)

@@ -50,15 +50,9 @@ def test_a_worker_with_a_certificate_of_its_own_or_of_all_may_call(
 @pytest.mark.parametrize(
     ("name", "said"),
     [
-        (
-            "worker-1",
-            r"certificate is that of 'worker-1', the process is worker-0 .worker.* \(paceline keys certs DIR worker-0\)",
-        ),
+        ("worker-1", r"is that of 'worker-1', the process is worker-0 .worker.* \(paceline keys certs DIR worker-0\)"),
         ("evaluator", "certificate is that of 'evaluator', the process is worker-0"),
-        (
-            None,
-            "certificate of worker-0 .worker. names nobody: its subject has no CN.* paceline keys certs DIR worker-0",
-        ),
+        (None, "certificate of worker-0 .worker. names nobody: .* no CN.* paceline keys certs DIR worker-0"),
     ],
 )
 def test_a_worker_with_the_certificate_of_another_process_is_refused(
@@ -89,9 +83,7 @@ def test_a_process_with_the_certificate_of_another_one_does_not_start(
     authority: Authority, tmp_path: Path, told: ToldWorker | ToldServer
 ) -> None:
     keys = authority.write(tmp_path / "keys", name="worker-0")
-    with pytest.raises(
-        ConfigError, match=rf"keys/tls.crt: The certificate is that of 'worker-0', the process is {told.name}"
-    ):
+    with pytest.raises(ConfigError, match=rf"certificate is that of 'worker-0', the process is {told.name}"):
         told.model_copy(update={"tls": keys}).credentials()
 
 
@@ -100,9 +92,7 @@ def test_a_process_takes_the_folder_of_its_name(authority: Authority, tmp_path: 
         authority.write(tmp_path / name, name=name)
     told = ToldWorker(rank=1, shards="s", servers="h:1", tls=tmp_path)
     assert told.credentials().tls == tmp_path / "worker-1"
-    with pytest.raises(
-        ConfigError, match=r"no folder worker-7, and none for all\. Make it: paceline keys certs .* worker-7"
-    ):
+    with pytest.raises(ConfigError, match=r"no folder worker-7, and none for all.*keys certs .* worker-7"):
         own_folder(tmp_path, "worker-7")
     authority.write(tmp_path)
     assert own_folder(tmp_path, "worker-7") == tmp_path

@@ -10,14 +10,7 @@ import pytest
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection
 
-from paceline.core.errors import (
-    BadPush,
-    ConfigError,
-    PacelineError,
-    TryAgain,
-    Unauthenticated,
-    error_classes,
-)
+from paceline.core.errors import BadPush, ConfigError, TryAgain, Unauthenticated
 from paceline.rpc.auth import OPEN, Credentials, authentication, held
 from paceline.rpc.channel import call, open_channel
 from paceline.rpc.grpc_plane import SERVICE, GrpcServicer
@@ -27,6 +20,7 @@ from paceline.rpc.wire import frame
 from paceline.v1 import parameter_service_pb2 as pb
 from paceline.v1 import run_service_pb2 as run_pb
 from paceline.v1.run_service_pb2_grpc import RunServiceServicer, RunServiceStub, add_RunServiceServicer_to_server
+from tests.support.own_time import Clock
 
 SERVICES = [pb.DESCRIPTOR.services_by_name["ParameterService"], run_pb.DESCRIPTOR.services_by_name["RunService"]]
 METHODS = [f"/{service.full_name}/{method.name}" for service in SERVICES for method in service.methods]
@@ -106,33 +100,6 @@ def test_credentials_of_any_text_are_refused_without_a_crash() -> None:
             authentication(Credentials(RIGHT)).check(text, "Status")
 
 
-class Raising(RunServiceServicer):
-    def __init__(self, error: Exception) -> None:
-        self.error = error
-
-    def Status(self, request: run_pb.StatusRequest, context: Any) -> run_pb.StatusReply:
-        raise self.error
-
-
-@pytest.mark.parametrize("kind", sorted(set(error_classes().values()), key=lambda kind: kind.__name__))
-def test_every_error_comes_back_as_the_class_it_was(serve: Serve, kind: type[PacelineError]) -> None:
-    served = serve(run=Raising(kind("seen, expected, do this")))
-    stub = RunServiceStub(open_channel(served.address))
-    with pytest.raises(PacelineError) as caught:
-        call(stub.Status, run_pb.StatusRequest(), 10.0)
-    assert type(caught.value) is kind
-    assert str(caught.value) == "seen, expected, do this"
-    assert served.calls == [("Status", kind.status)]
-
-
-def test_a_bug_in_the_server_is_internal_and_says_so(serve: Serve, capfd: pytest.CaptureFixture[str]) -> None:
-    served = serve(run=Raising(ZeroDivisionError("0/0")))
-    with pytest.raises(PacelineError, match="A bug in the server: ZeroDivisionError") as caught:
-        call(RunServiceStub(open_channel(served.address)).Status, run_pb.StatusRequest(), 10.0)
-    assert type(caught.value) is PacelineError
-    assert served.calls == [("Status", "INTERNAL")]
-
-
 def test_a_server_that_is_not_there_is_worth_another_try() -> None:
     with pytest.raises(TryAgain, match="UNAVAILABLE"):
         call(RunServiceStub(open_channel("localhost:1")).Status, run_pb.StatusRequest(), 5.0)
@@ -142,14 +109,6 @@ def test_a_port_in_use_is_refused_with_the_fix(serve: Serve) -> None:
     taken = int(serve().address.rpartition(":")[2])
     with pytest.raises(ConfigError, match="in use"):
         bind(make_server(1, authentication(OPEN), lambda *facts: None), taken, "gRPC")
-
-
-class Clock:
-    def __init__(self) -> None:
-        self.now = 0.0
-
-    def __call__(self) -> float:
-        return self.now
 
 
 class Stream:

@@ -130,9 +130,7 @@ def test_the_status_the_metric_and_the_log_say_that_calls_are_plain_text(
 
 
 def test_beyond_this_machine_a_process_takes_a_token(tmp_path: Path, keys: Path) -> None:
-    with pytest.raises(
-        UsageError, match=r"--bind :: without --token-file: anyone who reaches this process could change or stop"
-    ):
+    with pytest.raises(UsageError, match=r"--bind :: without --token-file: anyone who reaches this process"):
         ToldServer(folder=tmp_path, bind="::", tls=keys).credentials()
 
 
@@ -140,9 +138,7 @@ def test_beyond_this_machine_a_process_takes_a_token(tmp_path: Path, keys: Path)
 def test_a_worker_that_is_called_by_others_has_to_listen_for_them(tmp_path: Path, keys: Path, host: str) -> None:
     (tmp_path / "token").write_text(SECRET)
     told = ToldWorker(shards=tmp_path, servers="h:1", peer_host=host, token_file=tmp_path / "token", tls=keys)
-    with pytest.raises(
-        UsageError, match=rf"--peer-host {host}, but this worker listens on 127.0.0.1, so .* Add --bind ::"
-    ):
+    with pytest.raises(UsageError, match=rf"--peer-host {host}, .*listens on 127.0.0.1, so .* Add --bind ::"):
         told.credentials()
     assert told.model_copy(update={"bind": "::"}).credentials().tls == keys
 

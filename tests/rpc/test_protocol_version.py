@@ -1,4 +1,5 @@
-"""A process of another release learns so from the first message that it sends, before it trains."""
+"""What all processes of a run have alike: the protocol, or one of another release learns so from the first message that it
+sends; and the settings, leaf by leaf, so that a difference is named by its own name."""
 
 import threading
 from collections.abc import Callable, Iterator
@@ -9,9 +10,11 @@ import grpc
 import pytest
 
 from paceline.core.errors import BadPush, OtherProtocol, PermissionDenied
+from paceline.core.settings.config import Config, Options
+from paceline.rpc.agreed_settings import agreed_defaults, agreed_settings, changed_settings, has_more_epochs
 from paceline.rpc.auth import OPEN
 from paceline.rpc.channel import call
-from paceline.rpc.protocol_version import PROTOCOL, check_protocol
+from paceline.rpc.protocol_version import PROTOCOL
 from paceline.server import follower, server
 from paceline.server.command_line import ToldServer
 from paceline.server.own_figures import ServerStart
@@ -72,20 +75,21 @@ def test_nobody_of_another_release_is_counted(cluster: Cluster, stubs: list[Any]
     assert (chief.membership.places, cluster.servers[0].driver.plan) == ({}, None)
 
 
-def test_the_same_protocol_says_nothing() -> None:
-    check_protocol(PROTOCOL, "worker-0", "the chief")
+def followed(cluster: Cluster, say: Any) -> follower.Follower:
+    """Another one of server 1, after its end."""
+    driver, known = cluster.servers[1].driver, cluster.servers[1]._follower
+    assert known is not None
+    one = follower.Follower(driver, known._versions, cluster.addresses[0], OPEN, say, ServerStart(1), known._figures)
+    one.start()
+    one._thread.join(30)
+    return one
 
 
 def test_a_server_of_another_release_ends_instead_of_asking_again(
     cluster: Cluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(follower, "PROTOCOL", PROTOCOL + 1)
-    driver, say, known = cluster.servers[1].driver, lambda event, **facts: None, cluster.servers[1]._follower
-    assert known is not None
-    told = ServerStart(1), known._figures
-    one = follower.Follower(driver, known._versions, cluster.addresses[0], OPEN, say, *told)
-    one.start()
-    one._thread.join(30)
+    one = followed(cluster, lambda event, **facts: None)
     assert f"server 1 speaks protocol {PROTOCOL + 1}, the chief protocol {PROTOCOL}:" in str(one.refusal)
     assert cluster.servers[1].refusal is None
 
@@ -99,16 +103,9 @@ def test_a_server_that_the_chief_refuses_or_that_cannot_take_a_view_ends(
     def fails(*_: object, **__: object) -> None:
         raise error
 
-    served, known = cluster.servers[1], cluster.servers[1]._follower
-    assert known is not None
+    served, said = cluster.servers[1], list[str]()
     monkeypatch.setattr(follower, "call", fails)
-    said: list[str] = []
-    told = ServerStart(1), known._figures
-    one = follower.Follower(
-        served.driver, known._versions, cluster.addresses[0], OPEN, lambda event, **facts: said.append(event), *told
-    )
-    one.start()
-    one._thread.join(30)
+    one = followed(cluster, lambda event, **facts: said.append(event))
     assert (one.refusal or served.driver.failure) is error
     assert not said
     served.driver.failure = None
@@ -123,3 +120,44 @@ def test_the_process_of_such_a_server_ends_with_the_same_words(
     told = ToldServer(index=1, folder=tmp_path / "one", chief=cluster.addresses[0])
     with pytest.raises(OtherProtocol, match=f"server 1 speaks protocol {PROTOCOL + 1}"):
         server.serve(cluster.config, told)
+
+
+GIVEN = Config(task="a/digits.py", policy=Options(name="ssp", bound=3), epochs=7, plan={"alignment": 32})
+"""What is set besides the defaults: a file, a policy and its option, a number, and one within a section."""
+
+
+def test_each_setting_has_a_line_of_its_own() -> None:
+    found = agreed_settings(GIVEN)
+    assert {"task=digits.py", "policy.name=ssp", "policy.bound=3", "epochs=7", "plan.alignment=32"} <= set(found)
+    names = [line.partition("=")[0] for line in found]
+    assert len(names) == len(set(names))
+
+
+def test_what_was_given_is_no_default_though_the_rest_of_its_section_is() -> None:
+    defaults = agreed_defaults(GIVEN)
+    assert {"plan.slices=memorywise", "seed=0"} <= defaults <= set(agreed_settings(GIVEN))
+    assert not {"policy.name=ssp", "policy.bound=3", "epochs=7", "plan.alignment=32"} & defaults
+
+
+def test_another_option_of_the_policy_is_a_difference_of_one_line() -> None:
+    other = GIVEN.model_copy(update={"policy": Options(name="ssp", bound=4)})
+    assert set(agreed_settings(GIVEN)) ^ set(agreed_settings(other)) == {"policy.bound=3", "policy.bound=4"}
+
+
+@pytest.mark.parametrize(
+    ("before", "now", "may_go_on"),
+    [
+        ({}, {"epochs": 9}, True),
+        ({}, {"epochs": 5}, False),
+        ({}, {"epochs": 9, "seed": 3}, False),
+        ({"servers": 0}, {"servers": 0, "epochs": 9}, False),
+        ({"svm": {"average_last": 0.5}}, {"svm": {"average_last": 0.5}, "epochs": 9}, True),
+    ],
+)
+def test_a_run_may_go_on_with_more_epochs_and_nothing_else(before: dict, now: dict, may_go_on: bool) -> None:
+    old = Config.model_validate({"epochs": 7} | before)
+    new = Config.model_validate({"epochs": 7} | now)
+
+    assert (changed_settings(agreed_settings(old), agreed_settings(new)) == []) is may_go_on
+    assert has_more_epochs(old, new) is may_go_on
+    assert not has_more_epochs(new, new)

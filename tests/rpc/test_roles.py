@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -135,9 +136,7 @@ OTHERS = {
 @pytest.mark.parametrize("method", OTHERS)
 def test_a_worker_can_t_speak_for_another_one_to_the_chief(cluster: Cluster, method: str) -> None:
     stub = RunServiceStub(open_channel(cluster.addresses[0], shows("worker", "worker-0")))
-    with pytest.raises(
-        PermissionDenied, match=r"worker-0 \(worker\) can't speak for worker-1. Start each process with"
-    ):
+    with pytest.raises(PermissionDenied, match=r"worker-0 \(worker\) can't speak for worker-1. Start each process"):
         call(getattr(stub, method), OTHERS[method], 10.0)
 
 
@@ -193,12 +192,9 @@ def test_a_worker_s_score_is_refused_even_the_final_one(cluster: Cluster) -> Non
 
 def test_where_nobody_scores_a_worker_takes_the_model_but_measures_nothing(tmp_path: Path) -> None:
     config = config_of("asp", workers=1, epochs=100, task="own.py", data={"source": "script"}, evaluate_every=0)
-    cluster = Cluster(config, tmp_path, Credentials(SECRET))
-    try:
+    with closing(Cluster(config, tmp_path, Credentials(SECRET))) as cluster:
         stub = RunServiceStub(open_channel(cluster.addresses[0], shows("worker", "worker-0")))
         with pytest.raises(Exception, match="protocol"):  # it has come in
             call(stub.Evaluate, run_pb.EvaluateRequest(), 10.0)
         with pytest.raises(PermissionDenied, match="scores come from the run's evaluator alone"):
             call(stub.Evaluate, run_pb.EvaluateRequest(score=run_pb.Score(metrics={"test_accuracy": 1.0})), 10.0)
-    finally:
-        cluster.close()

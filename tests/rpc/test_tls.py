@@ -16,7 +16,6 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, contextmanager
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Any
 
 import grpc
 import numpy as np
@@ -33,7 +32,7 @@ from paceline.rpc.lane.tls import Session, TlsSocket, encrypted_client, encrypte
 from paceline.rpc.retries import retried
 from paceline.rpc.tls import AUTHORITY, CERTIFICATE, KEY, KeyFolder, key_folder, read_keys
 from paceline_k8s.cluster_status import chief_of
-from paceline_k8s.kubectl import Kubectl
+from tests.support import kubectl
 from tests.support.commands import paceline, python
 from tests.support.fake_service import SOON, Served, Service, client, exchange
 from tests.support.in_process import Cluster, Pusher, config_of
@@ -292,14 +291,13 @@ def test_a_server_that_stalls_in_the_handshake_is_given_up(keys: Path, monkeypat
 # the lane's socket
 @pytest.fixture
 def ends(keys: Path) -> Iterator[tuple[TlsSocket, TlsSocket]]:
+    with pair(keys) as found:
+        yield found
+
+
+@contextmanager
+def pair(keys: Path, patience: float = SOON) -> Iterator[tuple[TlsSocket, TlsSocket]]:
     """Both ends of a connection, the server's second; the client has read the first byte that it waits for."""
-    found = pair(keys)
-    yield found
-    for end in found:
-        end.release()
-
-
-def pair(keys: Path, patience: float = SOON) -> tuple[TlsSocket, TlsSocket]:
     with socket.create_server(("localhost", 0)) as listening, ThreadPoolExecutor(1) as threads:
         address = f"localhost:{listening.getsockname()[1]}"
         near = socket.create_connection(listening.getsockname())
@@ -309,7 +307,9 @@ def pair(keys: Path, patience: float = SOON) -> tuple[TlsSocket, TlsSocket]:
         far.send([b"!"])
         client_end = opened.result(SOON)
     assert taken(client_end, 1) == b"!"
-    return client_end, far
+    yield client_end, far
+    for end in (client_end, far):
+        end.release()
 
 
 def taken(end: PlainSocket, count: int, whole: bool = True) -> bytes:
@@ -370,40 +370,33 @@ def test_small_and_large_pieces_come_in_their_order(ends: tuple[TlsSocket, TlsSo
 
 
 def test_a_socket_says_when_nothing_comes_and_ends_when_it_is_closed(keys: Path) -> None:
-    near, far = pair(keys, patience=0.05)
-    heard = threading.Event()
+    with pair(keys, patience=0.05) as (near, far):
+        heard = threading.Event()
 
-    def silence() -> None:
-        heard.set()
-        raise TimeoutError("nothing came")
+        def silence() -> None:
+            heard.set()
+            raise TimeoutError("nothing came")
 
-    near.on_silence = silence
-    with pytest.raises(TimeoutError, match="nothing came"):
-        near.receive(memoryview(bytearray(10)))
-    assert heard.is_set()
-    far.close()
-    near.on_silence = lambda: None
-    assert near.receive(memoryview(bytearray(10))) == 0
-    for end in (near, far):
-        end.release()
+        near.on_silence = silence
+        with pytest.raises(TimeoutError, match="nothing came"):
+            near.receive(memoryview(bytearray(10)))
+        assert heard.is_set()
+        far.close()
+        near.on_silence = lambda: None
+        assert near.receive(memoryview(bytearray(10))) == 0
 
 
 def test_what_is_paused_in_mid_place_is_handed_out(keys: Path) -> None:
-    near, far = pair(keys, patience=0.05)
-    far.send([b"some"])
-    place = bytearray(100)
-    assert near.receive(memoryview(place), whole=True) == 4
-    assert place[:4] == b"some"
-    for end in (near, far):
-        end.release()
+    with pair(keys, patience=0.05) as (near, far):
+        far.send([b"some"])
+        place = bytearray(100)
+        assert near.receive(memoryview(place), whole=True) == 4
+        assert place[:4] == b"some"
 
 
 def test_a_far_side_that_does_not_read_is_given_up(keys: Path) -> None:
-    near, far = pair(keys, patience=0.05)
-    with pytest.raises(TimeoutError, match="does not read"):
+    with pair(keys, patience=0.05) as (near, _), pytest.raises(TimeoutError, match="does not read"):
         near.send([bytes(64 << 20)])
-    for end in (near, far):
-        end.release()
 
 
 def test_nothing_goes_in_plain_text_after_the_end(ends: tuple[TlsSocket, TlsSocket]) -> None:
@@ -565,6 +558,13 @@ def ask_for_new_keys(end: ssl.SSLSocket) -> None:
 
 
 # folders
+TEXTS = {
+    "a damaged certificate": (CERTIFICATE, "-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n"),
+    "a damaged ca": (AUTHORITY, "-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n"),
+    "a passphrase": (KEY, "-----BEGIN ENCRYPTED PRIVATE KEY-----\nAAAA\n-----END ENCRYPTED PRIVATE KEY-----\n"),
+}
+
+
 def broken(keys: Path, how: str, authority: Authority) -> None:
     if how == "no folder":
         for file in keys.iterdir():
@@ -574,12 +574,9 @@ def broken(keys: Path, how: str, authority: Authority) -> None:
         (keys / how[3:]).unlink()
     elif how.endswith(" is no PEM"):
         (keys / how.partition(" ")[0]).write_bytes(bytes(range(256)))
-    elif how == "a damaged certificate":
-        (keys / CERTIFICATE).write_text("-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n")
-    elif how == "a damaged ca":
-        (keys / AUTHORITY).write_text("-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n")
-    elif how == "a passphrase":
-        (keys / KEY).write_text("-----BEGIN ENCRYPTED PRIVATE KEY-----\nAAAA\n-----END ENCRYPTED PRIVATE KEY-----\n")
+    elif how in TEXTS:
+        name, text = TEXTS[how]
+        (keys / name).write_text(text)
     elif how == "another key":
         key = (keys / KEY).read_bytes()
         authority.write(keys)
@@ -606,10 +603,7 @@ def broken(keys: Path, how: str, authority: Authority) -> None:
         ("a damaged ca", r"ca\.crt holds no readable certificate"),
         ("a passphrase", r"tls\.key has a passphrase\. Write the key without one"),
         ("another key", r"The key .*tls\.key does not fit the certificate .*tls\.crt"),
-        (
-            "another ca",
-            r"tls\.crt is not valid for .*ca\.crt: .*That CA must have signed it, for use by both servers and clients",
-        ),
+        ("another ca", r"tls\.crt is not valid for .*ca\.crt: .*signed it, for use by both servers and clients"),
         ("expired", r"certificate has expired\. The first is valid from .* until Mar  4 00:00:00 2021 GMT\. Renew it"),
     ],
 )
@@ -679,23 +673,20 @@ def test_a_chief_elsewhere_is_asked_by_tls(keys: Path, tmp_path: Path) -> None:
         assert (plain.returncode, "If it uses TLS, add --tls." in plain.stderr) == (69, True)
 
 
-class OneCluster(Kubectl):
-    """A kubectl that finds what a run with the component `tls` has."""
+class OneCluster(kubectl.Cluster):
+    """What a run with the component `tls` has, and the way to its chief."""
 
     def __init__(self, address: str, keys: Path, env: list[str]) -> None:
-        self.run_name = "mine"
+        super().__init__(run_name="mine")
+        containers = [{"env": [{"name": name} for name in env]}]
+        files = {"token": b"the-right-secret-word"}, {file.name: file.read_bytes() for file in keys.iterdir()}
+        token, certificate = ({"data": {name: base64.b64encode(one[name]).decode() for name in one}} for one in files)
+        self.there = {
+            "statefulset/mine-paceline-server": {"spec": {"template": {"spec": {"containers": containers}}}},
+            "secret/mine-paceline-token": token,
+            "secret/mine-paceline-tls": certificate,
+        }
         self._address = address
-        self._keys = keys
-        self._env = env
-
-    def get(self, *what: str) -> dict[str, Any]:
-        if what == ("statefulset/mine-paceline-server",):
-            containers = [{"env": [{"name": name} for name in self._env]}]
-            return {"spec": {"template": {"spec": {"containers": containers}}}}
-        if what == ("secret/mine-paceline-token",):
-            return {"data": {"token": base64.b64encode(b"the-right-secret-word").decode()}}
-        assert what == ("secret/mine-paceline-tls",)
-        return {"data": {file.name: base64.b64encode(file.read_bytes()).decode() for file in self._keys.iterdir()}}
 
     @contextmanager
     def forwarded(self, pod: str, port: int) -> Iterator[str]:

@@ -4,7 +4,6 @@ import itertools
 import json
 import re
 import socket
-import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
@@ -24,7 +23,6 @@ from paceline.rpc.wire import frame, parse
 from paceline.settings.load_settings import load
 from paceline.v1 import parameter_service_pb2 as pb
 from paceline.v1.parameter_service_pb2_grpc import ParameterServiceStub
-from tests.support.commands import paceline
 from tests.support.in_process import LENGTH, SHAPES, Pusher
 from tests.support.processes import TOKEN, Cluster, Process
 
@@ -49,11 +47,7 @@ REFUSED = [
     ((*SERVER, "--token-file", "none"), 78, "Can't read the token file none"),
     ((*SERVER, "--port", "70000"), 64, "Invalid value for '--port'"),
     ((*SERVER, "--bogus"), 64, "No such option: --bogus"),
-    (
-        ("-m", "paceline.server", "--folder", "config.yaml/s0"),
-        73,
-        "Can't use the folder .*Give --folder a place to write",
-    ),
+    (("-m", "paceline.server", "--folder", "config.yaml/s0"), 73, "Can't use the folder .*a place to write"),
     ((*WORKER, "--servers", "localhost:1,localhost:2"), 78, "names 2 addresses, but the config has 1 servers"),
     (("-m", "paceline.sharder", "--out", "x", "--set", "task=none.py"), 78, "task file none.py does not exist"),
     (("-m", "paceline.sharder", "--out", "config.yaml/x"), 73, "Can't write the shards"),
@@ -135,36 +129,6 @@ def test_missing_or_damaged_shards_end_a_worker(tmp_path: Path) -> None:
         assert_ended(cluster.worker(0), 65, "DataError: .*manifest.json is damaged")
 
 
-TASK = """
-def data(path):
-    import numpy as np
-    from paceline.extend import Dataset, Labelled
-    labels = np.arange(200) % 3 + {first}
-    return Dataset(train=Labelled(np.eye(3, dtype=np.float32)[labels - {first}], labels))
-
-def model():
-    from torch import nn
-    return nn.Linear(3, 3)
-"""
-
-
-def run(*arguments: str, cwd: Path) -> subprocess.CompletedProcess[str]:
-    return paceline("run", *arguments, "-w", "2", "-s", "1", cwd=cwd)
-
-
-def test_a_mistake_in_a_task_ends_before_any_server_starts_and_leaves_no_folder(tmp_path: Path) -> None:
-    (tmp_path / "mine.py").write_text(TASK.format(first=1))
-
-    done = run("./mine.py", cwd=tmp_path)
-
-    assert done.returncode == 78
-    (sentence,) = done.stderr.splitlines()
-    assert sentence.startswith("paceline: ConfigError: ")
-    assert "labels go from 1 to 3, but the model has 3 outputs" in sentence
-    assert "snapshot" not in done.stdout
-    assert list((tmp_path / "runs").iterdir()) == []
-
-
 # the wire
 @pytest.fixture(scope="module")
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
@@ -226,20 +190,6 @@ def messages(member: Pusher, data: bytes = ONES.tobytes(), part: int = 60, **hea
         if start == 0:
             piece.head.CopyFrom(pb.PushHead(**(facts | head)))
         yield piece
-
-
-def test_a_client_of_generated_stubs_pushes(channel: grpc.Channel, member: Pusher) -> None:
-    before, stub = member.model.copy(), ParameterServiceStub(channel)
-
-    answers = list(stub.PushPull(messages(member), timeout=PATIENCE))
-    short = stub.Push(messages(member, clock=3), timeout=PATIENCE)
-    newest = list(
-        stub.Pull(pb.PullRequest(reader="stock", plan_hash=plan_hash(member), codec="none"), timeout=PATIENCE)
-    )
-
-    assert (answers[0].head.outcome, answers[0].head.clock, short.head.clock) == (pb.FOLDED, 2, 3)
-    for parts, weights in ((answers, before - ONES), (newest, before - 2 * ONES)):
-        np.testing.assert_array_equal(np.frombuffer(b"".join(part.data for part in parts), np.float32), weights)
 
 
 POISON: dict[str, tuple[dict[str, Any], Status, str]] = {

@@ -1,15 +1,12 @@
 """paceline.train(model, train=dataset) with real processes, from scripts and from the cells of a notebook."""
 
 import json
-import os
-import signal
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tests.support.commands import python
-from tests.support.processes import QUIET, TORCH, Process, eventually, forker_of
 from tests.support.tree import ROOT
 
 torch = pytest.importorskip("torch")
@@ -133,15 +130,6 @@ print(json.dumps({
     "metrics": result.metrics, "said": said, "left": left(), "again": same.metrics, "told": told}))
 """
 )
-FOREVER = (
-    HEAD
-    + """
-try:
-    paceline.train(torch.nn.Linear(5, 3), (x, y), epochs=100_000, show=lambda line: print(line, flush=True), **small)
-except KeyboardInterrupt:
-    print(json.dumps({"left": left()}), flush=True)
-"""
-)
 
 
 def written(text: str, folder: Path) -> Path:
@@ -189,14 +177,6 @@ def test_a_killed_worker_gets_its_objects_again(tmp_path: Path) -> None:
     finished, refused = found["told"]
     assert finished.startswith("run one in runs/one is finished already: nothing was trained")
     assert "The run in runs/one is finished, and had other settings: epochs: 3 before, 4 now" in refused
-
-
-def test_ctrl_c_ends_all_processes(tmp_path: Path) -> None:
-    process = Process("script", [written(FOREVER, tmp_path)], tmp_path, {**os.environ, **QUIET}, forker_of(TORCH))
-    eventually(lambda: "\ntraining" in process.text(), process.text)
-    process.send(signal.SIGINT)
-    process.wait()
-    assert '{"left": []}' in process.text().splitlines()
 
 
 @pytest.mark.nightly  # an example; by day the scripts of this file

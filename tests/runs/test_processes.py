@@ -1,16 +1,23 @@
-"""Whole runs of real processes, also when some of them are killed, frozen or told to stop in the middle."""
+"""Whole runs of real processes: of every policy, also when some of them are killed, frozen, told to stop or poisoned in the
+middle; and the lines of the docs that inflict faults."""
 
 import json
+import os
 import re
 import shutil
 import signal
+import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
 import pytest
 from safetensors.numpy import load_file
+from sklearn.datasets import load_digits
 
+from paceline.core import registry
 from paceline.core.errors import TryAgain
+from paceline.core.policies.policy import PACKAGE
 from paceline.core.settings.config import Config
 from paceline.core.slice.plan import server_memory
 from paceline.studies.simulator.problem import problem_of
@@ -18,8 +25,13 @@ from paceline.studies.simulator.scene import Scene
 from paceline.studies.simulator.training import training_of
 from paceline.studies.simulator.workers import Trained
 from paceline.tasks.task import load_config, load_task
+from paceline.v1 import run_service_pb2 as pb
 from tests.support.nights import some
 from tests.support.processes import Cluster, Process, eventually
+from tests.support.tree import ROOT
+from tools.doc_blocks.blocks import blocks
+from tools.doc_blocks.running import runnable
+from tools.prose.pages import read_page
 
 COUNTING = {"name": "sgd", "lr": 1.0, "momentum": 0, "weight_decay": 0}
 """With the ledger's gradients: an element is the number of pushes of its worker that are in the weights, exactly."""
@@ -28,7 +40,7 @@ ENDLESS = 100_000
 BRISK = {"heartbeat": 0.3, "lease": 4}
 
 
-@pytest.mark.parametrize("policy", some(["bsp", "shat"], ["bsp"]))  # test_policy_processes.py has them all
+@pytest.mark.parametrize("policy", some(["bsp", "shat"], ["bsp"]))  # the test of every policy has them all
 def test_a_run_trains_to_its_end_and_reports_its_accuracy(policy: str, tmp_path: Path) -> None:
     own = {"policy": {"name": policy}, "epochs": 7, "schedule": {}, "batch": "global"}
     with Cluster(tmp_path, **(load_task("digits").settings | own)) as cluster:
@@ -347,3 +359,139 @@ def peak(pid: int) -> int:
     found = re.search(r"VmHWM:\s+(\d+) kB", Path(f"/proc/{pid}/status").read_text())
     assert found is not None
     return int(found[1]) << 10
+
+
+def test_changes_of_policy_while_workers_overlap_lose_no_push(tmp_path: Path) -> None:
+    settings = {"policy": {"name": "asp"}, "optimizer": COUNTING, "epochs": ENDLESS, "overlap": True}
+    with Cluster(tmp_path, **settings) as cluster:
+        _, workers = started(cluster)
+
+        for policy in ({"name": "ssp", "bound": 1}, {"name": "asp"}, {"name": "delay_threshold"}):
+            cluster.chief.SetPolicy(pb.SetPolicyRequest(policy=json.dumps(policy)), timeout=10)
+            wanted = policy["name"]
+            cluster.until(lambda now, wanted=wanted: json.loads(now.policy)["name"] == wanted and not now.switching)
+            goes_on(cluster)
+        cluster.stop()
+        codes = [worker.wait() for worker in workers]
+        cluster.finish()
+
+        assert codes == [0, 0]
+        assert_every_acknowledged_push_counts_once(cluster, workers)
+
+
+SHORT = {"workers": 3, "epochs": 2, "batch_size": 16, "slow": {"2": "3x"}, "nominal_step": 0.002}
+SGD = {"name": "sgd", "lr": 0.2, "momentum": 0.0, "weight_decay": 0.0}
+UNTRAINED = 2.3026
+"""ln 10: the loss of first weights of zero."""
+
+
+@pytest.mark.parametrize("policy", some(registry.names(PACKAGE), ["easgd", "kbuffered"]))
+def test_every_policy_trains_to_the_end_of_a_run(policy: str, tmp_path: Path) -> None:
+    with Cluster(tmp_path, policy={"name": policy}, optimizer=SGD, **SHORT) as cluster:
+        sharder, _ = cluster.sharder(), cluster.servers()
+        assert sharder.wait() == 0
+        workers = [cluster.worker(rank) for rank in range(3)]
+        cluster.ready()
+        status = cluster.score()
+        codes = [worker.wait() for worker in workers]
+        cluster.end_servers(0)
+
+        assert codes == [0, 0, 0]
+        assert status.examples >= status.budget > 0
+        losses = {worker.worker: worker.figures["loss"] for worker in status.workers}
+        assert max(losses.values()) < UNTRAINED - 0.2, losses
+        assert all(state.table["version"] > 0 for _, state in cluster.states())
+
+
+LINES = [
+    runnable(block)
+    for block in blocks(read_page(ROOT / "docs/failures/promises-and-failures.md"))
+    if block.language == "sh" and "--fault" in block.text
+]
+
+
+def test_the_page_has_a_line_for_what_it_promises() -> None:
+    assert len(LINES) == 4
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize("lines", LINES)
+def test_each_promise_holds_on_the_line_that_shows_it(lines: str, tmp_path: Path) -> None:
+    faults = [fault for text in re.findall(r'--fault "(.*?)"', lines) for fault in text.split("; ")]
+    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+
+    done = subprocess.run(
+        ["bash", "-eu", "-o", "pipefail", "-c", lines],
+        cwd=tmp_path,
+        env={**os.environ, "PATH": path, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        check=False,
+    )
+
+    assert not done.returncode, done.stdout
+    for fault in faults:
+        assert re.search(rf"{re.escape(fault)}: at .* s, the process ran again", done.stdout), done.stdout
+    assert "\nLost: nothing; " in done.stdout
+    assert "bsp" not in lines or done.stdout.endswith("the same bits\n")
+
+
+POISONED_SGD = {"name": "sgd", "lr": 0.4, "momentum": 0.0, "weight_decay": 0.0}
+MEMBERS = 4
+POISONED = MEMBERS - 1
+CAP = 0.6
+"""Above the norm of nearly all gradients, of which 32 examples make even ones."""
+
+
+def accuracy(model: np.ndarray) -> float:
+    """Of softmax regression (`NUMPY_WORKER=softmax`) on all digits (ratio)."""
+    inputs, labels = load_digits(return_X_y=True)
+    scores = inputs / 16 @ model[:640].reshape(64, 10) + model[640:]
+    return float((scores.argmax(axis=1) == labels).mean())
+
+
+def model_of(cluster: Cluster) -> np.ndarray:
+    """The model that the servers, which have ended, have kept."""
+    states = cluster.states()
+    model = np.empty(states[0][0].total, np.float32)
+    for (_, state), (view,) in zip(states, states[0][0].split(model), strict=True):
+        view[:] = state.weights
+    return model
+
+
+@pytest.mark.parametrize(
+    ("policy", "transport", "cap"),
+    some(
+        [(*run, cap) for run in (("asp", "lane"), ("bsp", "grpc")) for cap in (CAP, None)],
+        [("bsp", "grpc", CAP)],
+    ),
+)
+def test_the_cap_bounds_what_a_poisoned_worker_does(
+    tmp_path: Path, policy: str, transport: str, cap: float | None
+) -> None:
+    settings = {"transport": transport, "push_norm_cap": cap, "divergence": {"rollbacks": 0}}
+    with Cluster(
+        tmp_path, policy={"name": policy}, optimizer=POISONED_SGD, workers=MEMBERS, epochs=12, batch_size=32, **settings
+    ) as cluster:
+        sharder, _ = cluster.sharder(), cluster.servers()
+        assert sharder.wait() == 0
+        modes = ["poison" if rank == POISONED else "softmax" for rank in range(MEMBERS)]
+        workers = [cluster.worker(rank, mode=mode) for rank, mode in enumerate(modes)]
+        cluster.ready()
+        status = cluster.score()
+        assert [worker.wait() for worker in workers] == [0] * MEMBERS
+        cluster.end_servers(0)
+        found = accuracy(model_of(cluster))
+
+    workers_of = {worker.worker: worker for worker in status.workers}
+    poisoned = workers_of.pop(f"worker-{POISONED}")
+    if cap is None:
+        assert found < 0.2
+        assert "capped" not in poisoned.figures
+        return
+    assert found > 0.8
+    assert poisoned.figures["capped"] == poisoned.clock
+    assert all(worker.figures["capped"] < worker.clock for worker in workers_of.values())
+    (warned,) = [warning for warning in status.warnings if warning.kind == "capped"]
+    assert f"worker-{POISONED}" in warned.said

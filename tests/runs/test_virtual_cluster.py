@@ -10,6 +10,7 @@ from paceline.core.optimizers.builtin.sgd import Sgd
 from paceline.core.optimizers.optimizer import Optimizer
 from paceline.core.policies.builtin.dssp import Dssp
 from paceline.core.policies.policy import PACKAGE, build_policy
+from paceline.core.settings.config import Config
 from tests.support.nights import seeds, some, spread
 from tests.support.virtual import Cluster, make_config, one_hot
 from tests.support.virtual_chaos import CLOCKS, DROPPING, NAMES, PLAIN, chaotic, check_ledger, ledger_of
@@ -145,14 +146,24 @@ def test_a_worker_comes_back_to_slices_that_have_lost_different_pushes_of_its_ea
 
 
 # joins, leaves, deaths and the end
+def begun(
+    seed: int, config: Config, optimizer: Optimizer, workers: int, rounds: int, conditions: Conditions | None = None
+) -> Cluster:
+    """A run of this number of rounds, and the first workers that it begins with."""
+    servers = config.servers
+    length = servers * len(NAMES) * CLOCKS
+    cluster = Cluster(
+        seed, config, one_hot(NAMES, CLOCKS, servers), optimizer, length, rounds, conditions or Conditions()
+    )
+    for name in NAMES[:workers]:
+        cluster.start_worker(name)
+    return cluster
+
+
 @pytest.mark.parametrize("seed", range(8))
 def test_rounds_stay_whole_while_workers_come_and_go(seed, ledger):
     conditions = Conditions(delay=(0.001, 0.05), view_delay=0.7)
-    config = make_config("bsp", workers=5, start_when=3, servers=3)
-    gradient = one_hot(NAMES, CLOCKS, 3)
-    cluster = Cluster(seed, config, gradient, ledger, 3 * len(NAMES) * CLOCKS, 32, conditions)
-    for name in NAMES[:3]:
-        cluster.start_worker(name)
+    cluster = begun(seed, make_config("bsp", workers=5, start_when=3, servers=3), ledger, 3, 32, conditions)
     cluster.after(0.4 + seed * 0.03, lambda: cluster.start_worker(NAMES[3]))
     cluster.after(0.5 + seed * 0.02, lambda: cluster.start_worker(NAMES[4]))
     cluster.after(2.0 + seed * 0.05, lambda: cluster.tell_to_leave(NAMES[0]))
@@ -181,10 +192,7 @@ def test_the_budget_is_overrun_by_what_is_under_way_only(policy, ledger):
 def test_a_dead_worker_delays_the_others_by_its_lease_and_a_round(policy, ledger):
     for seed in range(10):
         config = make_config(policy, workers=4, servers=2)
-        gradient = one_hot(NAMES, CLOCKS, 2)
-        cluster = Cluster(seed, config, gradient, ledger, 2 * len(NAMES) * CLOCKS, 20)
-        for name in NAMES[:4]:
-            cluster.start_worker(name)
+        cluster = begun(seed, config, ledger, 4, 20)
         cluster.after(1.0 + seed * 0.013, lambda cluster=cluster: cluster.crash_worker("worker-2"))
 
         cluster.until_finished(400.0)
@@ -195,12 +203,8 @@ def test_a_dead_worker_delays_the_others_by_its_lease_and_a_round(policy, ledger
 
 
 def test_a_slow_worker_that_beats_is_never_expelled(ledger):
-    config = make_config("bsp", workers=4, servers=2, lease=4)
-    gradient = one_hot(NAMES, CLOCKS, 2)
     conditions = Conditions(slow={"worker-1": 300.0})
-    cluster = Cluster(1, config, gradient, ledger, 2 * len(NAMES) * CLOCKS, 5, conditions)
-    for name in NAMES[:4]:
-        cluster.start_worker(name)
+    cluster = begun(1, make_config("bsp", workers=4, servers=2, lease=4), ledger, 4, 5, conditions)
 
     cluster.until_finished(400.0)
 
@@ -209,12 +213,8 @@ def test_a_slow_worker_that_beats_is_never_expelled(ledger):
 
 
 def test_a_thawed_worker_is_fenced_and_comes_back(ledger):
-    config = make_config("bsp", workers=3, servers=2)
-    gradient = one_hot(NAMES, CLOCKS, 2)
     conditions = Conditions(step=0.5, slow={"worker-1": 50.0})
-    cluster = Cluster(5, config, gradient, ledger, 2 * len(NAMES) * CLOCKS, 60, conditions)
-    for name in NAMES[:3]:
-        cluster.start_worker(name)
+    cluster = begun(5, make_config("bsp", workers=3, servers=2), ledger, 3, 60, conditions)
 
     def freeze() -> None:
         cluster.workers["worker-1"].is_silent = True
@@ -230,11 +230,7 @@ def test_a_thawed_worker_is_fenced_and_comes_back(ledger):
 
 @pytest.mark.parametrize("policy", POLICIES)
 def test_a_worker_that_no_seat_is_free_for_waits_and_ends_with_the_run(policy, ledger):
-    config = make_config(policy, workers=2, servers=2)
-    gradient = one_hot(NAMES, CLOCKS, 2)
-    cluster = Cluster(2, config, gradient, ledger, 2 * len(NAMES) * CLOCKS, 12)
-    for name in NAMES[:3]:
-        cluster.start_worker(name)
+    cluster = begun(2, make_config(policy, workers=2, servers=2), ledger, 3, 12)
 
     cluster.until_finished(400.0)
 
@@ -244,12 +240,8 @@ def test_a_worker_that_no_seat_is_free_for_waits_and_ends_with_the_run(policy, l
 
 @pytest.mark.parametrize("policy", POLICIES)
 def test_a_budget_per_worker_lets_every_worker_do_its_share(policy, ledger):
-    config = make_config(policy, workers=4, servers=2, budget="per_worker")
-    gradient = one_hot(NAMES, CLOCKS, 2)
     conditions = Conditions(slow={"worker-3": 4.0})
-    cluster = Cluster(2, config, gradient, ledger, 2 * len(NAMES) * CLOCKS, 5, conditions)
-    for name in NAMES[:4]:
-        cluster.start_worker(name)
+    cluster = begun(2, make_config(policy, workers=4, servers=2, budget="per_worker"), ledger, 4, 5, conditions)
 
     cluster.until_finished(400.0)
 

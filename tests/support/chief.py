@@ -3,6 +3,7 @@
 from contextlib import nullcontext
 from io import StringIO
 from pathlib import Path
+from typing import Any
 
 import pytest
 from rich.console import Console
@@ -10,6 +11,7 @@ from rich.console import Console
 from paceline.core.errors import NotYet
 from paceline.core.settings.config import Config
 from paceline.launch.folder.run_folder import RunFolder, open_run
+from paceline.launch.status import run_status
 from paceline.v1.run_service_pb2 import StatusReply
 from paceline_k8s import follow as following
 from paceline_k8s.kubectl import Kubectl
@@ -48,6 +50,22 @@ def begun(runs: Path) -> RunFolder:
     folder, _ = open_run(Config(run="one"), runs=runs)
     folder.write_facts(chief="127.0.0.1:7000", exit_code=None)
     return folder
+
+
+def shown(folder: RunFolder, *answers: StatusReply | None, as_json: bool = False) -> str:
+    """What the status shows of a run whose chief gives these answers; without any, of a run that has ended."""
+    screen, text = console(400)
+    more: dict[str, Any] = {"connect": lambda *_: Chief(*answers)} if answers else {}
+    run_status.show_status(folder, screen, as_json=as_json, **more)
+    return text.getvalue()
+
+
+def watched(place: Any, *answers: StatusReply | None) -> str:
+    """What watching the run shows until it ends."""
+    screen, text = console()
+    connect: Any = lambda *_: Chief(*answers)  # noqa: E731
+    run_status.watch(place, screen, as_json=False, connect=connect, every=0.0)
+    return text.getvalue()
 
 
 def followed(monkeypatch: pytest.MonkeyPatch, *answers: StatusReply) -> tuple[list[str], list[str]]:

@@ -26,6 +26,8 @@ sys.exit(int(sys.argv[1]))
 """
 HANGS = "import time\nprint('hangs', flush=True)\ntime.sleep(600)\n"
 MakeForker = Callable[..., Forker]
+Two = Callable[..., tuple[Forker, Forker]]
+MakeChild = Callable[..., Forked]
 
 
 @pytest.fixture
@@ -51,6 +53,24 @@ def started(forker: Forker, folder: Path, text: str, *arguments: str) -> Forked:
     child = forker.start([str(script), *arguments], folder / "log", folder, {**os.environ, "STAGE": "here"})
     assert child is not None
     return child
+
+
+def ended(forker: Forker, folder: Path, *words: str, log: str | None = "log", objects: int | None = None) -> int:
+    """The exit code of a child of these words."""
+    child = forker.start(list(words), folder / log if log else None, folder, dict(os.environ), objects=objects)
+    assert child is not None
+    return child.wait(60)
+
+
+def by_itself(forker: Forker, folder: Path, text: str, **environment: str) -> str:
+    """What a child prints that ends well and may start without being forked."""
+    (folder / "script.py").write_text(text)
+    around = child_environment(1) | environment
+    child = Child("job", "job", [str(folder / "script.py")], folder / "log", around, forker=forker)
+    child.start()
+    eventually(lambda: child.poll() is not None, "it ends")
+    assert child.code == 0
+    return (folder / "log").read_text()
 
 
 def test_a_child_has_its_arguments_environment_log_and_exit_code(forker: MakeForker, tmp_path: Path) -> None:
@@ -107,12 +127,7 @@ def test_where_fork_is_not_possible_a_child_starts_by_itself(forker: MakeForker,
         "import threading, time\nthreading.Thread(target=time.sleep, args=(60,), daemon=True).start()\n"
     )
     one = forker(module, PYTHONPATH=str(tmp_path))
-    (tmp_path / "script.py").write_text("print('by itself')\n")
-    child = Child("job", "job", [str(tmp_path / "script.py")], tmp_path / "log", child_environment(1), forker=one)
-    child.start()
-    eventually(lambda: child.poll() is not None, "it ends")
-    assert child.code == 0
-    assert (tmp_path / "log").read_text() == "by itself\n"
+    assert by_itself(one, tmp_path, "print('by itself')\n") == "by itself\n"
 
 
 def test_what_a_library_prints_while_it_loads_is_shown_once_and_disturbs_nothing(
@@ -132,12 +147,8 @@ def test_a_child_without_a_log_writes_to_this_processs_stderr(
     forker: MakeForker, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     (tmp_path / "script.py").write_text("import sys\nprint('one', flush=True)\nprint('two', file=sys.stderr)\n")
-    one = forker()
 
-    child = one.start([str(tmp_path / "script.py")], None, tmp_path, dict(os.environ))
-
-    assert child is not None
-    assert child.wait(20) == 0
+    assert ended(forker(), tmp_path, str(tmp_path / "script.py"), log=None) == 0
     assert capfd.readouterr().err == "one\ntwo\n"
 
 
@@ -155,13 +166,7 @@ def test_a_child_with_an_environment_too_large_for_a_message_starts_by_itself(
 ) -> None:
     large = {f"LARGE_{n}": "x" * 100_000 for n in range(10)}
     one = forker("json", **(large if is_early else {}))
-    (tmp_path / "script.py").write_text("import os\nprint(len(os.environ['LARGE_9']))\n")
-    environment = child_environment(1) | large
-    child = Child("job", "job", [str(tmp_path / "script.py")], tmp_path / "log", environment, forker=one)
-    child.start()
-    eventually(lambda: child.poll() is not None, "it ends")
-    assert child.code == 0
-    assert (tmp_path / "log").read_text() == "100000\n"
+    assert by_itself(one, tmp_path, "import os\nprint(len(os.environ['LARGE_9']))\n", **large) == "100000\n"
 
 
 CLOSED = """
@@ -242,12 +247,8 @@ def test_a_program_that_ends_leaves_nothing_unsaid(
         "threading.Thread(target=lambda: (time.sleep(0.1), print('last thread'))).start()\n"
         f"print('said'){';' * bool(end)}{end}\n"
     )
-    one = forker("json", PYTHONPATH=str(tmp_path))
 
-    child = one.start(arguments, tmp_path / "log", tmp_path, dict(os.environ))
-
-    assert child is not None
-    assert child.wait(20) == code
+    assert ended(forker("json", PYTHONPATH=str(tmp_path)), tmp_path, *arguments) == code
     assert (tmp_path / "file").read_text() == "never closed"
     assert (tmp_path / "log").read_text().splitlines() == ["said", *["why"] * (code == 1), "last thread", "at exit"]
 
@@ -256,23 +257,15 @@ def test_what_a_program_prints_is_kept_where_stdout_was_buffered_before_the_fork
     forker: MakeForker, tmp_path: Path
 ) -> None:
     (tmp_path / "program.py").write_text("print('said')\n")
-    one = forker("json", PYTHONPATH=str(tmp_path), PYTHONUNBUFFERED="")
 
-    child = one.start(["-m", "program"], tmp_path / "log", tmp_path, dict(os.environ))
-
-    assert child is not None
-    assert child.wait(20) == 0
+    assert ended(forker("json", PYTHONPATH=str(tmp_path), PYTHONUNBUFFERED=""), tmp_path, "-m", "program") == 0
     assert (tmp_path / "log").read_text() == "said\n"
 
 
 def test_a_program_that_crashes_shows_its_traceback(forker: MakeForker, tmp_path: Path) -> None:
     (tmp_path / "program.py").write_text("import json\n1 / 0\n")
-    one = forker("json", PYTHONPATH=str(tmp_path))
 
-    child = one.start(["-m", "program"], tmp_path / "log", tmp_path, dict(os.environ))
-
-    assert child is not None
-    assert child.wait(20) == 1
+    assert ended(forker("json", PYTHONPATH=str(tmp_path)), tmp_path, "-m", "program") == 1
     assert "ZeroDivisionError" in (tmp_path / "log").read_text()
 
 
@@ -280,7 +273,7 @@ LOADED = "import sys\nprint('wave' in sys.modules, flush=True)\n"
 
 
 @pytest.fixture
-def two() -> Iterator[Callable[..., tuple[Forker, Forker]]]:
+def two() -> Iterator[Two]:
     made: list[Forker] = []
 
     def make(*second: str) -> tuple[Forker, Forker]:
@@ -293,9 +286,7 @@ def two() -> Iterator[Callable[..., tuple[Forker, Forker]]]:
         one.close()
 
 
-def test_a_second_forker_has_what_the_first_one_loads_and_more(
-    two: Callable[..., tuple[Forker, Forker]], tmp_path: Path
-) -> None:
+def test_a_second_forker_has_what_the_first_one_loads_and_more(two: Two, tmp_path: Path) -> None:
     for one in two("wave"):
         child = started(one, tmp_path, LOADED)
         assert child.wait(60) == 0
@@ -304,9 +295,7 @@ def test_a_second_forker_has_what_the_first_one_loads_and_more(
     assert (tmp_path / "log").read_text().split() == ["False", "True"]
 
 
-def test_the_second_forker_and_its_children_end_with_the_first_one(
-    two: Callable[..., tuple[Forker, Forker]], tmp_path: Path
-) -> None:
+def test_the_second_forker_and_its_children_end_with_the_first_one(two: Two, tmp_path: Path) -> None:
     first, second = two("wave")
     child = started(second, tmp_path, HANGS)
     os.kill(first.pid, signal.SIGKILL)
@@ -316,18 +305,14 @@ def test_the_second_forker_and_its_children_end_with_the_first_one(
     assert second.start(["-m", "this"], tmp_path / "log", tmp_path, {}) is None
 
 
-def test_the_first_forker_goes_on_without_the_second_one(
-    two: Callable[..., tuple[Forker, Forker]], tmp_path: Path
-) -> None:
+def test_the_first_forker_goes_on_without_the_second_one(two: Two, tmp_path: Path) -> None:
     first, second = two("no_such_module")
 
     assert second.start(["-m", "this"], tmp_path / "log", tmp_path, {}) is None
     assert started(first, tmp_path, LOADED).wait(60) == 0
 
 
-def test_a_second_forker_that_is_closed_ends_its_children_alone(
-    two: Callable[..., tuple[Forker, Forker]], tmp_path: Path
-) -> None:
+def test_a_second_forker_that_is_closed_ends_its_children_alone(two: Two, tmp_path: Path) -> None:
     first, second = two("wave")
     child = started(second, tmp_path, HANGS)
     second.close()
@@ -366,10 +351,7 @@ def test_a_child_gets_the_objects_that_are_for_it_and_nothing_else(forker: MakeF
             (memory, None, 1),
             (other, memory, 1),
         ):
-            words = [str(script), str(descriptor)]
-            child = one.start(words, tmp_path / "log", tmp_path, os.environ, objects=objects)
-            assert child is not None
-            assert child.wait(60) == code
+            assert ended(one, tmp_path, str(script), str(descriptor), objects=objects) == code
     finally:
         os.close(memory)
         os.close(other)
@@ -425,7 +407,7 @@ sys.exit(5)
 
 
 @pytest.fixture
-def forking_child(forker: MakeForker, tmp_path: Path) -> Callable[..., Forked]:
+def forking_child(forker: MakeForker, tmp_path: Path) -> MakeChild:
     """A child, with `heavy` loaded, that makes a forker itself."""
     (tmp_path / "heavy.py").write_text(
         "import os\nSTAGE = os.environ.get('STAGE')\n"
@@ -441,7 +423,7 @@ def forking_child(forker: MakeForker, tmp_path: Path) -> Callable[..., Forked]:
 
 
 def test_a_child_that_makes_a_forker_becomes_one_by_a_fork_and_loads_nothing_again(
-    forking_child: Callable[..., Forked], tmp_path: Path
+    forking_child: MakeChild, tmp_path: Path
 ) -> None:
     assert forking_child().wait(60) == 0
 
@@ -452,9 +434,7 @@ def test_a_child_that_makes_a_forker_becomes_one_by_a_fork_and_loads_nothing_aga
     assert sorted(children) == ["False first its own False True", "False first its own True True"]
 
 
-def test_a_child_that_has_a_thread_starts_its_forker_afresh(
-    forking_child: Callable[..., Forked], tmp_path: Path
-) -> None:
+def test_a_child_that_has_a_thread_starts_its_forker_afresh(forking_child: MakeChild, tmp_path: Path) -> None:
     assert forking_child("thread").wait(60) == 0
 
     assert (tmp_path / "loaded").read_text() == "loaded\nloaded\n"
@@ -462,7 +442,7 @@ def test_a_child_that_has_a_thread_starts_its_forker_afresh(
     assert "False new its own False True" in (tmp_path / "child").read_text()
 
 
-def test_what_a_child_has_forked_ends_with_it(forking_child: Callable[..., Forked], tmp_path: Path) -> None:
+def test_what_a_child_has_forked_ends_with_it(forking_child: MakeChild, tmp_path: Path) -> None:
     child = forking_child("hangs")
     eventually(lambda: (tmp_path / "child").exists() and (tmp_path / "child").read_text().count("own") == 2, "they run")
     # they may run before the one that forks them has told their pids, which it does in pieces

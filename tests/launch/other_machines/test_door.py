@@ -128,9 +128,7 @@ def test_a_key_with_another_secret_does_not_let_in(rig: Rig) -> None:
 
 def test_the_key_of_another_run_is_refused_before_its_secret_is_shown(rig: Rig) -> None:
     other = JoinKey.new(self_signed(DOOR)[1])
-    with pytest.raises(
-        Unauthenticated, match=r"is not the run that this key belongs to. Either the key is from an older run"
-    ):
+    with pytest.raises(Unauthenticated, match=r"not the run that this key belongs to.*from an older run"):
         rig.reached(other)
 
 
@@ -202,10 +200,11 @@ def test_other_versions_of_python_and_torch_are_told(rig: Rig, monkeypatch: pyte
 def test_a_full_run_and_one_that_is_over_say_so(rig: Rig) -> None:
     calls = rig.calls()
     calls.join(Offer(name="b", workers=2, servers=0))
-    with pytest.raises(PoolFull, match="has no free seat"):
+    full = "Run 'play' has no free seat for this machine: other machines already lend the 2 workers"
+    with pytest.raises(PoolFull, match=full):
         calls.join(OFFER)
     rig.hosts.end(0, "done")
-    with pytest.raises(Stopped, match="is over"):
+    with pytest.raises(Stopped, match=r"Run 'play' is over \(done\); no machine can join it any more"):
         calls.join(OFFER)
 
 
@@ -219,11 +218,12 @@ def test_a_model_that_was_written_elsewhere_comes_into_the_runs_folder(rig: Rig,
     assert (rig.models / "last.safetensors").read_bytes() == FILES
 
 
-@pytest.mark.parametrize("name", ["../config.yaml", "a/last.safetensors", "last.pt"])
-def test_a_model_by_another_name_is_refused(rig: Rig, name: str) -> None:
+@pytest.mark.parametrize("names", [["../config.yaml"], ["a/last.safetensors"], ["last.pt"], []])
+def test_a_model_by_another_name_or_without_any_part_is_refused(rig: Rig, names: list[str]) -> None:
     stub = HostServiceStub(rig.reached().channel)
+    parts = (pb.HostModelPart(host=1, name=name) for name in names)
     with pytest.raises(grpc.RpcError) as refused:
-        stub.Keep(iter([pb.HostModelPart(host=1, name=name)]), timeout=5, metadata=metadata(rig.door.key))
+        stub.Keep(parts, timeout=5, metadata=metadata(rig.door.key))
     assert refused.value.code() is grpc.StatusCode[BadPush.status]
 
 
@@ -234,18 +234,9 @@ def test_a_model_that_is_larger_than_any_is_refused_and_not_kept(
     calls = rig.calls()
     model = tmp_path / "last.safetensors"
     model.write_bytes(FILES)
-    with pytest.raises(
-        BadPush, match=r"more than 2,559,999 bytes as last[.]safetensors, the most that a model may have"
-    ):
+    with pytest.raises(BadPush, match=r"more than 2,559,999 bytes as last[.]safetensors, the most"):
         calls.keep(calls.join(OFFER).host, model)
     assert list(rig.models.iterdir()) == []
-
-
-def test_a_model_without_any_part_is_refused(rig: Rig) -> None:
-    stub = HostServiceStub(rig.reached().channel)
-    with pytest.raises(grpc.RpcError) as refused:
-        stub.Keep(iter(()), timeout=5, metadata=metadata(rig.door.key))
-    assert refused.value.code() is grpc.StatusCode[BadPush.status]
 
 
 def test_a_head_that_sends_files_without_end_is_not_listened_to(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -257,9 +248,7 @@ def test_a_head_that_sends_files_without_end_is_not_listened_to(rig: Rig, monkey
 
 def test_a_port_that_is_taken_is_told(rig: Rig, tmp_path: Path) -> None:
     servicer = HostServicer(rig.hosts, rig.authority, "", "play", lambda: b"", tmp_path)
-    with pytest.raises(
-        ConfigError, match=f"Can't listen for other machines on port {rig.door.port}: the port is in use"
-    ):
+    with pytest.raises(ConfigError, match=f"Can't listen .* on port {rig.door.port}: the port is in use"):
         Door(rig.door.port, servicer)
 
 

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from paceline.core.errors import PoolFull, ServersGone, Stopped, UsageError
+from paceline.core.errors import ServersGone, UsageError
 from paceline.launch.other_machines.hosts import LOST, Host, Hosts, RemoteProcess
 from paceline.launch.other_machines.lent import LentProcesses, RemoteChild
 from paceline.launch.supervise.children import Child
@@ -204,22 +204,9 @@ def test_hosts_of_one_name_get_numbers(rig: Rig) -> None:
     assert [rig.hosts.join("laptop", 1, 0, "").name for _ in range(3)] == ["laptop", "laptop-2", "laptop-3"]
 
 
-def test_nobody_joins_a_run_that_has_all_it_wants(rig: Rig) -> None:
-    rig.hosts.join("b", 3, 0, "10.0.0.2")
-    with pytest.raises(
-        PoolFull, match="Run 'play' has no free seat for this machine: other machines already lend the 3 workers"
-    ):
-        rig.hosts.join("c", 1, 0, "10.0.0.3")
-
-
-def test_nobody_joins_with_nothing_or_too_late(rig: Rig) -> None:
+def test_nobody_joins_with_nothing(rig: Rig) -> None:
     with pytest.raises(UsageError, match="offers 0 workers and 0 servers"):
         rig.hosts.join("b", 0, 0, "10.0.0.2")
-    rig.hosts.end(0, "the budget of epochs is spent")
-    with pytest.raises(
-        Stopped, match=r"Run 'play' is over \(the budget of epochs is spent\); no machine can join it any more"
-    ):
-        rig.hosts.join("b", 1, 0, "10.0.0.2")
 
 
 def test_all_hosts_hear_the_end_and_the_exit_code(rig: Rig) -> None:

@@ -2,12 +2,15 @@
 
 import os
 import socket
+import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import grpc
 import pytest
+import yaml
 from typer.testing import CliRunner
 
 from paceline.base.variables import TLS
@@ -41,6 +44,8 @@ from paceline.rpc.tls import AUTHORITY, CERTIFICATE, KEY
 from paceline.v1 import host_service_pb2 as pb
 from paceline.v1.run_service_pb2 import StatusReply
 from paceline.v1.run_service_pb2_grpc import RunServiceServicer, add_RunServiceServicer_to_server
+from tests.sharder.test_serve_processes import SPARSE, libsvm
+from tests.support.processes import TOKEN, Cluster
 from tools.authority import Authority
 
 RUN = "run: demo\ntask: rcv1\nupdates: sparse\nworkers: 3\nservers: 1\npolicy: bsp\ndata: {source: server}\n"
@@ -277,10 +282,13 @@ def test_a_key_of_another_time_is_told_from_one_of_another_run(keys: Path, tmp_p
         assert "Ask for a new one (paceline k8s key)" in str(error)
 
 
-def test_a_chief_that_answers_late_is_asked_again_and_that_is_said_once(keys: Path, chief: Chief) -> None:
+def test_a_chief_that_answers_late_is_asked_again_which_is_said_once_and_that_a_run_is_over(
+    keys: Path, chief: Chief
+) -> None:
     chief.phase, chief.late = "finished", 2
     error, said = refusal(key_of(keys, chief.address))
     assert isinstance(error, Stopped)
+    assert str(error).startswith("Run 'demo' is over (the budget of epochs is spent); no machine can join")
     assert [text.partition(" (")[0] for text in said] == [f"server 0 of run demo at {chief.address} does not answer"]
 
     chief.late = 1000
@@ -295,14 +303,6 @@ def test_a_key_of_another_release_is_refused_before_anything_is_started(keys: Pa
     assert isinstance(error, OtherProtocol)
     assert f"run demo speaks protocol {PROTOCOL + 1}, this machine protocol {PROTOCOL}" in str(error)
     assert said == []
-
-
-def test_a_run_that_is_over_says_so(keys: Path, chief: Chief) -> None:
-    chief.phase = "finished"
-    error, _ = refusal(key_of(keys, chief.address))
-
-    assert isinstance(error, Stopped)
-    assert str(error).startswith("Run 'demo' is over (the budget of epochs is spent); no machine can join")
 
 
 def test_a_cluster_takes_no_servers_from_outside(keys: Path, tmp_path: Path) -> None:
@@ -322,3 +322,56 @@ def test_a_key_that_is_not_here_is_named(tmp_path: Path) -> None:
 
     assert done.exit_code == 64
     assert "or the file that `paceline k8s key` wrote; there is no such file here" in " ".join(done.output.split())
+
+
+URL = "s3://mine/run/shards"
+
+
+@pytest.mark.nightly  # a store, a sharder and three processes; by day the tests above
+def test_a_machine_joins_with_its_own_credentials_and_says_which_are_missing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("moto", reason="moto is not installed: make setup")
+    from tests.support.object_store import KEYS, NOBODY, object_store
+
+    keys = Authority().write(tmp_path / "keys")
+    (tmp_path / "made.svm").write_text(libsvm(400, 30))
+    settings = SPARSE | {"servers": 1, "workers": 1, "epochs": 3, "start_timeout": 80, "transport": "grpc"}
+    with object_store() as store:
+        store.put("mine", {})
+        for name, value in {**NOBODY, **KEYS, "AWS_ENDPOINT_URL": store.url}.items():
+            monkeypatch.setenv(name, value)
+        data = {"shards_at": URL, "path": str(tmp_path / "made.svm"), "validation": 0.15}
+        with Cluster(tmp_path / "run", run="demo", data=data, **settings) as run:
+            sharder = run.start("sharder", "-m", "paceline.sharder", "--config", run.config)
+            assert sharder.wait() == 0, sharder.text()
+            run.listening(0, run.server(0, "--tls", keys))
+            evaluator = run.evaluator("--tls", keys, "--shards", tmp_path / "evaluator")
+            authority, certificate, own = ((keys / name).read_text() for name in (AUTHORITY, CERTIFICATE, KEY))
+            key = ClusterKey(
+                run="demo",
+                servers=tuple(run.addresses),
+                token=TOKEN,
+                authority=authority,
+                certificate=certificate,
+                key=own,
+                files={"run.yaml": yaml.safe_dump(run.settings)},
+            )
+            (tmp_path / "demo.key").write_text(key.text())
+
+            code, said = joined(tmp_path, without=("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"))
+            assert code == 78, said
+            assert "No credentials for the bucket 'mine' of S3" in said
+            assert "Set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY" in said
+            code, said = joined(tmp_path)
+            assert code == 0, said
+            assert "the run is over" in said
+            assert evaluator.wait() == 0, evaluator.text()
+
+
+def joined(folder: Path, without: tuple[str, ...] = ()) -> tuple[int, str]:
+    """What `paceline join` ends with on a machine without these variables, and what it shows."""
+    environment = {name: value for name, value in os.environ.items() if name not in without}
+    command = [sys.executable, "-P", "-m", "paceline.cli", "join", str(folder / "demo.key"), "-w", "1"]
+    done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True)
+    return done.returncode, " ".join((done.stdout + done.stderr).split())

@@ -15,6 +15,7 @@ from paceline.launch.other_machines.own_work import OwnWork, Place
 from paceline.launch.supervise.frozen_servers import Asked
 from paceline.v1 import host_service_pb2 as pb
 from tests.support.own_time import own_time
+from tests.support.processes import eventually
 
 
 class Reached:
@@ -55,11 +56,8 @@ class Rig:
         return pb.ChildOrder(name=name, start=start, role="worker", told=told, signal=signal, log_size=log_size)
 
     def ended(self) -> pb.ChildReport:
-        end = time.monotonic() + 20
-        while not (said := self.work.reports()[0]).HasField("code"):
-            assert time.monotonic() < end
-            time.sleep(0.01)
-        return said
+        eventually(lambda: self.work.reports()[0].HasField("code"))
+        return self.work.reports()[0]
 
 
 def test_a_worker_is_told_of_the_head_by_the_address_that_this_host_knows(
@@ -104,10 +102,7 @@ def test_an_end_is_told_only_with_the_last_of_the_log(tmp_path: Path, monkeypatc
     monkeypatch.setattr(own_work, "LOG_PART", 4)
     rig = Rig(tmp_path, monkeypatch, "print('123456789')")
     rig.work.carry_out([rig.order()])
-    end = time.monotonic() + 20
-    while rig.work.reports()[0].log != b"1234":
-        assert time.monotonic() < end
-        time.sleep(0.01)
+    eventually(lambda: rig.work.reports()[0].log == b"1234")
     time.sleep(0.1)
     assert not rig.work.reports()[0].HasField("code")
     rig.work.note([rig.order(log_size=8)])
@@ -119,10 +114,7 @@ def test_the_logs_of_many_processes_share_what_a_report_takes(tmp_path: Path, mo
     monkeypatch.setattr(own_work, "LOG_PARTS", 6)
     rig = Rig(tmp_path, monkeypatch, "print('123456789')")
     rig.work.carry_out([rig.order(), rig.order(name="worker-1")])
-    end = time.monotonic() + 20
-    while [each.log for each in rig.work.reports()] != [b"123"] * 2:
-        assert time.monotonic() < end
-        time.sleep(0.01)
+    eventually(lambda: [each.log for each in rig.work.reports()] == [b"123"] * 2)
 
 
 def test_a_process_listens_on_a_port_of_the_range_and_keeps_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -86,9 +86,7 @@ def test_a_folder_that_is_too_large_is_refused_with_its_largest_parts(
     monkeypatch.setattr(packed_files, "MOST", 1 << 20)
     (script.parent / "data").mkdir()
     (script.parent / "data/images.bin").write_bytes(bytes(3 << 20))
-    with pytest.raises(
-        UsageError, match=r"holds 3 MiB; at most 1 MiB goes to other machines. Largest: data/ \(3 MiB\)"
-    ) as told:
+    with pytest.raises(UsageError, match=r"holds 3 MiB; at most 1 MiB goes .*Largest: data/ \(3 MiB\)") as told:
         packed(Config(task=str(script)), tmp_path / "run")
     assert ".pacelineignore" in str(told.value)
 

@@ -7,7 +7,7 @@ import pytest
 
 from paceline.core.errors import ConfigError, ServersGone
 from paceline.launch.other_machines.agent import make_offer
-from paceline.launch.other_machines.slurm import this_task, told_to_tasks, wait_for_run
+from paceline.launch.other_machines.slurm import SlurmTask, this_task, told_to_tasks, wait_for_run
 
 
 def job(folder: Path, **more: str) -> dict[str, str]:
@@ -21,13 +21,18 @@ def job(folder: Path, **more: str) -> dict[str, str]:
     }
 
 
+@pytest.fixture
+def task(tmp_path: Path) -> SlurmTask:
+    found = this_task(job(tmp_path))
+    assert found is not None
+    return found
+
+
 def test_outside_of_a_job_there_is_no_task() -> None:
     assert this_task({"HOME": "/root"}) is None
 
 
-def test_a_task_lends_one_worker_and_is_called_by_its_node_and_number(tmp_path: Path) -> None:
-    task = this_task(job(tmp_path))
-    assert task is not None
+def test_a_task_lends_one_worker_and_is_called_by_its_node_and_number(task: SlurmTask, tmp_path: Path) -> None:
     assert (task.name, task.workers, task.file) == ("gnode7-3", 1, tmp_path / "paceline-4711.join")
     offer, why = make_offer(None, 0, "auto", "", "", task)
     assert (offer.name, offer.workers, why) == ("gnode7-3", 1, "task of Slurm job 4711")
@@ -50,9 +55,9 @@ def test_what_the_command_line_says_wins(tmp_path: Path) -> None:
     assert make_offer(3, 0, "auto", "", "mine", this_task(job(tmp_path)))[0].workers == 3
 
 
-def test_the_head_writes_address_and_key_for_the_jobs_tasks_alone_and_removes_them(tmp_path: Path) -> None:
-    task = this_task(job(tmp_path))
-    assert task is not None
+def test_the_head_writes_address_and_key_for_the_jobs_tasks_alone_and_removes_them(
+    task: SlurmTask, tmp_path: Path
+) -> None:
     with told_to_tasks(job(tmp_path), "10.1.0.1:7077", "some-key"):
         assert stat.S_IMODE(task.file.stat().st_mode) == 0o600
         assert wait_for_run(task, print) == ("10.1.0.1:7077", "some-key")
@@ -83,9 +88,7 @@ def test_outside_of_a_job_nothing_is_written(tmp_path: Path, monkeypatch: pytest
         assert list(tmp_path.iterdir()) == []
 
 
-def test_tasks_wait_for_a_head_that_begins_later(tmp_path: Path) -> None:
-    task = this_task(job(tmp_path))
-    assert task is not None
+def test_tasks_wait_for_a_head_that_begins_later(task: SlurmTask) -> None:
     said: list[str] = []
 
     def sleep(seconds: float) -> None:
@@ -95,16 +98,12 @@ def test_tasks_wait_for_a_head_that_begins_later(tmp_path: Path) -> None:
     assert said == [f"waiting for {task.file}, which the run of this job writes when it listens"]
 
 
-def test_a_head_that_never_comes_is_told(tmp_path: Path) -> None:
-    task = this_task(job(tmp_path))
-    assert task is not None
+def test_a_head_that_never_comes_is_told(task: SlurmTask) -> None:
     with pytest.raises(ServersGone, match=r"There was no .*paceline-4711.join within 300 s. Start the run first"):
         wait_for_run(task, print, lambda seconds: None)
 
 
-def test_a_file_that_says_something_else_is_refused(tmp_path: Path) -> None:
-    task = this_task(job(tmp_path))
-    assert task is not None
+def test_a_file_that_says_something_else_is_refused(task: SlurmTask) -> None:
     task.file.write_text("one two three")
     with pytest.raises(ConfigError, match="holds 3 words; expected an address and a key"):
         wait_for_run(task, print)

@@ -81,10 +81,7 @@ def test_an_ssh_that_ends_before_its_machine_has_joined_is_told_with_its_words(s
     log = lambda name: tmp_path / "logs" / f"{name}.log"  # noqa: E731
     with begin_by_ssh([SshHost("me@node2")], "10.0.0.1:7077", KEY, hosts, log) as look:
         eventually(lambda: "denied" in log("ssh-me@node2").read_text())
-        with pytest.raises(
-            ConfigError,
-            match=r"(?s)ssh me@node2 ended with exit code 255 .*=yes me@node2 true` must.*denied",
-        ):
+        with pytest.raises(ConfigError, match=r"(?s)node2 ended with exit code 255 .*=yes me@node2 true` must.*denied"):
             eventually(look)
 
 

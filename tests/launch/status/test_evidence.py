@@ -4,10 +4,12 @@ import json
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from paceline.core.settings.config import Config, Options
 from paceline.launch.status.chief_status import plain
-from paceline.launch.status.evidence import Causes, evidence_of, look_of, restarts
+from paceline.launch.status.evidence import Causes, Counters, evidence_of, look_of, restarts
 from paceline.v1 import run_service_pb2 as pb
 
 CONFIG = Config(workers=4, servers=1, policy=Options(name="bsp"), batch_size=256)
@@ -169,3 +171,40 @@ def test_a_status_is_plain_json_with_all_that_is_in_it() -> None:
 @pytest.mark.parametrize("value", [None, 3, {}, {"phase": "training"}, plain(status(1, 1)) | {"workers": [{}]}])
 def test_what_is_no_status_is_none(value: Any) -> None:
     assert look_of(value) is None
+
+
+LIVES = st.lists(st.lists(st.tuples(st.integers(0, 9), st.booleans()), min_size=1, max_size=6), min_size=1, max_size=5)
+"""Of each process what it counts until each look, and whether it is heard at that look."""
+
+
+@given(LIVES)
+def test_processes_with_numbers_add_up_however_much_they_count_before_they_are_looked_at(
+    lives: list[list[tuple[int, bool]]],
+) -> None:
+    counters, total = Counters(), 0
+    for start, life in enumerate(lives, 1):
+        count = seen = 0
+        for more, is_heard in life:
+            count += more
+            counters.add("worker-0", start, {"steps": count} if is_heard else {})
+            seen = count if is_heard else seen
+        total += seen
+    assert counters.sums["worker-0"].get("steps", 0) == counters.total("steps") == total
+
+
+@pytest.mark.parametrize("start", [0, 1])
+def test_without_a_number_a_smaller_count_is_another_process_and_with_one_it_is_not(start: int) -> None:
+    counters = Counters()
+    for steps in (10, 4, 6):
+        counters.add("worker-0", start, {"steps": steps, "sent": 100})
+    assert counters.sums["worker-0"] == ({"steps": 12, "sent": 100} if start else {"steps": 16, "sent": 200})
+
+
+def test_what_was_counted_before_it_began_is_left_out() -> None:
+    counters = Counters()
+    assert "server-0" not in counters
+    counters.begin("server-0", 1, {"seconds": 30})
+    assert "server-0" in counters
+    counters.add("server-0", 1, {"seconds": 32})
+    counters.add("server-0", 2, {"seconds": 40})
+    assert counters.sums == {"server-0": {"seconds": 42}}

@@ -4,10 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from paceline.launch.status import run_status
 from paceline.launch.status.recoveries import REST, Recoveries, standing_recoveries
 from paceline.v1.run_service_pb2 import ServerStart, ServerStatus, StatusReply, WorkerStatus
-from tests.support.chief import Chief, begun, console, followed
+from tests.support.chief import begun, followed, shown
 
 
 def server(number: int, term: int, version: int | None = None, damaged: int = 0) -> ServerStatus:
@@ -172,10 +171,8 @@ def test_on_kubernetes_each_is_said_when_it_comes_and_summed_up_before_the_resul
 
 
 def test_status_shows_it_of_a_run_that_goes_on_and_of_one_that_has_ended(tmp_path: Path) -> None:
-    folder, (screen, text) = begun(tmp_path), console(width=200)
+    folder = begun(tmp_path)
 
-    run_status.show_status(folder, screen, as_json=False, connect=lambda address, credentials: Chief(status(*BACK)))  # type: ignore[arg-type, return-value]
-    assert LINE in text.getvalue()
+    assert LINE in shown(folder, status(*BACK))
     folder.write_facts(exit_code=0, finished=True, recovery={"servers": 2, "damaged": 0, "replayed": 3, "rerun": 0})
-    run_status.show_status(folder, screen, as_json=False)
-    assert "Recovered: 2 starts of servers from their snapshots, 3 pushes sent again" in text.getvalue()
+    assert "Recovered: 2 starts of servers from their snapshots, 3 pushes sent again" in shown(folder)

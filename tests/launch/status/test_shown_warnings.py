@@ -1,4 +1,4 @@
-"""Where warnings are shown: as they come, in the status, in the records, and at the end of a run."""
+"""Where warnings are shown: as they come, in the status, in the records, and at the end of a run; what its status says then."""
 
 import json
 from pathlib import Path
@@ -7,16 +7,16 @@ import pytest
 
 from paceline.cli.run import summary
 from paceline.core.chief.warnings import RunWarning
+from paceline.core.errors import ServersGone
 from paceline.core.settings.config import Config
 from paceline.launch.folder.own_records import OwnRecords
-from paceline.launch.folder.run_folder import RunFolder
-from paceline.launch.status import run_status as status
+from paceline.launch.folder.run_folder import RunFolder, open_run
 from paceline.launch.status.chief_status import News, warnings
 from paceline.launch.supervise.outcome import Outcome
 from paceline.launch.supervise.run_history import Records
 from paceline.results.result import Result
 from paceline.v1 import run_service_pb2 as pb
-from tests.support.chief import Chief, begun, console, followed
+from tests.support.chief import begun, followed, shown, watched
 
 ROSE = RunWarning("loss_above_start", "the loss rose", "optimizer.lr=0.01", ["optimizer.lr=0.01"], 1.0)
 PASSED = RunWarning("not_finite", "no gradient", "optimizer.lr=0.01", [], 0.1, passed=True)
@@ -66,30 +66,23 @@ def test_each_warning_is_news_once() -> None:
 
 
 def test_the_status_shows_what_has_not_passed(folder: RunFolder) -> None:
-    screen, text = console()
-    status.show_status(folder, screen, as_json=False, connect=lambda *_: Chief(reply(PASSED, ROSE)))  # type: ignore[arg-type, return-value]
-    assert LINE in text.getvalue()
-    assert "no gradient" not in text.getvalue()
+    text = shown(folder, reply(PASSED, ROSE))
+    assert LINE in text
+    assert "no gradient" not in text
 
 
 def test_the_status_as_json_has_all_of_them(folder: RunFolder) -> None:
-    screen, text = console()
-    status.show_status(folder, screen, as_json=True, connect=lambda *_: Chief(reply(PASSED, ROSE)))  # type: ignore[arg-type, return-value]
-    assert json.loads(text.getvalue())["warnings"] == FACTS
+    assert json.loads(shown(folder, reply(PASSED, ROSE), as_json=True))["warnings"] == FACTS
 
 
 def test_watching_says_each_once_when_it_comes(folder: RunFolder) -> None:
-    screen, text = console()
     answers = [reply(), reply(ROSE, version=2), reply(ROSE, version=3), reply(phase="finished")]
-    status.watch(folder, screen, as_json=False, connect=lambda *_: Chief(*answers), every=0.0)  # type: ignore[arg-type, return-value]
-    assert text.getvalue().count(LINE) == 1
+    assert watched(folder, *answers).count(LINE) == 1
 
 
 def test_a_finished_runs_status_and_result_still_tell_them(folder: RunFolder) -> None:
     folder.write_facts(finished=True, exit_code=0, accuracy=0.1, seconds=3.0, warnings=FACTS)
-    screen, text = console()
-    status.show_status(folder, screen, as_json=False)
-    assert LINE in text.getvalue()
+    assert LINE in shown(folder)
     assert Result(folder.path).warnings == [PASSED, ROSE]
 
 
@@ -117,3 +110,37 @@ def test_on_kubernetes_each_is_said_when_it_comes_and_before_the_result(monkeypa
 
     assert said.count(LINE) == 1
     assert result == [LINE, "test score unknown: the run was not scored"]
+
+
+@pytest.mark.parametrize(
+    ("servers", "has_snapshot", "said"),
+    [
+        (2, True, "It goes on from its last snapshot with: paceline run "),
+        (2, False, "It has no snapshot yet, and starts from the beginning, with: paceline run "),
+        (0, False, "Without servers nobody keeps the models: start it over with --fresh."),
+    ],
+)
+def test_both_say_the_same_of_how_to_go_on(tmp_path: Path, servers: int, has_snapshot: bool, said: str) -> None:
+    folder, config = open_run(Config.model_validate({"run": "one", "servers": servers}), runs=tmp_path)
+    if has_snapshot:
+        folder.server(0).mkdir()
+        (folder.server(0) / "snapshot-3.json").write_text("{}")
+    folder.write_facts(exit_code=130, reason="stopped on request", finished=False)
+
+    at_the_end = summary(config, folder, Outcome(130, reason="stopped on request"))[-1]
+
+    assert said in at_the_end
+    assert at_the_end.partition("/logs. ")[2] in shown(folder)
+
+
+def test_a_run_that_is_driven_and_does_not_answer_is_not_called_ended(tmp_path: Path) -> None:
+    folder, _ = open_run(Config.model_validate({"run": "one"}), runs=tmp_path)
+    folder.write_facts(exit_code=None, launcher=4711)
+
+    with pytest.raises(ServersGone, match=r"does not answer\. If `paceline run` has ended, resume the run with"):
+        shown(folder)
+    with (
+        folder.locked(),
+        pytest.raises(ServersGone, match=r"\(not started yet\) .* since process 4711 drives the run; ask"),
+    ):
+        shown(folder)

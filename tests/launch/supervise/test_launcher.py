@@ -24,7 +24,8 @@ from paceline.launch.forks.run_forkers import forking
 from paceline.launch.settings.launch_settings import LaunchSettings
 from paceline.launch.status.recoveries import Recovery
 from paceline.launch.supervise import children, launcher, processes
-from paceline.launch.supervise.launcher import STILL, Stall, run_local
+from paceline.launch.supervise.children import Child
+from paceline.launch.supervise.launcher import STILL, Progress, Stall, run_local
 from paceline.launch.supervise.outcome import Outcome
 from paceline.launch.this_machine.processors import cores
 from paceline.sharder.sharding import make_shards
@@ -153,6 +154,22 @@ class Stage:
     def pids(self) -> list[int]:
         return [start["pid"] for file in self.folder.glob("*.starts") for start in self.starts(file.stem)]
 
+    def comes_back(self, name: str, starts: int = 2) -> Callable[[], bool]:
+        """A condition: kills this process once worker-0 hangs, and holds, with worker-0 ended, after that many starts of it."""
+        killed: list[int] = []
+
+        def is_back() -> bool:
+            if not killed and (self.folder / "worker-0.hangs").exists():
+                killed.append(self.starts(name)[0]["pid"])
+                os.kill(killed[0], signal.SIGKILL)
+            if len(self.starts(name)) < starts:
+                return False
+            for worker in self.starts("worker-0"):
+                os.kill(worker["pid"], signal.SIGTERM)
+            return True
+
+        return is_back
+
 
 @pytest.fixture(scope="module")
 def scripts(tmp_path_factory: pytest.TempPathFactory) -> Path:
@@ -274,19 +291,8 @@ def test_a_dead_worker_is_named_with_its_last_lines_and_started_again(stage: Sta
 
 def test_a_restarted_server_keeps_its_port(stage: Stage) -> None:
     stage.plot(worker_0=["hang"])
-    killed: list[int] = []
 
-    def second_start() -> bool:
-        if not killed and (stage.folder / "worker-0.hangs").exists():
-            killed.append(stage.starts("server-1")[0]["pid"])
-            os.kill(killed[0], signal.SIGKILL)
-        if len(stage.starts("server-1")) < 2:
-            return False
-        for rank in stage.starts("worker-0"):
-            os.kill(rank["pid"], signal.SIGTERM)
-        return True
-
-    outcome = stage.play(second_start)
+    outcome = stage.play(stage.comes_back("server-1"))
 
     first, second = stage.starts("server-1")
     assert first["argv"][first["argv"].index("--port") + 1] == "0"
@@ -300,19 +306,8 @@ def test_a_server_that_the_disk_ends_is_started_again_until_the_disk_takes_what_
 ) -> None:
     monkeypatch.setattr(processes, "DISK_PAUSE", 0.05)
     stage.plot(worker_0=["hang"], server_1=["hang", 73, 73, 73, 73, "hang"])
-    killed: list[int] = []
 
-    def is_back() -> bool:
-        if not killed and (stage.folder / "worker-0.hangs").exists():
-            killed.append(stage.starts("server-1")[0]["pid"])
-            os.kill(killed[0], signal.SIGKILL)
-        if len(stage.starts("server-1")) < 6:
-            return False
-        for rank in stage.starts("worker-0"):
-            os.kill(rank["pid"], signal.SIGTERM)
-        return True
-
-    outcome = stage.play(is_back)
+    outcome = stage.play(stage.comes_back("server-1", starts=6))
 
     assert outcome.exit_code == 0
     told = [text for text in stage.said if "server-1 ended with exit code 73" in text]
@@ -579,23 +574,16 @@ def test_the_sentence_of_a_child_is_what_it_printed_last(stage: Stage) -> None:
     assert child.sentence() is None
 
 
-def test_a_server_that_keeps_dying_ends_the_run(stage: Stage) -> None:
-    stage.plot(server_1=[69])
+@pytest.mark.parametrize(("name", "code", "starts"), [("server-1", 69, 3), ("sharder", 73, 1)])
+def test_a_server_that_keeps_dying_or_a_sharder_that_fails_ends_the_run_before_workers_start(
+    stage: Stage, name: str, code: int, starts: int
+) -> None:
+    stage.plot(**{name: [code]})
 
     outcome = stage.play()
 
-    assert outcome.exit_code == 69
-    assert len(stage.starts("server-1")) == 3
-    assert stage.starts("worker-0") == []
-
-
-def test_a_failing_sharder_ends_the_run_before_workers_start(stage: Stage) -> None:
-    stage.plot(sharder=[73])
-
-    outcome = stage.play()
-
-    assert outcome.exit_code == 73
-    assert "sharder ended with exit code 73" in outcome.reason
+    assert (outcome.exit_code, len(stage.starts(name))) == (code, starts)
+    assert f"{name} ended with exit code {code}" in outcome.reason
     assert stage.starts("worker-0") == []
     assert gone(stage.pids())
 
@@ -621,18 +609,8 @@ def test_shards_from_a_server_go_to_a_folder_of_each_process(stage: Stage) -> No
 def test_a_shard_server_that_dies_comes_back_on_its_port(stage: Stage) -> None:
     stage.config = stage.config.model_copy(update={"data": DataConfig(source="server")})
     stage.plot(worker_0=["hang"])
-    killed: list[int] = []
 
-    def second_start() -> bool:
-        if not killed and (stage.folder / "worker-0.hangs").exists():
-            killed.append(stage.starts("sharder")[0]["pid"])
-            os.kill(killed[0], signal.SIGKILL)
-        if len(stage.starts("sharder")) < 2:
-            return False
-        os.kill(stage.starts("worker-0")[0]["pid"], signal.SIGTERM)
-        return True
-
-    outcome = stage.play(second_start)
+    outcome = stage.play(stage.comes_back("sharder"))
 
     ports = [start["argv"][start["argv"].index("--port") + 1] for start in stage.starts("sharder")]
     assert (outcome.exit_code, ports) == (0, ["0", "7100"])
@@ -702,22 +680,15 @@ def going(stage: Stage, patience: float = 10.0) -> subprocess.Popen[str]:
     return process
 
 
-@pytest.mark.parametrize(
-    ("child", "number", "code", "patience"),
-    some(
-        [
-            ("hang", signal.SIGINT, 130, {}),
-            ("hang", signal.SIGTERM, 143, {}),
-            ("deaf", signal.SIGINT, 130, {"patience": 0.3}),
-            ("deaf", signal.SIGKILL, -signal.SIGKILL, {}),
-        ],
-        [
-            ("hang", signal.SIGTERM, 143, {}),
-            ("deaf", signal.SIGINT, 130, {"patience": 0.3}),
-            ("deaf", signal.SIGKILL, -signal.SIGKILL, {}),
-        ],
-    ),
-)
+SIGNALS: list[tuple[str, int, int, dict[str, float]]] = [
+    ("hang", signal.SIGINT, 130, {}),
+    ("hang", signal.SIGTERM, 143, {}),
+    ("deaf", signal.SIGINT, 130, {"patience": 0.3}),
+    ("deaf", signal.SIGKILL, -signal.SIGKILL, {}),
+]
+
+
+@pytest.mark.parametrize(("child", "number", "code", "patience"), some(SIGNALS, SIGNALS[1:]))
 def test_a_signal_ends_the_run_and_leaves_no_process(
     stage: Stage, child: str, number: int, code: int, patience: dict[str, float]
 ) -> None:
@@ -778,3 +749,51 @@ def test_a_chief_that_does_not_answer_is_told() -> None:
 
     assert stall.check(None, 1.0) is None
     assert "server-0 has not answered for 60 s" in str(stall.check(None, STILL))
+
+
+def child(name: str, restarts: int = 3) -> Child:
+    return Child(name, name.split("-")[0], [], Path("log"), {}, restarts)
+
+
+def deaths(one: Child, progress: Progress, reached: list[StatusReply]) -> int:
+    """How often it is started again where each of its processes dies after this status."""
+    for starts, status in enumerate(reached):
+        progress.note(status)
+        one.gets_on(progress.of(one))
+        if not one.restarts_left:
+            return starts
+        one.restarts_left -= 1
+        one.got_to = progress.of(one)
+    return len(reached)
+
+
+def at(examples: int, clock: int = 0) -> StatusReply:
+    return StatusReply(examples=examples, workers=[WorkerStatus(worker="worker-1", clock=clock)])
+
+
+def test_a_server_that_is_killed_again_and_again_while_training_goes_on_is_always_started_again() -> None:
+    assert deaths(child("server-0"), Progress(), [at(100 * n) for n in range(1, 20)]) == 19
+
+
+def test_a_server_that_dies_without_any_progress_is_started_three_times() -> None:
+    assert deaths(child("server-0"), Progress(), [at(100)] * 9) == 3
+
+
+def test_what_a_chief_had_counted_before_its_death_is_no_progress() -> None:
+    assert deaths(child("server-0"), Progress(), [at(100), *[at(40), at(90)] * 5]) == 3
+
+
+def test_a_worker_is_measured_by_its_own_clock() -> None:
+    others_go_on = [at(100 * n, clock=5) for n in range(1, 20)]
+
+    assert deaths(child("worker-1"), Progress(), others_go_on) == 3
+    assert deaths(child("worker-1"), Progress(), [at(100, clock=n) for n in range(1, 20)]) == 19
+
+
+@pytest.mark.parametrize("name", ["server-1", "worker-1"])
+def test_what_is_gone_for_good_or_must_not_be_started_again_stays_so(name: str) -> None:
+    lost, never = child(name), child(name, restarts=0)
+    lost.never_again()
+
+    assert deaths(lost, Progress(), [at(100, clock=4)]) == 0
+    assert deaths(never, Progress(), [at(100, clock=4)]) == 0

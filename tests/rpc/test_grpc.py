@@ -1,5 +1,7 @@
-"""A far side that takes long to answer a new connection: on a busy machine, or a long way off."""
+"""gRPC as Paceline uses it: its own remarks, and a far side that takes long to answer a new connection."""
 
+import importlib
+import os
 import socket
 import threading
 import time
@@ -9,6 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 import grpc
 import pytest
 
+import paceline.rpc
 from paceline.rpc.channel import open_channel
 
 PAUSE = 0.5
@@ -56,3 +59,16 @@ def test_a_connection_that_is_answered_late_is_not_given_up(slow_address: str) -
         channel.unary_unary("/any/Method")(b"", timeout=20)
 
     assert caught.value.code() is grpc.StatusCode.UNIMPLEMENTED, "the call came to the server"
+
+
+@pytest.mark.parametrize(("given", "found"), [(None, "ERROR"), ("DEBUG", "DEBUG")])
+def test_grpc_tells_errors_alone_unless_the_user_asks_for_more(
+    monkeypatch: pytest.MonkeyPatch, given: str | None, found: str
+) -> None:
+    monkeypatch.setenv("GRPC_VERBOSITY", given or "")
+    if given is None:
+        monkeypatch.delenv("GRPC_VERBOSITY")
+
+    importlib.reload(paceline.rpc)
+
+    assert os.environ["GRPC_VERBOSITY"] == found
