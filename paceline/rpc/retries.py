@@ -9,6 +9,8 @@ from typing import TypeVar
 from paceline.core.errors import PacelineError, PoolFull, ServersGone, Stopped, StoreGone, TryAgain
 
 T = TypeVar("T")
+_JITTER = random.SystemRandom()
+"""Neither shared by forked processes nor drawn from by scripts, whose numbers a retry must not shift."""
 STORE_PATIENCE = 60.0
 """How long an object store that does not answer is asked again (seconds); its package tries a few times each time."""
 
@@ -59,5 +61,5 @@ def backoff() -> Iterator[float]:
     """Pauses between attempts: 50 ms doubling to 2 s, with full jitter (seconds)."""
     ceiling = 0.05
     while True:
-        yield random.uniform(ceiling / 2, ceiling)
+        yield _JITTER.uniform(ceiling / 2, ceiling)
         ceiling = min(2.0, ceiling * 2)
