@@ -187,7 +187,12 @@ def ended(code: int, reason: str = "Error") -> dict[str, Any]:
             "paceline-token",
             "make deploy",
         ),
-        (mount('secret "paceline-tls" not found'), "pod/paceline-worker-0-x", "paceline-tls", "security.md under TLS"),
+        (
+            mount('secret "paceline-tls" not found'),
+            "pod/paceline-worker-0-x",
+            "paceline-tls",
+            "docs/run/kubernetes-security.md under TLS",
+        ),
         (
             event(
                 "FailedCreate", 'pods "x" is forbidden: violates PodSecurity: runAsNonRoot', "Job", "paceline-worker"
