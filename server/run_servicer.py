@@ -243,8 +243,8 @@ class RunServicer(RunServiceServicer):
         check_reason(request.reason)
         if caller().role != "admin" and not self._config.is_script:
             raise PermissionDenied(
-                f"A{'n' if caller().role == 'evaluator' else ''} {caller().role} can end the run of a training script, and no "
-                "other. Stop this one with the token of an admin: paceline stop --token-file FILE."
+                f"{caller().name} can end the run of a training script, and no other. Stop this one with the token of an "
+                "admin: paceline stop --token-file FILE."
             )
         with self._chief.changed:
             self._chief.run.stop(request.reason or "stopped on request", self._chief.clocks(), time.monotonic())

@@ -84,7 +84,8 @@ def _command(point: "EntryPoint") -> Any:
     else:
         if isinstance(work, typer.Typer):
             group: Any = typer.main.get_group(work)
-            group.name, group.rich_help_panel = point.name, work.rich_help_panel or AFTER
+            group.name = point.name
+            group.rich_help_panel = work.rich_help_panel or AFTER
             return group
         app.command(point.name)(work)
 

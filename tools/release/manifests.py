@@ -8,14 +8,13 @@ from pathlib import Path
 from tools.rendered_manifests import K8S
 
 _IMAGE = re.compile(r'newName: localhost/paceline-(?P<name>[-a-z]+), newTag: "[^"]+"')
-
-
-_NO_MANIFESTS = ("paceline_k8s", "*.egg-info", "pyproject.toml", "rendered", "tests")
+_FOLDERS = ("base", "components", "overlays")
 
 
 def pinned(folder: Path, registry: str, digests: Mapping[str, str]) -> None:
     """Makes the folder. `digests`: by image, like server. SystemExit where an overlay names another image."""
-    shutil.copytree(K8S, folder, ignore=shutil.ignore_patterns(*_NO_MANIFESTS))
+    for name in _FOLDERS:
+        shutil.copytree(K8S / name, folder / name)
     for file in sorted(folder.rglob("kustomization.yaml")):
         file.write_text(pin(file.read_text(), registry, digests))
 

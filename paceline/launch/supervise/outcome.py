@@ -12,6 +12,9 @@ from paceline.launch.status.recoveries import Recovery
 from paceline.launch.supervise.faults import Inflicted
 from paceline.launch.this_machine.signals import CTRL_C
 
+FINISHED = (0, Diverged.exit_code)
+"""Exit codes of a run that has trained to its end and was scored, be it in vain."""
+
 
 @dataclass(slots=True)
 class Outcome:
@@ -51,7 +54,7 @@ class Outcome:
     @property
     def is_finished(self) -> bool:
         """Whether the run has trained to its end and was scored, be it in vain."""
-        return self.exit_code in (0, Diverged.exit_code)
+        return self.exit_code in FINISHED
 
     @property
     def how(self) -> End:

@@ -13,13 +13,14 @@ from rich.console import Console
 
 from paceline.base.terminal import show
 from paceline.core.chief.best_model import Measure, scores_of
-from paceline.core.errors import Diverged, PacelineError
+from paceline.core.errors import PacelineError
 from paceline.core.settings.config import Config
 from paceline.data.shards import is_there
 from paceline.launch.folder.run_folder import RunFolder
 from paceline.launch.forks.forker import Forker
 from paceline.launch.forks.run_forkers import forking_runs
 from paceline.launch.supervise.children import Child, end_all
+from paceline.launch.supervise.outcome import FINISHED
 from paceline.launch.this_machine.capacity import refuse_too_many
 from paceline.launch.this_machine.child_environment import child_environment
 from paceline.launch.this_machine.processors import DEVICES, VISIBLE, own_cores, visible_gpus
@@ -177,7 +178,7 @@ class Scheduler:
     def _end(self, job: Job, ended: Ended) -> None:
         """A process has ended."""
         folder, code = self.folder.run(str(job.config.run)), job.child.code or 0
-        if code not in (0, Diverged.exit_code) or measured(folder) is None:
+        if code not in FINISHED or measured(folder) is None:
             facts = folder.facts()
             reason = facts.get("reason") if facts.get("exit_code") else None
             error = str(reason or f"it {job.child.how_it_ended()} and printed:{job.child.tail()}")
