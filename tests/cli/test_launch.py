@@ -157,12 +157,12 @@ def test_a_script_in_a_package_imports_what_is_next_to_it_and_above(tmp_path: Pa
 
 def test_a_function_that_can_not_score_ends_the_run_at_once_with_its_line(folder: Path) -> None:
     script = SCRIPT.replace("    with torch.no_grad():", "    paceline.nothing\n    with torch.no_grad():")
-    (folder / "train.py").write_text(script)
+    (folder / "train.py").write_text(script.replace("steps(300)", "steps(30000)"))  # the first score is not the last
     line = script.splitlines().index("    paceline.nothing") + 1
 
     ended = launch("-w", "1", "-s", "1", "--run", "mine", "train.py", cwd=folder)
 
-    printed = ended.stdout + ended.stderr  # of a run that has learned nothing yet it is an error, of another one its end
+    printed = ended.stdout + ended.stderr  # an error while nothing is learned yet, and then the run's last lines
     assert ended.returncode == ConfigError.exit_code
     assert f"failed at its first score, train.py, line {line}: AttributeError" in printed
     assert "starting it again" not in printed
