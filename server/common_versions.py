@@ -49,7 +49,7 @@ class CommonVersions:
         self._folder.spare_good(versions)
 
     def bring_good_weights(self) -> None:
-        """Where the chief has ordered a diverged run to go back (paceline.core.chief.divergence): reads the weights for the
+        """Where the chief has ordered a diverged run to go back (paceline.core.chief.rollback): reads the weights for the
         slice, which takes them at the moment that the order names."""
         change = self._driver.lacks_weights
         if change is None:

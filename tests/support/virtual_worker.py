@@ -17,7 +17,7 @@ from paceline.core.policies.policy import Own, build_policy
 from paceline.core.policies.policy_in_force import PolicyInForce
 from paceline.core.slice.state import Standing
 from paceline.core.values import Base, Empty, Outcome, Push, Reply, Switch, Vector, View
-from paceline.worker.training.bad_steps import Rows
+from paceline.worker.training.explosions import Rows
 from paceline.worker.training.step_result import Step
 from tests.support.virtual_time import PATIENCE, Body, Box, Task
 

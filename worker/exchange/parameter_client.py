@@ -21,7 +21,7 @@ from paceline.rpc.memory import retained_bytes
 from paceline.rpc.retries import backoff
 from paceline.v1 import parameter_service_pb2 as pb
 from paceline.worker.exchange.emulated_link import EmulatedLink, LinkedTransport
-from paceline.worker.exchange.link_with_retries import Link
+from paceline.worker.exchange.server_link import Link
 from paceline.worker.surroundings import Surroundings
 
 _LAST_EXCHANGE = 1.0

@@ -27,8 +27,8 @@ from paceline.v1 import parameter_service_pb2 as pb
 from paceline.v1.run_service_pb2 import SeatReply
 from paceline.v1.switch_pb2 import Switch
 from paceline.worker.command_line import ToldWorker
-from paceline.worker.exchange.link_with_retries import Link
 from paceline.worker.exchange.parameter_client import ParameterClient
+from paceline.worker.exchange.server_link import Link
 from paceline.worker.linear.linear_rows import LinearData, Rows
 from paceline.worker.membership.member import Member
 from paceline.worker.startup.run_process import run_process

@@ -12,7 +12,7 @@ from paceline.callback import LEFT_OUT, LOG_PREFIX
 from paceline.core.chief.warnings import LASTING, ROW
 from paceline.core.errors import DataError
 from paceline.v1 import parameter_service_pb2 as pb
-from paceline.worker.training.bad_steps import Rows
+from paceline.worker.training.explosions import Rows
 from paceline.worker.training.logged_values import LoggedValues
 from paceline.worker.training.step_result import Step
 

@@ -5,11 +5,11 @@ from typing import Any
 
 from paceline.core.chief.budget import Budget
 from paceline.core.chief.common_snapshots import CommonSnapshots
-from paceline.core.chief.divergence import Divergence
 from paceline.core.chief.membership import ROUNDS_AHEAD, Membership
 from paceline.core.chief.other_servers import OtherServers
 from paceline.core.chief.phases import Phases, RunPhase
 from paceline.core.chief.policy_change import PolicyChange
+from paceline.core.chief.rollback import Divergence
 from paceline.core.chief.scoring import Score, Scoring
 from paceline.core.chief.stopping import CommonStopping, settled
 from paceline.core.chief.warnings import Warnings

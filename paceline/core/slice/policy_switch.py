@@ -12,7 +12,7 @@ from paceline.core.values import Switch, View
 class PolicySwitch:
     """A view names the change and a switch clock for each member. Once all members have reached theirs, the new policy
     begins, with all members level and the same version on all slices. A change that goes back to older weights
-    (paceline/core/chief/divergence.py) also waits for these. Not thread-safe."""
+    (paceline/core/chief/rollback.py) also waits for these. Not thread-safe."""
 
     def __init__(self, clocks: Clocks, half: ServerHalf, rounds: Rounds, folding: Folding, recovery: Recovery) -> None:
         self._clocks = clocks

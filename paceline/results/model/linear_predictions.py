@@ -11,10 +11,10 @@ from paceline.core.linear.examples import Examples
 from paceline.core.linear.score import Hits, margins
 from paceline.core.values import Vector
 from paceline.data.classes import name_of
+from paceline.data.examples_to_predict import NewExamples, is_rcv1, local, read_new
 from paceline.data.files import ending
 from paceline.data.inputs import Inputs
 from paceline.data.linear_model import LOSS, TOGETHER, Labels, LinearClassifier, read_linear_model
-from paceline.data.new_examples import NewExamples, is_rcv1, local, read_new
 from paceline.data.rcv1 import read_documents
 from paceline.data.row_weights import said_of, weights_beside
 from paceline.data.svmlight import read_rows

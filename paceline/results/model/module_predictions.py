@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from paceline.core.errors import ConfigError, UsageError
-from paceline.data.new_examples import NewExamples, read_new
+from paceline.data.examples_to_predict import NewExamples, read_new
 from paceline.results.model.predict import Report, Wanted, csv_lines, digits
 from paceline.results.model.run_model import Trained
 

@@ -9,8 +9,8 @@ import numpy.typing as npt
 
 from paceline.core.errors import ConfigError, NotYet, UsageError
 from paceline.data.dataset import Array
+from paceline.data.examples_to_predict import fitted
 from paceline.data.inputs import Inputs
-from paceline.data.new_examples import fitted
 from paceline.results.model.live_run import Versions
 from paceline.results.model.run_model import Trained
 from paceline.results.model.run_weights import ModuleWeights, Source

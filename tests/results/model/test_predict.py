@@ -13,9 +13,9 @@ from typer.testing import CliRunner
 
 from paceline.cli.__main__ import app
 from paceline.core.errors import DataError, DiskError, UsageError
+from paceline.data.examples_to_predict import _numbered, fitted
 from paceline.data.inputs import Inputs
 from paceline.data.linear_model import LOSS, Labels, Parts, save_liblinear, save_safetensors
-from paceline.data.new_examples import _numbered, fitted
 from paceline.results.model.linear_predictions import file_labels
 from paceline.results.model.predict import Report, Wanted, find_model, predict, write
 

@@ -21,8 +21,8 @@ from paceline.worker.exchange.residuals import open_owed
 from tests.core.codecs.test_dgc import topk
 from tests.core.codecs.test_error_feedback import owing, through
 from tests.support.processes import Cluster
-from tests.worker.exchange import test_link_with_retries as link_with_retries
-from tests.worker.exchange.test_link_with_retries import answer, standing
+from tests.worker.exchange import test_server_link
+from tests.worker.exchange.test_server_link import answer, standing
 
 LENGTH = 12
 GRADIENTS = st.lists(st.floats(-8, 8, width=16), min_size=LENGTH, max_size=LENGTH)
@@ -107,7 +107,7 @@ class Killed(BaseException):
     """kill -9, as far as a thread can be."""
 
 
-class Line(link_with_retries.Line):
+class Line(test_server_link.Line):
     """One that owes to a folder; one value is sent at a time."""
 
     def __init__(self, folder: Path | None, run: str = "one", push: Any = "topk", **codec: Any) -> None:

@@ -1,4 +1,4 @@
-"""When a run has diverged, which snapshots are good, and when it gives up.
+"""How a run that has diverged goes back: when it has, which snapshots are good, and when it gives up.
 
 A run has diverged when steps without a finite gradient, or with an exploding loss, last on every member
 (`Warnings.diverged`). Then each server goes on with the weights of a good snapshot, and every learning rate is multiplied by

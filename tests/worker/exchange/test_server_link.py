@@ -22,9 +22,9 @@ from paceline.core.slice.plan import make_plan
 from paceline.core.values import Manner
 from paceline.rpc.transport import OpenSink, Parts, Transport, encoded_parts
 from paceline.v1 import parameter_service_pb2 as pb
-from paceline.worker.exchange import link_with_retries as link_module
-from paceline.worker.exchange.link_with_retries import Abandoned, Link
+from paceline.worker.exchange import server_link as link_module
 from paceline.worker.exchange.received_weights import SliceSink
+from paceline.worker.exchange.server_link import Abandoned, Link
 from paceline.worker.surroundings import Surroundings
 
 CODECS = registry.names(PACKAGE)
@@ -411,7 +411,7 @@ def test_nothing_is_given_up_before_the_deadline() -> None:
 def test_a_process_that_is_older_than_the_deadline_is_as_patient_as_before(monkeypatch: pytest.MonkeyPatch) -> None:
     line = Line(patience=60.0)
     days_later = time.monotonic() + 1e6
-    monkeypatch.setattr("paceline.worker.exchange.link_with_retries.time.monotonic", lambda: days_later)
+    monkeypatch.setattr("paceline.worker.exchange.server_link.time.monotonic", lambda: days_later)
     line.server.pushes.extend([TryAgain("restarting"), answer()])
     line.server.standings.append(standing(clock=0))
     assert line.push().version == 1

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from paceline.core.chief.divergence import Divergence
+from paceline.core.chief.rollback import Divergence
 from paceline.core.settings.config import Config
 
 
