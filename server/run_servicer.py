@@ -192,33 +192,44 @@ class RunServicer(RunServiceServicer):
 
     def Evaluate(self, request: pb.EvaluateRequest, context: Any) -> pb.EvaluateReply:
         chief, run = self._chief, self._chief.run
-        if caller().role == "worker" and (self._config.evaluate_every or request.score.metrics):
+        is_worker = caller().role == "worker"
+        if request.worker:
+            speak_for(request.worker)
+        if is_worker and self._config.scored_by != "worker" and (self._config.evaluate_every or request.score.metrics):
             raise PermissionDenied(
                 f"{caller().name} is a worker, and scores come from the run's evaluator alone. Start what scores with the "
                 "evaluator's token: paceline keys token --role evaluator."
             )
-        check_protocol(request.protocol, "the evaluator", CHIEF)
+        who = request.worker or "the evaluator"
+        check_protocol(request.protocol, who, CHIEF)
         if request.epochs > self._config.epochs:
-            raise self._lacks_epochs("the evaluator")
+            raise self._lacks_epochs(who)
         check_baseline(request.baseline)
         with chief.changed:
-            number = run.scoring.admit(request.number)
-            run.ready(time.monotonic())
-            chief.settle()
+            number = 0 if request.worker else run.scoring.admit(request.number)
+            if not request.worker:
+                run.ready(time.monotonic())
+                chief.settle()
             run.warnings.begins_with(request.baseline)
             if request.HasField("score"):
                 check_score(request.score, run.phase, self._config)
                 chief.score(score_value(request.score))
-            chief.wait(
-                lambda: (
-                    run.due_score() is not None
-                    or run.phase is RunPhase.FINISHED
-                    or run.scoring.evaluator != number
-                    or not context.is_active()
+
+            def is_elsewhere() -> bool:
+                return bool(request.worker) and run.workers.first != request.worker
+
+            if not request.midway:
+                chief.wait(
+                    lambda: (
+                        run.due_score() is not None
+                        or run.phase is RunPhase.FINISHED
+                        or (run.scoring.evaluator != number if number else is_elsewhere())
+                        or not context.is_active()
+                    )
                 )
-            )
-            run.scoring.admit(number)
-            due = run.due_score()
+            if number:
+                run.scoring.admit(number)
+            due = self._due(request.midway) if not is_elsewhere() else None
             epoch, final = due or (0, False)
             return pb.EvaluateReply(
                 due=due is not None,
@@ -229,7 +240,15 @@ class RunServicer(RunServiceServicer):
                 switch=switch_message(run.membership.view.switch, run.membership.view.number),
                 peers=run.workers.local_models,
                 number=number,
+                elsewhere=is_elsewhere(),
             )
+
+    def _due(self, midway: bool) -> tuple[int, bool] | None:
+        """As `Run.due_score`; `midway`: for a worker between two epochs of its script."""
+        if not midway:
+            return self._chief.run.due_score()
+        epoch = self._chief.run.due_midway()
+        return None if epoch is None else (epoch, False)
 
     def Status(self, request: pb.StatusRequest, context: Any) -> pb.StatusReply:
         chief = self._chief

@@ -51,7 +51,9 @@ def train(live: LiveTraining, run: ScriptRun, device: torch.device) -> None:
     run.schedulers = None  # `Schedule` keeps the one there is
     scheduler = live.scheduler(optimizer) if callable(live.scheduler) else live.scheduler
     loader = script.loader(live.train, batch_size=live.batch_size // live.accumulate, **live.loading)
-    run.evaluate(lambda: score(live, device, run.seed), 1, None, None, lambda: baseline(live, device, run.seed))
+    run.evaluate(
+        lambda: score(live, device, run.seed), 1, None, None, lambda: baseline(live, device, run.seed), apart=True
+    )
     steps = Steps(live, model, optimizer, device)
     schedule = Schedule(scheduler)
     for epoch in script.epochs(live.epochs):

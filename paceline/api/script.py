@@ -133,19 +133,26 @@ def steps(count: int) -> Iterator[int]:
 
 
 def evaluate(
-    function: Callable[[], Any], *, every: int = 1, best: str | None = None, patience: int | None = None
+    function: Callable[[], Any],
+    *,
+    every: int = 1,
+    best: str | None = None,
+    patience: int | None = None,
+    apart: bool = False,
 ) -> None:
-    """Has a separate process score the newest global model with `function()`; the script's model then has its weights.
+    """Scores the newest global model with `function()` between two epochs of worker 0's loop, in its script's own state; the
+    script's model then has the global weights. Where worker 0 is gone, the next worker scores.
 
     The function returns metrics by name, or the loss as a number. The run's folder keeps the best model and the last one.
     Without the launcher the scores are only printed. `every`: whole epochs between two scores (steps, with `paceline.steps`).
     `best`: what chooses the best model, like "max f1". If it is not given, the accuracy chooses, or the loss where there is no
-    accuracy. `patience`: the run ends after this number of scores in a row without a better one."""
-    current().evaluate(function, every, best, patience)
+    accuracy. `patience`: the run ends after this number of scores in a row without a better one. `apart`: a
+    separate process scores, from a script's state that never trains, so that no worker waits; in pods one always does."""
+    current().evaluate(function, every, best, patience, apart=apart)
 
 
 def rank() -> int:
-    """This worker's number, from 0; 0 without the launcher."""
+    """This worker's number, from 0; 0 without the launcher. In a process that only scores: the number of workers."""
     return current().rank
 
 

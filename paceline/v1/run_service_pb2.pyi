@@ -921,12 +921,18 @@ class EvaluateRequest(_message.Message):
     PROTOCOL_FIELD_NUMBER: _builtins.int
     EPOCHS_FIELD_NUMBER: _builtins.int
     NUMBER_FIELD_NUMBER: _builtins.int
+    WORKER_FIELD_NUMBER: _builtins.int
+    MIDWAY_FIELD_NUMBER: _builtins.int
     protocol: _builtins.int
     """Protocol that the caller speaks (paceline/rpc/protocol_version.py); another one is refused (FAILED_PRECONDITION)."""
     epochs: _builtins.int
     """Epochs in the caller's settings; UNAVAILABLE while the chief has fewer: it is to be started again. 0: not said."""
     number: _builtins.int
     """Number of this evaluator, from an earlier reply; 0 in its first call. ABORTED once a newer one has called."""
+    worker: _builtins.str
+    """The worker that asks, where no evaluator scores; empty: the evaluator does."""
+    midway: _builtins.bool
+    """That worker's script is between two epochs: the answer comes at once."""
     @_builtins.property
     def score(self) -> Global___Score:
         """A score to report; absent when the evaluator only asks."""
@@ -945,10 +951,12 @@ class EvaluateRequest(_message.Message):
         protocol: _builtins.int = ...,
         epochs: _builtins.int = ...,
         number: _builtins.int = ...,
+        worker: _builtins.str = ...,
+        midway: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["score", b"score"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["baseline", b"baseline", "epochs", b"epochs", "number", b"number", "protocol", b"protocol", "score", b"score"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["baseline", b"baseline", "epochs", b"epochs", "midway", b"midway", "number", b"number", "protocol", b"protocol", "score", b"score", "worker", b"worker"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -1056,6 +1064,7 @@ class EvaluateReply(_message.Message):
     SWITCH_FIELD_NUMBER: _builtins.int
     PEERS_FIELD_NUMBER: _builtins.int
     NUMBER_FIELD_NUMBER: _builtins.int
+    ELSEWHERE_FIELD_NUMBER: _builtins.int
     due: _builtins.bool
     """Whether there is something to score."""
     epoch: _builtins.int
@@ -1068,6 +1077,8 @@ class EvaluateReply(_message.Message):
     """Training time so far (seconds)."""
     number: _builtins.int
     """Number of the evaluator that called."""
+    elsewhere: _builtins.bool
+    """Another worker scores: nothing is left to do for the one that called."""
     @_builtins.property
     def switch(self) -> _switch_pb2.Switch:
         """The run's newest change of policy; absent where there was none."""
@@ -1087,10 +1098,11 @@ class EvaluateReply(_message.Message):
         switch: _switch_pb2.Switch | None = ...,
         peers: _abc.Iterable[_builtins.str] | None = ...,
         number: _builtins.int = ...,
+        elsewhere: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["switch", b"switch"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["due", b"due", "epoch", b"epoch", "final", b"final", "number", b"number", "peers", b"peers", "phase", b"phase", "seconds", b"seconds", "switch", b"switch"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["due", b"due", "elsewhere", b"elsewhere", "epoch", b"epoch", "final", b"final", "number", b"number", "peers", b"peers", "phase", b"phase", "seconds", b"seconds", "switch", b"switch"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -477,7 +477,7 @@ def test_the_summary_ends_with_the_accuracy_and_says_how_to_load_the_model(tmp_p
 def test_the_summary_names_no_model_that_is_not_there(tmp_path: Path) -> None:
     folder, config = open_run(Config(), runs=tmp_path)
 
-    lines = summary(config, folder, Outcome(0, None, 2.0, reason="unscored: no evaluator reported in time"))
+    lines = summary(config, folder, Outcome(0, None, 2.0, reason="unscored: no score came in time"))
 
     assert not any("last.safetensors" in line for line in lines)
     assert any(line.startswith("No model was kept, because the run was not scored.") for line in lines)

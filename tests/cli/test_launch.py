@@ -166,7 +166,7 @@ def test_a_function_that_can_not_score_ends_the_run_at_once_with_its_line(folder
     assert ended.returncode == ConfigError.exit_code
     assert f"failed at its first score, train.py, line {line}: AttributeError" in printed
     assert "starting it again" not in printed
-    log = (folder / "runs/mine/logs/evaluator.log").read_text()
+    log = (folder / "runs/mine/logs/worker-0.log").read_text()
     assert "in score\n    paceline.nothing" in log
     assert "script_scorer.py" not in log, "our own lines help nobody"
 

@@ -132,10 +132,24 @@ class ChiefClient:
                 return reply.done
             self._pause(0.05)
 
-    def evaluate(self, score: pb.Score | None, baseline: Mapping[str, float] | None = None) -> pb.EvaluateReply:
-        """Reports a score, if any, and what scores are compared with; learns what to score next."""
+    def evaluate(
+        self,
+        score: pb.Score | None,
+        baseline: Mapping[str, float] | None = None,
+        *,
+        is_worker: bool = False,
+        midway: bool = False,
+    ) -> pb.EvaluateReply:
+        """Reports a score, if any, and what scores are compared with; learns what to score next. `midway`: between two epochs
+        of a worker's script, at once."""
         request = pb.EvaluateRequest(
-            score=score, baseline=baseline, protocol=PROTOCOL, epochs=self._epochs, number=self._number
+            score=score,
+            baseline=baseline,
+            protocol=PROTOCOL,
+            epochs=self._epochs,
+            number=self._number,
+            worker=self._worker if is_worker else "",
+            midway=midway,
         )
         reply: pb.EvaluateReply = self._retried(lambda: waiting_call(self._stub.Evaluate, request, 30.0, self._stop))
         self._number = reply.number

@@ -89,6 +89,9 @@ class ScoreMetrics:
 class Scorer(ABC):
     """The evaluator: asks the chief what to score, pulls it, scores it, reports it. Not thread-safe."""
 
+    _is_worker = False
+    """Whether it is a worker that scores."""
+
     def __init__(
         self,
         around: Surroundings,
@@ -138,15 +141,18 @@ class Scorer(ABC):
         """Scores until the run is finished."""
         score: pb.Score | None = None
         while True:
-            reply = self._chief.evaluate(score, self._baseline or {})
-            score = None
-            if reply.phase == "finished":
+            reply = self._ask(score)
+            if reply.phase == "finished" or reply.elsewhere:
                 return
-            switch = switch_value(reply.switch)
-            if switch is not None:
-                self._in_force.adopt(switch)
-            if reply.due:
-                score = self._score(reply)
+            score = self._score(reply) if reply.due else None
+
+    def _ask(self, score: pb.Score | None, midway: bool = False) -> pb.EvaluateReply:
+        """What the chief wants next, after this score."""
+        reply = self._chief.evaluate(score, self._baseline or {}, is_worker=self._is_worker, midway=midway)
+        switch = switch_value(reply.switch)
+        if switch is not None:
+            self._in_force.adopt(switch)
+        return reply
 
     def _score(self, due: pb.EvaluateReply) -> pb.Score:
         start = time.monotonic()

@@ -1,10 +1,9 @@
 """What a script speaks to that was started without a launcher: it trains alone, as plain torch."""
 
 from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Any
 
-from paceline.worker.script.asked_scores import AskedScores, Evaluate, named
+from paceline.worker.script.asked_scores import AskedScores, Evaluate, kept_modes, named
 
 
 class Alone:
@@ -22,7 +21,9 @@ class Alone:
         self.model: Any = None
         """The one that is trained; scoring leaves it in its mode."""
 
-    def evaluate(self, function: Evaluate, every: int, best: str | None, patience: int | None) -> None:
+    def evaluate(
+        self, function: Evaluate, every: int, best: str | None, patience: int | None, *, apart: bool = False
+    ) -> None:
         """Sets the function that scores the model after every `every` epochs. Keeps no model and stops nothing early: only a
         run does."""
         self._asked = AskedScores.of(function, every, best, patience)
@@ -40,7 +41,7 @@ class Alone:
             yield number
             asked = self._asked
             if asked is not None and ((number + 1) % asked.every == 0 or number + 1 == count):
-                with self._kept_modes():
+                with kept_modes(self.model):
                     result = asked.function()
                 found, line = named(result, asked.function, asked.best)
                 if line and not self._has_told:
@@ -48,11 +49,3 @@ class Alone:
                     self._has_told = True
                 scores = ", ".join(f"{name} {float(value):.4g}" for name, value in found.items())
                 print(f"{what} {number + 1} of {count}: {scores}", flush=True)
-
-    @contextmanager
-    def _kept_modes(self) -> Iterator[None]:
-        """A run scores in another process: here, too, `model.eval()` in the function is over with it."""
-        modes = [(module, module.training) for module in getattr(self.model, "modules", tuple)()]
-        yield
-        for module, mode in modes:
-            module.training = mode

@@ -1,6 +1,7 @@
 """What a script asks for by `paceline.evaluate`, and what its function gave, by name."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Self
 
@@ -25,10 +26,18 @@ class AskedScores:
     """Scores in a row without a better one after which the run stops."""
     baseline: Baseline | None = None
     """What scores are compared with (see EvaluateRequest); None: nothing."""
+    apart: bool = False
+    """Whether a process that does nothing else scores."""
 
     @classmethod
     def of(
-        cls, function: Evaluate, every: int, best: str | None, patience: int | None, baseline: Baseline | None = None
+        cls,
+        function: Evaluate,
+        every: int,
+        best: str | None,
+        patience: int | None,
+        baseline: Baseline | None = None,
+        apart: bool = False,
     ) -> Self:
         """What the script has given. ConfigError where it is none."""
         if patience is not None and patience < 1:
@@ -41,7 +50,16 @@ class AskedScores:
                 "arguments that returns metrics, and every= 1 or more whole epochs."
             )
         measure = None if best is None else Measure.parse(best, "paceline.evaluate: best")
-        return cls(function, every, measure, patience, baseline)
+        return cls(function, every, measure, patience, baseline, apart)
+
+
+@contextmanager
+def kept_modes(model: Any) -> Iterator[None]:
+    """Restores the mode of each of the model's modules after the block: `model.eval()` in a score is over with it."""
+    modes = [(module, module.training) for module in getattr(model, "modules", tuple)()]
+    yield
+    for module, mode in modes:
+        module.training = mode
 
 
 def named(found: object, function: Callable[[], Any], best: Measure | None = None) -> tuple[Mapping[Any, Any], str]:

@@ -30,6 +30,11 @@ class Finished(BaseException):
     """The script has done its share before the run's end."""
 
 
+FINAL = "final"
+"""What the loop asks for once it has trained to the end: that the script's thread takes the final version, when it has ended
+its epoch."""
+
+
 class LoopThread:
     """The thread, and what goes between it and the script. `start`, `wait`, `answer` and `close` belong to the script's
     thread, `ask` to the loop's."""
@@ -78,9 +83,8 @@ class LoopThread:
         return answer
 
     def finish(self) -> None:
-        """Leaves the run as a worker that has done its share; returns when nothing is left to do."""
+        """Leaves the run as a worker that has done its share; `wait` then says what is left to do."""
         self._answers.put(Finished())
-        self.wait()
 
     def close(self, is_failure: bool) -> None:
         """Leaves the run; before its end, the others go on without this worker. `is_failure`: by an error, so that they may be

@@ -1,6 +1,7 @@
 """A model whose gradients a script of the user's own computes, and whose own steps the script's torch optimizer takes."""
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Literal, NoReturn
 
@@ -81,6 +82,13 @@ class ScriptReplica(Replica):
         mean."""
         if self._buffers == "first":
             self.statistics_weight = pushes if place == 0 else 0.0
+
+    @contextmanager
+    def kept_weights(self) -> Iterator[None]:
+        """Restores the present weights after the block."""
+        before = self.local.copy()
+        yield
+        self.load(before)
 
     def own_steps(self, asked: OwnSteps | None) -> OwnSteps | None:
         self.steps_itself = asked is not None

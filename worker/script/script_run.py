@@ -22,7 +22,7 @@ from paceline.worker.module_worker import Listen
 from paceline.worker.script.asked_scores import AskedScores, Baseline, Evaluate
 from paceline.worker.script.course import OwnBatches, PresentEpoch, TrainingRows, beyond_own
 from paceline.worker.script.describe import describe
-from paceline.worker.script.loop_thread import Stopping
+from paceline.worker.script.loop_thread import FINAL, Stopping
 from paceline.worker.script.schedulers import Schedulers
 from paceline.worker.script.script_replica import Answer, ScriptReplica
 from paceline.worker.script.script_scorer import ScriptScorer
@@ -30,6 +30,7 @@ from paceline.worker.script.script_worker import ScriptWorker
 from paceline.worker.script.tell import TRAINER, tell
 from paceline.worker.startup.run_process import run_process
 from paceline.worker.startup.start import Start
+from paceline.worker.surroundings import Surroundings
 
 
 class ScriptRun:
@@ -42,7 +43,7 @@ class ScriptRun:
         self._credentials = told.credentials()
         self.settings: Config = told.load()
         """Before the join what is known without the script; then all."""
-        self.rank = told.rank
+        self.rank = self.settings.workers if told.evaluates else told.rank
         self.workers = self.settings.workers
         self.seed = self.settings.seed
         self.name = told.name
@@ -74,6 +75,8 @@ class ScriptRun:
         """Mini-batches of this worker that are done, those of earlier starts, too."""
         self.steps_per_epoch = 0
         self.is_over = False
+        self._is_final_due = False
+        """Whether the loop waits until this process has scored the final version."""
         self.schedulers: Schedulers | None = None
         """The script's; None: its loop keeps them where the run is itself."""
         self._worker: ScriptWorker | None = None
@@ -118,10 +121,11 @@ class ScriptRun:
         best: str | None,
         patience: int | None,
         baseline: Baseline | None = None,
+        apart: bool = False,
     ) -> None:
-        """What scores the model, and what these scores are compared with."""
+        """What scores the model, and what these scores are compared with. `apart`: in a process that does nothing else."""
         self._refuse_late("paceline.evaluate")
-        self._asked = AskedScores.of(function, every, best, patience, baseline)
+        self._asked = AskedScores.of(function, every, best, patience, baseline, apart)
 
     def epochs(self, count: int) -> Iterator[int]:
         """0, 1, ... below `count`; after a restart from where the run is. The last one lasts until the run is over."""
@@ -170,8 +174,10 @@ class ScriptRun:
                 )
             self._leave_out()
             bodies += 1
+            self._score_midway(bodies)
             if bodies == count:
                 self.finish()
+        self._take_final()
 
     def _steps(self, count: int) -> Iterator[int]:
         if self._told.evaluates:
@@ -182,6 +188,8 @@ class ScriptRun:
             yield min(before, count - 1)
             if not self.is_over and self.position == before:
                 raise ConfigError("A step of paceline.steps had no optimizer.step(). Call it once in each step.")
+            self._score_midway(self.position)
+        self._take_final()
 
     @property
     def _pass(self) -> int:
@@ -201,6 +209,8 @@ class ScriptRun:
         start = Start(self._told, config, self._credentials)
         replica.thread.start(lambda stopping: self._work(start, replica, shards, stopping))
         self._wait()
+        if self.is_over and not (self._worker and self._worker.has_model):
+            self._take_final()
         if self.is_over and not (self._worker and self._worker.has_model):
             tell("the run was over before this worker could join it. Its script ends here: its model is untrained.")
             sys.exit(0)
@@ -230,6 +240,8 @@ class ScriptRun:
     def _said(self) -> dict[str, Any]:
         """What the script asks for, below the run's file and flags."""
         said = {"evaluate_every": self._asked.every if self._asked else 0, "budget": self._budget(), **self._length}
+        if self._told.models and not self._told.evaluates and not (self._asked and self._asked.apart):
+            said["scored_by"] = "worker"
         if self._optimizer:
             said["optimizer"] = self._optimizer
         if self._data is not None:
@@ -254,9 +266,8 @@ class ScriptRun:
         def work(around: Any, shards: Any) -> None:
             self._describe(around)
             listen = Listen(told.peer_host, told.peer_port, told.bind)
-            self._worker = ScriptWorker(
-                around, shards, replica, listen=listen, on_seat=self._seated, models=told.models
-            )
+            scorer = self._scorer if around.config.scored_by == "worker" and told.models else None
+            self._worker = ScriptWorker(around, shards, replica, listen=listen, on_seat=self._seated, scorer=scorer)
             self._worker.run()
 
         return run_process(start, work, stopping, shards=data)
@@ -287,15 +298,39 @@ class ScriptRun:
 
     def _score(self) -> None:
         """This process is the evaluator: scores until the run is finished, and ends."""
-        replica, data, config = self._complete()
+        _, data, config = self._complete()
         self.settings = config
         start = Start(self._told, config, self._credentials)
 
         def work(around: Any, shards: Any) -> None:
             self._describe(around)
-            ScriptScorer(around, replica, self._told.models, self._asked, self._told.final_threads).run()
+            self._scorer(around).run()
 
         sys.exit(run_process(start, work, shards=data))
+
+    def _scorer(self, around: Surroundings) -> ScriptScorer:
+        assert self._replica is not None
+        return ScriptScorer(around, self._replica, self._told.models, self._asked, self._told.final_threads)
+
+    def _score_midway(self, epoch: int) -> None:
+        """After this many epochs of the script (steps, with `paceline.steps`), while the loop waits for a gradient."""
+        worker = self._worker
+        if self._asked is None or self.is_over or worker is None or worker.scorer is None or epoch % self._asked.every:
+            return
+        with worker.scoring():
+            worker.scorer.midway()
+
+    def _take_final(self) -> None:
+        """When training is over, and the script's epoch, too: scores the final version where that is left to this worker."""
+        if not self._is_final_due:
+            return
+        self._is_final_due = False
+        assert self._replica is not None
+        assert self._worker is not None
+        assert self._worker.scorer is not None
+        self._worker.scorer.run()
+        self._replica.thread.answer(True)
+        self._wait()
 
     # training
     def rows(self, position: int) -> Rows:
@@ -366,7 +401,8 @@ class ScriptRun:
     def _wait(self) -> None:
         """Until the loop wants a gradient, or the run is over."""
         assert self._replica is not None
-        self.is_over = self._replica.thread.wait() is None
+        asked = self._replica.thread.wait()
+        self.is_over, self._is_final_due = asked in (None, FINAL), asked == FINAL
 
     def stop(self, reason: str) -> None:
         """Ends the run early, for all workers; returns when it is over. This worker's steps until then are left out."""
@@ -379,13 +415,15 @@ class ScriptRun:
 
     def finish(self) -> None:
         """The script has ended before the run did, and well: this worker's share of it is done."""
+        self._take_final()
         if not self._has_joined or self.is_over:
             return
         assert self._replica is not None
         of = self.steps_per_epoch * self._length["epochs"]
         tell(f"{self.script} has ended after {self.position:,} of {of:,} steps; {self._told.name} has finished.")
         self._replica.thread.finish()
-        self.is_over = True
+        self._wait()
+        self._take_final()
 
     @property
     def overtime(self) -> str:
@@ -397,6 +435,6 @@ class ScriptRun:
 
     def close(self) -> None:
         """Leaves the run that it has not finished; the others go on, or wait for its next process."""
-        if self._replica is not None and self._has_joined and not self.is_over:
-            self.is_over = True
+        if self._replica is not None and self._has_joined and (self._is_final_due or not self.is_over):
+            self.is_over, self._is_final_due = True, False
             self._replica.thread.close(is_failure=True)

@@ -12,7 +12,7 @@ from paceline.v1 import run_service_pb2 as pb
 from paceline.worker.scoring.mean_and_vote import LocalModels
 from paceline.worker.scoring.model_file import save_model
 from paceline.worker.scoring.scorer import Scorer, Scores
-from paceline.worker.script.asked_scores import AskedScores, Evaluate, named
+from paceline.worker.script.asked_scores import AskedScores, Evaluate, kept_modes, named
 from paceline.worker.script.script_replica import ScriptReplica
 from paceline.worker.surroundings import Surroundings
 from paceline.worker.training.model_and_gradient import use_threads
@@ -31,6 +31,7 @@ class ScriptScorer(Scorer):
     ) -> None:
         """`final_threads`: as in ToldLaunched."""
         config = around.config
+        self._is_worker = around.name != "evaluator"
         self._replica = replica
         self._asked = asked
         self._evaluate = None if asked is None else asked.function
@@ -62,16 +63,32 @@ class ScriptScorer(Scorer):
         if self._final_threads:
             use_threads(self._final_threads)
 
+    @property
+    def is_here(self) -> bool:
+        """Whether it is this process that scores; of workers, one does."""
+        return not self._ask(None, midway=True).elsewhere
+
+    def midway(self) -> None:
+        """Between two epochs of a worker's script: scores the newest version, where the chief wants that from this worker now.
+        The model then has the worker's own weights again."""
+        due = self._ask(None, midway=True)
+        if due.due:
+            with self._replica.kept_weights():
+                score = self._score(due)
+            self._ask(score, midway=True)
+
     def baseline(self) -> dict[str, float]:
         return {} if self._asked is None or self._asked.baseline is None else self._asked.baseline()
 
     def measure(self, due: pb.EvaluateReply) -> tuple[Scores, dict[str, float]]:
         """Where the policy's local models count, their mean is scored, too, and kept; without servers they are all there is.
-        A vote would need the outputs, which only the script's function sees."""
+        A vote would need the outputs, which only the script's function sees. A worker between two epochs scores its own model
+        in their place: the others' loops may wait for it."""
         self._epoch, self._is_final = due.epoch, due.final
         kinds, count = self._in_force.policy.scores, 0
+        has_mean = "mean" in kinds and (due.final or not self._is_worker)
         scores = self._scored() if "global" in kinds else {}
-        if "mean" in kinds and (count := self._take_mean(due)):
+        if has_mean and (count := self._take_mean(due)):
             prefix = "mean_" if "global" in kinds else ""
             scores |= {prefix + split: values for split, values in self._scored().items()}
         elif "global" not in kinds:
@@ -84,9 +101,8 @@ class ScriptScorer(Scorer):
         self.has_taken = True
         if self._evaluate is None:
             return {}
-        was_training = self._replica.model.training
-        found, line = named(self._call(self._evaluate), self._evaluate, self._measure)
-        self._replica.model.train(was_training)
+        with kept_modes(self._replica.model):
+            found, line = named(self._call(self._evaluate), self._evaluate, self._measure)
         scores = by_split(found)
         said = "\n".join(filter(None, (line, self._checked(scores))))
         if said and not self._has_told:

@@ -1,7 +1,8 @@
 """A worker whose model, data and loop are a script's."""
 
-from collections.abc import Callable, Sequence
-from pathlib import Path
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from functools import cached_property
 from typing import Any
 
 from paceline.core.errors import Behind, TryAgain
@@ -11,10 +12,10 @@ from paceline.data.sampler import Sampler
 from paceline.rpc.conversions import switch_value
 from paceline.v1.run_service_pb2 import SeatReply
 from paceline.worker.module_worker import Listen, Worker
-from paceline.worker.script.loop_thread import Finished
+from paceline.worker.script.loop_thread import FINAL, Finished
 from paceline.worker.script.script_replica import ScriptReplica
 from paceline.worker.script.script_scorer import ScriptScorer
-from paceline.worker.surroundings import Surroundings, rank_of
+from paceline.worker.surroundings import Surroundings
 from paceline.worker.training.logged_values import LOGGED
 
 OnSeat = Callable[[int, Sampler, list[Any]], None]
@@ -32,19 +33,18 @@ class ScriptWorker(Worker):
         *,
         listen: Listen,
         on_seat: OnSeat,
-        models: Path | None,
+        scorer: Callable[[Surroundings], ScriptScorer] | None,
     ) -> None:
+        """`scorer`: makes what scores in this process; None: an evaluator does, and keeps the model."""
         super().__init__(around, shards, replica, listen=listen)
         self._on_seat = on_seat
-        self._models = models
+        self._scorer = scorer
         self._around = around
-        self._place = -1
         self.has_model = False
         """Whether the script's model has had weights of the run."""
         self.progress.logged = LOGGED
 
     def train(self, clock: int, place: int, seat: SeatReply, mine: Sequence[int], sampler: Sampler) -> None:
-        self._place = place
         self.has_model = True
         policy = PolicyInForce(build_policy(self.config.policy), switch_value(seat.switch)).policy
         assert isinstance(self.replica, ScriptReplica)
@@ -63,10 +63,23 @@ class ScriptWorker(Worker):
             "larger checkpoint.retain avoids that."
         )
 
+    @cached_property
+    def scorer(self) -> ScriptScorer | None:
+        """What scores in this process; None: an evaluator does."""
+        return None if self._scorer is None else self._scorer(self._around)
+
+    @contextmanager
+    def scoring(self) -> Iterator[None]:
+        """In the script's thread, while the loop waits: the chief hears that this worker scores, and is not stuck."""
+        before = self.progress.phase
+        self.progress.enter("scoring")
+        yield
+        self.progress.enter(before)
+
     def left(self, incarnation: int) -> None:
-        """Without an evaluator, the worker at place 0 takes the final version, for its script and for the run's folder; in a
-        pod, which has no such folder, an evaluator does. Local models that will be scored are served until then."""
-        if self._place == 0 and self._takes_final:
+        """Without an evaluator, one worker takes the final version, for its script and for the run's folder; in a pod, which
+        has no such folder, an evaluator does. Local models that will be scored are served until then."""
+        if self.scorer is not None and self.scorer.is_here:
             if self._peer.model.is_final:
                 self._peer.model.finish(self.replica.local.copy())
             self._take_final()
@@ -75,16 +88,10 @@ class ScriptWorker(Worker):
 
     def late(self) -> None:
         """Handles a start after the others have trained to the end: worker 0's final version is still wanted."""
-        if rank_of(self.name) == 0 and self._takes_final:
+        if self.scorer is not None and self.scorer.is_here:
             self._take_final()
-
-    @property
-    def _takes_final(self) -> bool:
-        """Whether the final version is left to a worker."""
-        return not self.config.evaluate_every and self._models is not None
 
     def _take_final(self) -> None:
         assert isinstance(self.replica, ScriptReplica)
-        scorer = ScriptScorer(self._around, self.replica, self._models)
-        scorer.run()
-        self.has_model |= scorer.has_taken
+        self.replica.thread.ask(FINAL)
+        self.has_model |= self.scorer is not None and self.scorer.has_taken

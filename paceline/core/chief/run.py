@@ -41,7 +41,7 @@ class Run:
         )
         self.workers = Workers(self.membership)
         self.budget = Budget(config)
-        self.scoring = Scoring(config.evaluate_every)
+        self.scoring = Scoring(config.evaluate_every, config.scored_by == "worker")
         self.common_stopping = CommonStopping(config)
         self.policy_change = PolicyChange(config, self.membership)
         self.warnings = Warnings(config)
@@ -335,8 +335,19 @@ class Run:
         every server follows the last view, for a slice folds what it has buffered when it learns that nobody is left."""
         if self.phase is RunPhase.SCORING:
             return (self.budget.epoch, True) if self.is_followed else None
+        if self.scoring.by_worker:
+            return None
         is_training = self.phase is RunPhase.TRAINING and not self.policy_change.goes_back
         return (self.budget.epoch, False) if is_training and self.scoring.is_due(self.budget.epoch) else None
+
+    def due_midway(self) -> int | None:
+        """The epoch that the run has come to, if a worker should score between its epochs; None: it should not,
+        or the final score is near."""
+        epoch = round(self.budget.epochs)
+        is_training = (
+            self.phase is RunPhase.TRAINING and not self.policy_change.goes_back and epoch < self.config.epochs
+        )
+        return epoch if is_training and self.scoring.is_new(epoch) else None
 
     def score(self, score: Score, now: float) -> None:
         """The evaluator reports; the final score ends the run."""
@@ -357,7 +368,7 @@ class Run:
         if self.phase is RunPhase.WAITING and waited > self.config.start_timeout and self.membership.candidates:
             self._start(now)
         if self.phase is RunPhase.SCORING and waited > self.config.score_timeout:
-            self.phases.enter(RunPhase.FINISHED, now, "unscored: no evaluator reported in time")
+            self.phases.enter(RunPhase.FINISHED, now, "unscored: no score came in time")
         self._maybe_all_left(now)
         return lapsed
 

@@ -34,9 +34,9 @@ class Score:
 class Scoring:
     """The evaluator's side of a run. Not thread-safe."""
 
-    def __init__(self, every: int = 1) -> None:
-        """`every`: whole epochs between two scores; 0: the last version alone is taken, by a worker, so nobody waits for an
-        evaluator."""
+    def __init__(self, every: int = 1, by_worker: bool = False) -> None:
+        """`every`: whole epochs between two scores; 0: the last version alone is taken, by a worker. `by_worker`: a worker
+        scores. In both cases nobody waits for an evaluator."""
         self._every = every
         self.scores: list[Score] = []
         self.skipped = 0
@@ -45,7 +45,9 @@ class Scoring:
         """Places of the scores of weights from which a diverged run went back."""
         self._judged_from = 0
         """How many scores had come when the run last got more epochs."""
-        self.is_ready = not every
+        self.by_worker = by_worker or not every
+        """Whether no evaluator is started."""
+        self.is_ready = self.by_worker
         """Whether the evaluator has its data."""
         self.evaluator = 0
         """The number of the newest evaluator."""
@@ -61,6 +63,10 @@ class Scoring:
     def is_due(self, epoch: int) -> bool:
         """Whether the version after this many whole epochs is new and due to be scored."""
         return bool(self._every) and epoch // self._every > self._newest // self._every
+
+    def is_new(self, epoch: int) -> bool:
+        """Whether the version after this many epochs is a later one than all that were scored."""
+        return bool(self._every) and epoch > max(0, self._newest)
 
     def add(self, score: Score, is_gone: bool = False) -> None:
         """The evaluator has scored another version. `is_gone`: of weights from which the run has gone back meanwhile."""

@@ -69,6 +69,11 @@ class Workers:
         self.founders = {worker: seat.incarnation for worker, seat in self._membership.view.seats.items()}
 
     @property
+    def first(self) -> str | None:
+        """The member with the smallest number, or of those that have finished; it scores where no evaluator does."""
+        return min(self._membership.view.seats.keys() | self.finished, key=worker_order, default=None)
+
+    @property
     def fastest(self) -> float:
         """Examples per second of computation of the fastest member; 0 until a member reports."""
         reports = (self.reports[worker] for worker in self._membership.view.seats if worker in self.reports)

@@ -304,6 +304,10 @@ _SCRIPT = (
         "evaluate_every is 0, so nobody would keep the model; set it to 1 or more.",
     ),
     SettingsRule(
+        lambda data, config: data.source != "script" and config.scored_by == "worker",
+        "scored_by is worker, but only a script's worker can score. Leave scored_by out.",
+    ),
+    SettingsRule(
         lambda data, config: data.source != "script" and bool(config.arguments),
         "arguments are for a script (paceline launch); leave them out.",
     ),

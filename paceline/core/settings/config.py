@@ -256,6 +256,10 @@ class Config(Section):
         ge=0,
         description="Whole epochs between two scores; the last version always has one (0: only for scripts).",
     )
+    scored_by: Literal["evaluator", "worker"] = Field(
+        "evaluator",
+        description="evaluator: a separate process scores; worker: worker 0 does, between its script's epochs.",
+    )
     stopping: StoppingConfig | None = Field(
         None,
         description="Ends the run early, by its scores (see docs/choose/early-stopping.md); default: it never does.",

@@ -77,7 +77,7 @@ class ScriptProcesses:
         self._folder.rewrite(config.model_dump(mode="json"))
         for line in rates_told(config, build_policy(config.policy)):
             self._say(line)
-        if config.evaluate_every:
+        if config.evaluate_every and config.scored_by == "evaluator":
             told = ToldLaunched(evaluates=True, final_threads=cores(), **self._told("evaluator", servers))
             self._start("evaluator", "evaluator", told)
             self._processes.note_pids()

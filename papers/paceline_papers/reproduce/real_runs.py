@@ -43,7 +43,7 @@ def trained(around: Around, name: str, preset: str, settings: Mapping[str, Any],
     check_finished(folder, outcome)
     if not (result := Result(folder.path)).metrics:
         raise PacelineError(
-            f"Run '{folder.name}' ended without a score: {outcome.reason or 'no evaluator reported in time'}. Move "
+            f"Run '{folder.name}' ended without a score: {outcome.reason or 'no score came in time'}. Move "
             f"{folder.path} away, and the same command makes this run again."
         )
     for each in (*folder.path.glob("server-*"), *([] if keeps else [folder.shards, folder.models])):

@@ -246,6 +246,22 @@ def test_the_run_is_finished_when_the_final_version_is_scored():
     assert run.phase is RunPhase.FINISHED
 
 
+def test_the_first_worker_that_is_there_scores_between_epochs_where_no_evaluator_does():
+    run, clocks = started("worker-0", "worker-1", epochs=9, scored_by="worker", data={"source": "script"}, task="a.py")
+    run.budget.examples = 2 * run.budget.examples_per_epoch - 1
+
+    assert (run.workers.first, run.due_score(), run.due_midway()) == ("worker-0", None, 2)
+    run.score(Score(2, 1.0, [1], {}), 1.0)
+    assert run.due_midway() is None, "this one has been scored"
+    run.leave("worker-0", 1, False, 2.0)
+    assert run.workers.first == "worker-1"
+    run.stop("asked to", clocks, 5.0)
+    run.leave("worker-1", 1, True, 6.0)
+    run.other_servers.acknowledged(1, 1, run.membership.view.number, 0)
+
+    assert (run.workers.first, run.due_score()) == ("worker-1", (1, True))
+
+
 def test_a_run_that_nobody_scores_finishes_and_says_so():
     run, clocks = started("a", score_timeout=30)
     run.stop("asked to", clocks, 5.0)
@@ -253,7 +269,7 @@ def test_a_run_that_nobody_scores_finishes_and_says_so():
 
     run.tick(37.0)
 
-    assert (run.phase, run.reason) == (RunPhase.FINISHED, "asked to; unscored: no evaluator reported in time")
+    assert (run.phase, run.reason) == (RunPhase.FINISHED, "asked to; unscored: no score came in time")
 
 
 def test_scores_are_due_at_epoch_ends_and_skips_are_counted():

@@ -301,16 +301,6 @@ def test_a_worker_that_comes_after_the_end_ends_its_script_unless_it_has_the_fin
     assert ("the run was over before this worker could join it" in capsys.readouterr().err) != has_model
 
 
-def test_of_workers_that_come_after_the_end_worker_0_takes_the_final_model(monkeypatch: pytest.MonkeyPatch) -> None:
-    taken: list[str] = []
-    late = pytest.importorskip("paceline.worker.script.script_worker").ScriptWorker.late
-
-    for name in ("worker-1", "worker-0"):
-        late(SimpleNamespace(name=name, _takes_final=True, _take_final=lambda name=name: taken.append(name)))
-
-    assert taken == ["worker-0"]
-
-
 @pytest.mark.parametrize(
     ("policy", "found"),
     [
