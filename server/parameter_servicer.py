@@ -13,8 +13,8 @@ from paceline.core.codecs.codec import load_codec
 from paceline.core.errors import BadPush, NotYet, PacelineError, PermissionDenied, PlanMismatch, TryAgain
 from paceline.core.linear.sparse import decode_places, encode_places
 from paceline.core.settings.config import NAME
-from paceline.core.values import Base, Dense, Empty, Manner, Places, Published, Push, Reply, Sparse, Update, Vector
-from paceline.rpc.conversions import switch_message
+from paceline.core.values import Base, Dense, Empty, Places, Published, Push, Reply, Sparse, Update, Vector
+from paceline.rpc.conversions import manner_value, switch_message
 from paceline.rpc.protocol_version import check_protocol
 from paceline.rpc.roles import speak_for
 from paceline.rpc.transport import IsThere, Outgoing, Upload, decoded, encoded, encoded_parts, weights_codec
@@ -227,7 +227,7 @@ class ParameterServicer:
     ) -> Reply | None:
         """Hands a complete push to the slice. `waited`: time that it has waited for others' already (seconds)."""
         base = Base(head.base_term, head.base_version)
-        now, manner = time.monotonic() - waited, Manner(tuple(head.rates), tuple(head.untouched))
+        now, manner = time.monotonic() - waited, manner_value(head)
         told = head.worker, head.incarnation, head.clock, update, head.examples, base, head.view
         return self._driver.push(Push(*told, now, manner, head.note.round, head.dropped), values, is_there)
 

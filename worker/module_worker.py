@@ -1,6 +1,7 @@
 """A worker that trains a model of torch, from start to end, with servers or with the other workers."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -12,7 +13,7 @@ from paceline.core.policies.policy import Own, build_policy
 from paceline.core.policies.policy_in_force import PolicyInForce
 from paceline.core.settings.config import Config
 from paceline.core.slice.plan import make_plan
-from paceline.core.values import Empty, Manner, Vector
+from paceline.core.values import Empty, Vector
 from paceline.data.manifest import Manifest
 from paceline.data.sampler import Sampler, proportions
 from paceline.data.shards import Shards
@@ -215,9 +216,9 @@ def train_among(training: Training, peers: Peers, clock: int) -> int:
         usable = done is not None and done.finite
         training.progress.enter("exchange")
         if done is not None:
-            peers.own.manner = (
-                done.manner if training.policy.averages else Manner(done.rates)
-            )  # one model for all: touched by one
+            # one model for all: touched by one
+            peers.own.manner = done.manner if training.policy.averages else replace(done.manner, untouched=())
+            peers.own.optimizer = training.optimizer
         gradient = done.gradient if done is not None and usable else None
         waited = peers.end_step(gradient, wanted, max(1, weight(done)))
         told = training.view, Empty(replica.length), weight(done), None

@@ -75,6 +75,16 @@ class Base(NamedTuple):
     version: int
 
 
+class GroupOption(NamedTuple):
+    """One option of the optimizer, in one of its groups."""
+
+    group: int
+    name: str
+    """In the settings, like "momentum"."""
+    values: tuple[float, ...]
+    """One, or both of the betas."""
+
+
 @dataclass(frozen=True, slots=True)
 class Manner:
     """How to step with a gradient, as the worker's script says."""
@@ -83,19 +93,33 @@ class Manner:
     """The scheduler's factor on each group's rate (ratio); empty: all rates are as set."""
     untouched: tuple[int, ...] = ()
     """Numbers in the plan of the tensors that had no gradient: their values and optimizer state do not change."""
+    options: tuple[GroupOption, ...] = ()
+    """What the script has changed besides; all others are as set."""
 
 
 AS_SET = Manner()
 
 
 def together(manners: Sequence[Manner]) -> Manner:
-    """The manner of several gradients in one step: the mean of their rates by group, and the tensors that all leave out."""
+    """The manner of several gradients in one step: the mean of their rates by group, and of their options among those that have
+    changed them; and the tensors that all leave out."""
     first = manners[0] if manners else AS_SET
     if all(manner == first for manner in manners):
         return first
     groups = range(max(len(manner.rates) for manner in manners))
     rates = tuple(fmean(manner.rates[group] if manner.rates else 1.0 for manner in manners) for group in groups)
-    return Manner(rates, tuple(sorted(set(first.untouched).intersection(*(each.untouched for each in manners)))))
+    untouched = tuple(sorted(set(first.untouched).intersection(*(each.untouched for each in manners))))
+    return Manner(rates, untouched, _mean_options(manners))
+
+
+def _mean_options(manners: Sequence[Manner]) -> tuple[GroupOption, ...]:
+    found = dict[tuple[int, str], list[tuple[float, ...]]]()
+    for manner in manners:
+        for group, name, values in manner.options:
+            found.setdefault((group, name), []).append(values)
+
+    means = ((key, tuple(map(fmean, zip(*each, strict=True)))) for key, each in found.items())
+    return tuple(GroupOption(*key, values) for key, values in means)
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,13 +1,13 @@
-"""Values of core as messages, and back: views, changes of policy and scores."""
+"""Values of core as messages, and back: views, changes of policy, how to step, and scores."""
 
 import json
 from collections.abc import Iterable
 from typing import Any
 
 from paceline.core.chief.scoring import Score
-from paceline.core.values import Seat, Switch, View
+from paceline.core.values import GroupOption, Manner, Seat, Switch, View
 from paceline.v1 import run_service_pb2 as pb
-from paceline.v1.parameter_service_pb2 import PullHead
+from paceline.v1.parameter_service_pb2 import PullHead, PushHead
 from paceline.v1.switch_pb2 import Switch as SwitchMessage
 
 
@@ -39,6 +39,12 @@ def view_value(message: pb.FollowViewReply) -> View:
     return View(
         message.number, seats, message.examples_per_epoch, switch_value(message.switch), switch_value(message.made)
     )
+
+
+def manner_value(head: PushHead) -> Manner:
+    """How to step with the push."""
+    options = (GroupOption(option.group, option.name, tuple(option.values)) for option in head.options)
+    return Manner(tuple(head.rates), tuple(head.untouched), tuple(options))
 
 
 def switch_message(switch: Switch | None, view: int) -> SwitchMessage | None:

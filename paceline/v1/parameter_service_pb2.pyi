@@ -161,6 +161,7 @@ class PushHead(_message.Message):
     RATES_FIELD_NUMBER: _builtins.int
     UNTOUCHED_FIELD_NUMBER: _builtins.int
     DROPPED_FIELD_NUMBER: _builtins.int
+    OPTIONS_FIELD_NUMBER: _builtins.int
     worker: _builtins.str
     """Name of the sender, like "worker-3"."""
     incarnation: _builtins.int
@@ -207,6 +208,12 @@ class PushHead(_message.Message):
         weights, and what the optimizer remembers of it.
         """
 
+    @_builtins.property
+    def options(self) -> _containers.RepeatedCompositeFieldContainer[Global___GroupOption]:
+        """Options that a script has changed since it described its optimizer; all others are as described. A fold of several pushes
+        takes the mean of those that say one.
+        """
+
     def __init__(
         self,
         *,
@@ -227,14 +234,47 @@ class PushHead(_message.Message):
         rates: _abc.Iterable[_builtins.float] | None = ...,
         untouched: _abc.Iterable[_builtins.int] | None = ...,
         dropped: _builtins.bool = ...,
+        options: _abc.Iterable[Global___GroupOption] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["note", b"note"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["ask", b"ask", "base_term", b"base_term", "base_version", b"base_version", "clock", b"clock", "codec", b"codec", "digest", b"digest", "dropped", b"dropped", "elements", b"elements", "examples", b"examples", "incarnation", b"incarnation", "note", b"note", "plan_hash", b"plan_hash", "pull_codec", b"pull_codec", "rates", b"rates", "untouched", b"untouched", "view", b"view", "worker", b"worker"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["ask", b"ask", "base_term", b"base_term", "base_version", b"base_version", "clock", b"clock", "codec", b"codec", "digest", b"digest", "dropped", b"dropped", "elements", b"elements", "examples", b"examples", "incarnation", b"incarnation", "note", b"note", "options", b"options", "plan_hash", b"plan_hash", "pull_codec", b"pull_codec", "rates", b"rates", "untouched", b"untouched", "view", b"view", "worker", b"worker"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___PushHead: _TypeAlias = PushHead  # noqa: Y015
+
+@_typing.final
+class GroupOption(_message.Message):
+    """One option of the optimizer, in one of its groups."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    GROUP_FIELD_NUMBER: _builtins.int
+    NAME_FIELD_NUMBER: _builtins.int
+    VALUES_FIELD_NUMBER: _builtins.int
+    group: _builtins.int
+    """Number of the group; 0 is that of the settings' own options."""
+    name: _builtins.str
+    """Name in the settings: "momentum", "betas" or "weight_decay"."""
+    @_builtins.property
+    def values(self) -> _containers.RepeatedScalarFieldContainer[_builtins.float]:
+        """Its value (ratio); both of "betas"."""
+
+    def __init__(
+        self,
+        *,
+        group: _builtins.int = ...,
+        name: _builtins.str = ...,
+        values: _abc.Iterable[_builtins.float] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["group", b"group", "name", b"name", "values", b"values"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___GroupOption: _TypeAlias = GroupOption  # noqa: Y015
 
 @_typing.final
 class PeerNote(_message.Message):

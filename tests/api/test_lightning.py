@@ -224,9 +224,7 @@ def cosine(optimizer: Any, net: Any) -> Any:
 
 
 def one_cycle(optimizer: Any, net: Any) -> Any:
-    return lr_scheduler.OneCycleLR(
-        optimizer, 0.2, total_steps=int(net.trainer.estimated_stepping_batches), cycle_momentum=False
-    )
+    return lr_scheduler.OneCycleLR(optimizer, 0.2, total_steps=int(net.trainer.estimated_stepping_batches))
 
 
 @pytest.mark.parametrize(("schedule", "interval"), [(cosine, "epoch"), (one_cycle, "step")])

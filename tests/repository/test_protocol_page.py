@@ -361,7 +361,7 @@ def test_rounds():
     assert rows == example("Rounds")
 
 
-def test_rates_and_tensors_of_a_push():
+def test_how_to_step_with_a_push():
     one = OneSlice("bsp", [W0, W1], [1, 1], SGD, layout=Layout.whole([("a", (1,)), ("b", (1,))]))
     rows = [("before", "0", "1.00, 1.00")]
 
@@ -376,7 +376,7 @@ def test_rates_and_tensors_of_a_push():
     for worker, gradient in ((W1, (2, 0)), (W0, (1, 0)), (W1, (1, 0))):
         row(worker, gradient, Manner(untouched=(1,)))
 
-    assert rows == example("Rates and tensors of a push")
+    assert rows == example("How to step with a push")
 
 
 def test_rounds_that_stay_open():

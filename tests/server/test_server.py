@@ -17,7 +17,7 @@ from paceline.core.codecs.codec import load_codec
 from paceline.core.errors import BadPush, ConfigError, Gap, PermissionDenied, PlanMismatch, Unauthenticated
 from paceline.core.settings.config import Config, Options
 from paceline.core.slice.plan import make_plan
-from paceline.core.values import Manner
+from paceline.core.values import GroupOption, Manner
 from paceline.rpc.auth import Credentials
 from paceline.rpc.channel import open_channel
 from paceline.rpc.grpc_plane import GrpcTransport
@@ -124,7 +124,7 @@ def test_every_push_is_in_the_weights_of_every_server_once(begin: Begin, policy:
     assert pushers[0].model.tolist() == [-40.0] * LENGTH
 
 
-def test_rates_and_untouched_tensors_reach_every_slice_and_outlast_a_restart(begin: Begin) -> None:
+def test_rates_options_and_untouched_tensors_reach_every_slice_and_outlast_a_restart(begin: Begin) -> None:
     groups = [{"parameters": ["first.*"], "lr": 0.5}]
     optimizer = Options(name="adam", lr=1.0, betas=(0.0, 0.0), groups=groups)
     cluster = begin(config_of("asp", servers=2, epochs=100).model_copy(update={"optimizer": optimizer}))
@@ -136,6 +136,8 @@ def test_rates_and_untouched_tensors_reach_every_slice_and_outlast_a_restart(beg
     pusher.push(1.0)
     pusher.push(1.0, manner=Manner(untouched=(0, 2)))
     assert pusher.model.tolist() == pytest.approx([-0.75] * 20 + [-1.0] * 5 + [-1.25] * 15)
+    pusher.push(1.0, manner=Manner(options=(GroupOption(0, "betas", (0.5, 0.0)),)))  # in the third step of its tensor
+    assert pusher.model.tolist() == pytest.approx([-1.25] * 20 + [-1.5] * 5 + [-1.25 - 1 / (1 - 0.5**3)] * 15)
     with pytest.raises(BadPush, match="expected 2, one for each group"):
         pusher.push(1.0, manner=Manner((1.0,)))
 

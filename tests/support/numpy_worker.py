@@ -33,7 +33,6 @@ class Step:
     examples: int
     finite: bool = True
     size: float = 1.0
-    untouched: tuple[int, ...] = ()
     manner: Manner = AS_SET
     searches: bool = False
 

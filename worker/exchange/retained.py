@@ -80,7 +80,7 @@ def _dropped(head: pb.PushHead) -> pb.PushHead:
     found = pb.PushHead()
     found.CopyFrom(head)
     found.elements, found.dropped = 0, True
-    del found.rates[:], found.untouched[:]
+    del found.rates[:], found.untouched[:], found.options[:]
     return found
 
 

@@ -253,6 +253,7 @@ class Link:
             gradient = None  # an earlier process has sent it, and the server has counted it
         head.rates.extend(manner.rates)
         head.untouched.extend(manner.untouched)
+        head.options.extend(pb.GroupOption(**option._asdict()) for option in manner.options)
         if round:
             head.note.round = round
         sending = self._encoded(clock, gradient)

@@ -13,7 +13,7 @@ from torch.optim import Optimizer
 
 from paceline.core.errors import ConfigError
 from paceline.core.optimizers.optimizer import OwnSteps
-from paceline.core.values import Vector
+from paceline.core.values import AS_SET, Manner, Vector
 from paceline.tasks.task import Task
 from paceline.worker.script.draws import StepDraws
 from paceline.worker.script.loop_thread import LoopThread
@@ -33,8 +33,8 @@ class Answer:
     """None: not told."""
     finite: bool = True
     """False where a gradient scaler has found that it is not."""
-    rates: tuple[float, ...] = ()
-    """What schedulers make of the rate of each group (ratio); empty: all are as described."""
+    manner: Manner = AS_SET
+    """What schedulers make of the described optimizer."""
     loaded: float = 0.0
     """Time that its mini-batches took to come out of the loader (seconds)."""
     searches: bool = False
@@ -114,9 +114,8 @@ class ScriptReplica(Replica):
         return replace(
             step,
             finite=step.finite and answer.finite,
-            rates=answer.rates,
+            manner=replace(answer.manner, untouched=() if self.steps_itself else untouched),
             searches=answer.searches,
-            untouched=() if self.steps_itself else untouched,
         )
 
 

@@ -12,6 +12,7 @@ from typing import Any
 from paceline.core.errors import ConfigError
 from paceline.core.policies.policy import build_policy
 from paceline.core.settings.config import Config
+from paceline.core.values import AS_SET, Manner
 from paceline.data.dataset import Rows
 from paceline.data.sampler import Sampler
 from paceline.data.shards import take
@@ -380,11 +381,11 @@ class ScriptRun:
         self,
         loss: float | None = None,
         finite: bool = True,
-        rates: tuple[float, ...] = (),
+        manner: Manner = AS_SET,
         searches: bool = False,
     ) -> None:
-        """Pushes the gradients in `.grad`, and returns when the model can go on; `rates`: what schedulers make of those that
-        are described; `searches`: as in Step. Does nothing after the run's end, for a loader has mini-batches in store."""
+        """Pushes the gradients in `.grad`, and returns when the model can go on; `manner`: what schedulers make of what is
+        described; `searches`: as in Step. Does nothing after the run's end, for a loader has mini-batches in store."""
         self.join()
         if self.is_over:
             return
@@ -394,7 +395,7 @@ class ScriptRun:
         self.position += 1
         while not (examples := self._examples(self.position)):
             self.position += 1
-        self._replica.thread.answer(Answer(examples, loss, finite, rates, self._loaded, searches))
+        self._replica.thread.answer(Answer(examples, loss, finite, manner, self._loaded, searches))
         self._loaded = 0.0
         self._wait()
 

@@ -8,8 +8,10 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from paceline.core.errors import ConfigError
+from paceline.core.optimizers.groups import MOVING
 from paceline.core.optimizers.optimizer import build_optimizer
 from paceline.core.settings.config import Options
+from paceline.core.values import GroupOption, Manner
 
 _COMMON = ("lr", "weight_decay", "maximize")
 _OPTIONS: Mapping[str, tuple[str, ...]] = {
@@ -64,9 +66,10 @@ def left_out(optimizer: Optimizer, model: nn.Module) -> frozenset[str]:
     return frozenset(name for name, one in named if one.requires_grad and id(one) not in mine)
 
 
-def rates(optimizer: Optimizer, section: Mapping[str, Any]) -> tuple[float, ...]:
-    """By what each group's rate differs just now from the one in the section (ratios); empty: none does. ConfigError where
-    another option has changed, or a group was added. Groups of the section that are not the optimizer's keep their rates."""
+def manner(optimizer: Optimizer, section: Mapping[str, Any]) -> Manner:
+    """How the optimizer would step just now: by what each group's rate differs from the section's (ratios; empty: none does),
+    and the options that do. ConfigError where one has changed that can't travel, or a group was added. Groups of the section
+    that are not the optimizer's keep their rates."""
     groups = optimizer.param_groups
     said = [section, *({**section, **group} for group in section.get("groups", ()))]
     if len(groups) > len(said):
@@ -74,17 +77,20 @@ def rates(optimizer: Optimizer, section: Mapping[str, Any]) -> tuple[float, ...]
             f"The optimizer has {len(groups)} parameter groups now, but had {len(said)} at paceline.wrap. Add all "
             "groups before paceline.wrap. A group with lr=0 keeps its weights until you raise the rate."
         )
-    found = [1.0] * (len(said) + ("averaged" in section))
+    rates, options = [1.0] * (len(said) + ("averaged" in section)), list[GroupOption]()
     for number, (group, known) in enumerate(zip(groups, said, strict=False)):
         for key, value in _options(optimizer, section["name"], group).items():
-            if key != "lr" and value != _plain(known[key]):
+            if key == "lr" or value == _plain(known[key]):
+                continue
+            if key not in MOVING:
                 raise ConfigError(
                     f"Parameter group {number} has {key} {value} now, but had {known[key]} at paceline.wrap. "
-                    "Servers can only follow changes of lr. Keep the other options as they are (OneCycleLR and "
-                    f"CyclicLR: cycle_momentum=False), {_INSTEAD}."
+                    f"Servers can only follow changes of lr, {', '.join(MOVING)}. Keep the other options as they are, "
+                    f"{_INSTEAD}."
                 )
-        found[number] = float(group["lr"]) / known["lr"]
-    return () if all(rate == 1 for rate in found) else tuple(found)
+            options.append(GroupOption(number, key, value if isinstance(value, tuple) else (value,)))
+        rates[number] = float(group["lr"]) / known["lr"]
+    return Manner(() if all(rate == 1 for rate in rates) else tuple(rates), options=tuple(options))
 
 
 def _kind(optimizer: Optimizer, group: Mapping[str, Any]) -> str:

@@ -11,11 +11,12 @@ from paceline.core.errors import ConfigError
 from paceline.core.optimizers.optimizer import build_optimizer
 from paceline.core.policies.policy import build_policy
 from paceline.core.settings.config import Options
+from paceline.core.values import AS_SET, Manner
 from paceline.worker.script.schedulers import Schedulers
 from paceline.worker.script.script_replica import Buffers, ScriptReplica, inner, statistics
 from paceline.worker.script.script_run import ScriptRun
 from paceline.worker.script.tell import tell
-from paceline.worker.script.torch_optimizers import described, left_out, rates
+from paceline.worker.script.torch_optimizers import described, left_out, manner
 
 _SEARCH = 20
 """Steps that a GradScaler may take to find its factor: halving 65,536 so often leaves less than 1."""
@@ -63,7 +64,7 @@ class WrappedOptimizer(Optimizer):
         self._note_state()
         if self._run.schedulers is not None:
             self._run.schedulers.note(self._run.position)
-        self._run.step(None if loss is None else float(loss), finite, self._rates(), searches)
+        self._run.step(None if loss is None else float(loss), finite, self._manner(), searches)
         return loss
 
     def leaves_out(self) -> bool:
@@ -95,9 +96,16 @@ class WrappedOptimizer(Optimizer):
             )
         self._has_stepped = True
 
-    def _rates(self) -> tuple[float, ...]:
-        """What schedulers make of the described ones; where workers take the steps, torch's optimizer knows them."""
-        return () if self._replica.steps_itself else rates(self, self._section)
+    def _manner(self) -> Manner:
+        """What schedulers make of what is described; where workers take the steps, torch's optimizer knows it. ConfigError
+        where a momentum moves, and the codec keeps it."""
+        found = AS_SET if self._replica.steps_itself else manner(self, self._section)
+        if any(option.name == "momentum" for option in found.options) and self._run.settings.codec.momentum:
+            raise ConfigError(
+                "A scheduler moves the optimizer's momentum, but with codec.momentum workers keep another one, which stays "
+                "as it is. Pass cycle_momentum=False to the scheduler, or leave out codec.momentum."
+            )
+        return found
 
     def _unscale(self, scale: Tensor) -> None:
         for group in self.param_groups:

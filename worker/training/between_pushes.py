@@ -48,8 +48,8 @@ def together(before: Step | None, step: Step | None) -> Step | None:
         return step if before is None or (step is not None and step.finite) else before
     examples = before.examples + step.examples
     loss = (before.loss * before.examples + step.loss * step.examples) / examples
-    untouched = tuple(tensor for tensor in step.untouched if tensor in before.untouched)
-    return replace(step, loss=loss, examples=examples, untouched=untouched)
+    untouched = tuple(tensor for tensor in step.manner.untouched if tensor in before.manner.untouched)
+    return replace(step, loss=loss, examples=examples, manner=replace(step.manner, untouched=untouched))
 
 
 def compute(training: Training, position: int) -> Step | None:
@@ -68,7 +68,7 @@ def compute(training: Training, position: int) -> Step | None:
     training.progress.loaded(training.replica.loaded)
     training.slowness.delay(position, share)
     training.progress.computed(len(batch), time.monotonic() - began)
-    training.own.manner = step.manner
+    training.follow(step.manner)
     if step.finite and not training.replica.steps_itself:  # torch's optimizers do that themselves
         training.asker.ascend(step.gradient)
     if clip.limits and step.finite:

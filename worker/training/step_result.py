@@ -3,7 +3,7 @@
 import math
 from dataclasses import dataclass
 
-from paceline.core.values import Manner, Vector
+from paceline.core.values import AS_SET, Manner, Vector
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -19,14 +19,7 @@ class Step:
     (docs/understand/protocol.md#clocks)."""
     size: float = math.nan
     """The gradient's largest element, before clipping; NaN where it is not known."""
-    rates: tuple[float, ...] = ()
-    """What a script's scheduler makes of the rate of each group of its optimizer (ratio); empty: all are as described."""
-    untouched: tuple[int, ...] = ()
-    """Numbers in the plan of the tensors without a gradient, which are left alone, as torch does."""
+    manner: Manner = AS_SET
+    """How the optimizer should step with the gradient."""
     searches: bool = False
     """Whether a script's gradient scaler still looks for its factor, so that a gradient that is not finite says nothing."""
-
-    @property
-    def manner(self) -> Manner:
-        """How the optimizer should step with the gradient."""
-        return Manner(self.rates, self.untouched)

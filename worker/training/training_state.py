@@ -19,7 +19,7 @@ from paceline.core.optimizers.optimizer import Optimizer, OwnSteps, build_optimi
 from paceline.core.policies.policy import Own, Policy
 from paceline.core.policies.policy_in_force import PolicyInForce
 from paceline.core.settings.config import Config
-from paceline.core.values import Base, Vector
+from paceline.core.values import Base, GroupOption, Manner, Vector
 from paceline.data.sampler import Sampler
 from paceline.data.shards import Shard
 from paceline.worker.exchange.parameter_client import ParameterClient
@@ -140,6 +140,8 @@ class Training:
     """This worker's, in place of the servers'."""
     stepper: OwnSteps | None = field(init=False)
     """What the worker steps its own model with before it pushes."""
+    _options: tuple[GroupOption, ...] = field(init=False, default=())
+    """Those of the last gradient's manner."""
 
     def __post_init__(self) -> None:
         self.pulled = np.empty_like(self.replica.local)
@@ -152,10 +154,10 @@ class Training:
 
     def begin(self) -> None:
         """Starts this worker's half of the current policy again; the model is the one pulled last."""
-        asked, pool, policy = self.asker, self.asked.pool, self.policy
+        policy = self.policy
         self.bases = self.client.bases
-        self.optimizer = effective(pool, asked, policy)
-        self.momentum = None if pool is None else pool.momentum(asked, policy)
+        self.momentum, self._options = None, ()
+        self._take(self.asker)
         stepper = policy.worker_optimizer(self.optimizer)
         stepper = stepper.still() if isinstance(stepper, Grouped) else stepper
         is_pushed = policy.pushes == "gradients"  # so the servers step with what these steps take
@@ -166,6 +168,21 @@ class Training:
             self.own.start = self.replica.local.copy()
         if self.stepper is not None:
             self.own.slots = self.stepper.new_slots(self.replica.length)
+
+    def follow(self, manner: Manner) -> None:
+        """The last gradient asks to be stepped with so."""
+        self.own.manner = manner
+        if manner.options != self._options:
+            self._options = manner.options
+            self._take(self.grouping.changed(self.asker, manner.options))
+            self.own.optimizer = self.optimizer
+
+    def _take(self, asked: Optimizer) -> None:
+        """Steps with this optimizer, as the policy in force has it."""
+        pool = self.asked.pool
+        self.optimizer = effective(pool, asked, self.policy)
+        momentum = None if pool is None else pool.momentum(asked, self.policy)
+        self.momentum = None if momentum is None else momentum.after(self.momentum)
 
     @property
     def policy(self) -> Policy:

@@ -5,15 +5,20 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Any
 
 import numpy as np
-from pydantic import ConfigDict, SkipValidation
+from pydantic import ConfigDict, SkipValidation, ValidationError
 
+from paceline.core import registry
 from paceline.core.errors import ConfigError
 from paceline.core.optimizers.layout import Layout, Stretch
 from paceline.core.optimizers.momentum import WorkerMomentum
 from paceline.core.optimizers.optimizer import Optimizer
-from paceline.core.values import AS_SET, Manner, Vector
+from paceline.core.values import AS_SET, GroupOption, Manner, Vector
+
+MOVING = ("momentum", "betas", "weight_decay")
+"""Options that may change during a run, besides the rate."""
 
 
 class Averaged(Optimizer):
@@ -90,6 +95,18 @@ class Grouping:
         stretches = self.stretches(manner.untouched, missed)
         missed.update(manner.untouched)
         return Grouped(lr=members[0].lr, parts=members, grouping=self, stretches=stretches, rates=manner.rates)
+
+    def changed(self, optimizer: Optimizer, options: Sequence[GroupOption]) -> Optimizer:
+        """The run's optimizer, with these options of its groups in place of the settings' own. ConfigError where a group has no
+        such option, or it can't have this value."""
+        if not options:
+            return optimizer
+        parts = list(optimizer.parts if isinstance(optimizer, Grouped) else (optimizer,))
+        for group, name, values in options:
+            if group >= len(parts) or name not in MOVING or name not in type(parts[group]).model_fields:
+                raise ConfigError(f"No group {group} of the optimizer has an option '{name}' that may change.")
+            parts[group] = _with(parts[group], {name: values[0] if len(values) == 1 else values})
+        return Grouped(lr=parts[0].lr, parts=tuple(parts), grouping=self, stretches=self.stretches())
 
     def stretches(self, untouched: Sequence[int] = (), missed: Counter[int] | None = None) -> tuple[Stretch, ...]:
         """All elements but those of untouched tensors, as few stretches as can be."""
@@ -217,6 +234,14 @@ def grouped(asked: Optimizer, layout: Layout | None) -> Optimizer:
     parts = (*asked.members, Averaged()) if asked.averaged else asked.members
     grouping = Grouping(Layout((), ()), (), len(parts)) if layout is None else Grouping.of(asked, layout)
     return Grouped(lr=asked.lr, parts=parts, grouping=grouping, stretches=grouping.stretches())
+
+
+def _with(optimizer: Optimizer, options: dict[str, Any]) -> Optimizer:
+    """The same with other options; ConfigError where it can't have these."""
+    try:
+        return type(optimizer)(**optimizer.model_dump(by_alias=True, exclude_unset=True) | options)
+    except ValidationError as error:
+        raise ConfigError("\n".join(registry.explain(error, type(optimizer), "optimizer."))) from error
 
 
 def _unmatched(key: str, pattern: str, names: Sequence[str]) -> ConfigError:

@@ -1,6 +1,7 @@
 """Momentum that a worker keeps itself, where other workers' steps come between its steps."""
 
 from collections.abc import Sequence
+from typing import Self
 
 import numpy as np
 
@@ -26,6 +27,12 @@ class WorkerMomentum:
         self._options = groups or ((momentum, decay),)
         self._stretches = stretches
         self._velocity: Vector | None = None
+
+    def after(self, before: "WorkerMomentum | None") -> Self:
+        """This one, which goes on with the velocity of the one before."""
+        if before is not None:
+            self._velocity = before._velocity
+        return self
 
     def look_ahead(self, gradient: Vector, weights: Vector, stretches: Sequence[Stretch] | None = None) -> None:
         """Makes what is pushed of a gradient, in its place; `weights`: those that it was computed on; `stretches`: what is

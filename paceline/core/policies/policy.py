@@ -63,6 +63,8 @@ class Own:
         """Takes one step on the own model, in the gradient's manner; a script's own optimizer knows the manner itself."""
         self.steps += 1
         if self.grouping is not None and isinstance(optimizer, Optimizer):
+            if len(self.slots) < optimizer.slots:  # a momentum that was 0
+                self.slots += optimizer.new_slots(len(self.local))[len(self.slots) :]
             optimizer = self.grouping.in_manner(optimizer, self.manner, self.missed)
         optimizer.step(self.local, self.local, gradient, scale, self.lr, self.slots, self.steps)
 

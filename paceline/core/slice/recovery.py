@@ -3,13 +3,14 @@
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import asdict, replace
+from typing import Any
 
 from paceline.core.policies.clocks import Clocks, Entry
 from paceline.core.slice.copies import Copies
 from paceline.core.slice.folding import Folding
 from paceline.core.slice.server_half import ServerHalf
 from paceline.core.slice.state import SliceState, Snapshot
-from paceline.core.values import AS_SET, Manner, Outcome, Switch, Vector
+from paceline.core.values import AS_SET, GroupOption, Manner, Outcome, Switch, Vector
 
 
 class Recovery:
@@ -112,7 +113,7 @@ class Recovery:
         gathered = self._folding.sum
         if state.gathered is not None and gathered is not None:
             pushes, examples = facts["gathered"]
-            manners = [Manner(tuple(each["rates"]), tuple(each["untouched"])) for each in facts.get("manners", ())]
+            manners = [_manner(each) for each in facts.get("manners", ())]
             gathered.restore(state.gathered, pushes, examples, manners or [AS_SET] * pushes)
             clocks.buffered = gathered.pushes
         clocks.forget_pushes()
@@ -129,6 +130,12 @@ class Recovery:
         half.steps = facts["steps"]
         half.missed = Counter(dict(facts.get("missed", ())))
         self._folding.start(state.weights, clocks.version)
+
+
+def _manner(facts: dict[str, Any]) -> Manner:
+    """That of one push in a sum; earlier snapshots have no options."""
+    options = (GroupOption(group, name, tuple(values)) for group, name, values in facts.get("options", ()))
+    return Manner(tuple(facts["rates"]), tuple(facts["untouched"]), tuple(options))
 
 
 def _slot(index: int) -> str:

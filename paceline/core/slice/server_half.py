@@ -70,15 +70,30 @@ class ServerHalf(PolicyInForce):
             raise BadPush(
                 f"{worker} leaves tensors {manner.untouched} alone; the model has {tensors:,}, counted from 0."
             )
+        try:
+            self._changed(manner)
+        except ConfigError as error:
+            raise BadPush(f"{worker} pushed options that the optimizer can't have: {error}") from error
 
     def optimizer_for(self, manner: Manner, members: int = 0) -> Optimizer:
         """The optimizer for a step in this manner. `members`: where the push of one of these is folded alone."""
         if self._grouping is None:
             return self.optimizer
-        found = self._grouping.in_manner(self.optimizer, manner, self.missed)
+        stepping = self.optimizer if not manner.options else self._stepping(self._changed(manner))
+        if len(self.slots) < stepping.slots:  # a momentum that was 0
+            self.slots += stepping.new_slots(self._length)[len(self.slots) :]
+        found = self._grouping.in_manner(stepping, manner, self.missed)
         if not members or not self._averages or not isinstance(found, Grouped):
             return found
         return found.of_one(members if self._pool is None else max(members, self._pool.workers))  # some may be away
+
+    def _changed(self, manner: Manner) -> Optimizer:
+        """The run's optimizer with the options of this manner; without a layout it has none that change."""
+        return self._asked if self._grouping is None else self._grouping.changed(self._asked, manner.options)
+
+    def _stepping(self, asked: Optimizer) -> Optimizer:
+        """What the policy in force steps with in place of this one."""
+        return self.policy.server_optimizer(effective(self._pool, asked, self.policy))
 
     def adopt(self, change: Switch) -> bool:
         is_new = super().adopt(change)
@@ -91,7 +106,7 @@ class ServerHalf(PolicyInForce):
     def _begin(self) -> None:
         """Rebuilds all that depends on the policy."""
         asked, policy = self._asked, self.policy
-        self.optimizer = policy.server_optimizer(effective(self._pool, asked, policy))
+        self.optimizer = self._stepping(asked)
         if len(self.slots) != self.optimizer.slots:
             self.slots = self.optimizer.new_slots(self._length)
         factor = 1.0 if self.made is None else self.made.rate

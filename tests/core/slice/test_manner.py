@@ -1,4 +1,4 @@
-"""Rates and tensors left alone that travel with pushes: what a fold of several makes of them, and what a restart keeps."""
+"""How to step travels with pushes: what a fold of several makes of it, what a restart keeps."""
 
 import pytest
 
@@ -6,11 +6,12 @@ from paceline.core.errors import BadPush
 from paceline.core.optimizers.builtin.adam import Adam
 from paceline.core.optimizers.builtin.sgd import Sgd, plain_sgd
 from paceline.core.optimizers.layout import Layout
-from paceline.core.values import AS_SET, Manner, together
+from paceline.core.values import AS_SET, GroupOption, Manner, together
 from tests.support.one_slice import OneSlice
 
 LAYOUT = Layout.whole([("a", (1,)), ("b", (1,)), ("c", (1,))])
 PLAIN = plain_sgd(0.1)
+MOMENTUM = GroupOption(0, "momentum", (0.9,))
 
 
 def three(policy: str, optimizer: object = PLAIN, **options: object) -> OneSlice:
@@ -30,6 +31,9 @@ def test_a_push_that_says_nothing_has_rates_of_one_and_touches_all():
     assert together([Manner((0.5, 0.2), (1,)), AS_SET]) == Manner((0.75, 0.6), ())
     assert together([AS_SET, AS_SET]) is AS_SET
     assert together([]) == AS_SET
+    first, second = Manner(options=(GroupOption(0, "betas", (0.8, 1.0)),)), Manner(options=(MOMENTUM,))
+    third = Manner(options=(GroupOption(0, "betas", (0.6, 0.5)),))
+    assert together([first, second, third]).options == (GroupOption(0, "betas", (0.7, 0.75)), MOMENTUM)
     same = Manner((1 / 49,))
     assert together([same] * 49) == same, "to the last bit"
 
@@ -71,7 +75,7 @@ def test_what_is_left_alone_neither_decays_nor_moves_nor_forgets():
 def test_a_sum_that_waits_keeps_its_manners_over_a_restart(policy, option):
     still, back = (three(policy, **{option: 3}) for _ in range(2))
     for one in (still, back):
-        one.push("a", 1, 0, 0, manner=Manner((0.5,), (1, 2)))
+        one.push("a", 1, 0, 0, manner=Manner((0.5,), (1, 2), (GroupOption(0, "weight_decay", (0.5,)),)))
     assert still.slice.state().gathered is not None
 
     back.restart()
@@ -88,6 +92,28 @@ def test_a_snapshot_without_them_is_as_it_was_before_there_were_any():
     one.push("a", 1, 1, 1)
 
     assert {"missed", "manners"}.isdisjoint(one.slice.state().table)
+
+
+def test_an_option_counts_for_its_step_alone():
+    one = three("asp", Sgd(lr=0.1, momentum=0.5, weight_decay=0.0))
+    one.push("a", 1, 1, 1)
+
+    one.push("a", 1, 1, 1, manner=Manner(options=(MOMENTUM, GroupOption(0, "weight_decay", (0.1,)))))
+    two = 1 - 0.1 - 0.1 * (0.9 * 1 + 1 + 0.1 * 0.9)
+    assert one.weights == pytest.approx([two] * 3)
+    one.push("a", 1, 1, 1)
+    assert one.weights == pytest.approx([two - 0.1 * (0.5 * 1.99 + 1)] * 3)
+
+
+def test_a_momentum_that_was_zero_is_remembered_from_its_first_step_and_over_a_restart():
+    one = three("asp", PLAIN)
+    one.push("a", 1, 1, 1)
+
+    for _ in range(2):
+        one.push("a", 1, 1, 1, manner=Manner(options=(MOMENTUM,)))
+        one.restart()
+
+    assert one.weights == pytest.approx([1 - 0.1 * (1 + 1 + 1.9)] * 3)
 
 
 def test_steps_of_adam_count_for_each_tensor_by_itself():
@@ -108,6 +134,11 @@ def test_steps_of_adam_count_for_each_tensor_by_itself():
         (Manner((float("nan"),)), "each 0 or more"),
         (Manner((-1.0,)), "each 0 or more"),
         (Manner(untouched=(3,)), "the model has 3, counted from 0"),
+        (Manner(options=(GroupOption(1, "momentum", (0.5,)),)), "No group 1 of the optimizer has an option 'momentum'"),
+        (Manner(options=(GroupOption(0, "betas", (0.5, 0.5)),)), "No group 0 of the optimizer has an option 'betas'"),
+        (Manner(options=(GroupOption(0, "lr", (0.5,)),)), "option 'lr' that may change"),
+        (Manner(options=(GroupOption(0, "momentum", (1.5,)),)), "optimizer.momentum: got 1.5; .* less than 1"),
+        (Manner(options=(GroupOption(0, "momentum", ()),)), r"optimizer.momentum: got \(\)"),
     ],
 )
 def test_what_can_not_be_right_is_refused_and_changes_nothing(manner, told):

@@ -19,7 +19,7 @@ from paceline.core.codecs.error_feedback import Owed
 from paceline.core.errors import BadPush, Behind, DataError, Fenced, Gap, ServersGone, Stopped, TryAgain, VersionGone
 from paceline.core.settings.config import CodecConfig, Config, PlanConfig
 from paceline.core.slice.plan import make_plan
-from paceline.core.values import Manner
+from paceline.core.values import GroupOption, Manner
 from paceline.rpc.transport import OpenSink, Parts, Transport, encoded_parts
 from paceline.v1 import parameter_service_pb2 as pb
 from paceline.worker.exchange import server_link as link_module
@@ -193,12 +193,21 @@ def test_a_push_that_never_came_is_sent_again_byte_for_byte(codec: str) -> None:
     assert {head.SerializeToString() for head in line.heads} == {line.heads[0].SerializeToString()}
 
 
-def test_rates_and_untouched_tensors_are_sent_again_too() -> None:
-    line = Line()
+def facts(head: pb.PushHead) -> tuple[list[float], list[int], list[tuple[Any, ...]]]:
+    """How the server is to step."""
+    return (
+        [*head.rates],
+        [*head.untouched],
+        [(option.group, option.name, *option.values) for option in head.options],
+    )
+
+
+def test_rates_options_and_untouched_tensors_are_sent_again_too() -> None:
+    line, manner = Line(), Manner((0.5, 0.1), (3, 0), (GroupOption(1, "betas", (0.8, 0.9)),))
     line.server.pushes.extend([TryAgain("broken"), Gap("never came"), answer()])
     line.server.standings.extend([standing(clock=0), standing(clock=0)])
-    line.link.push_pull(1, 0, line.gradient, 8, line.link.base, lambda head: line.model, Manner((0.5, 0.1), (3, 0)))
-    assert [(list(head.rates), list(head.untouched)) for head in line.heads] == [([0.5, 0.1], [3, 0])] * 3
+    line.link.push_pull(1, 0, line.gradient, 8, line.link.base, lambda head: line.model, manner)
+    assert [*map(facts, line.heads)] == [([0.5, 0.1], [3, 0], [(1, "betas", 0.8, 0.9)])] * 3
 
 
 def test_a_restarted_server_hears_resume_before_the_push_comes_again() -> None:
@@ -248,8 +257,9 @@ def test_its_head_stands_for_a_push_that_was_dropped_when_the_server_has_lost_it
     """The server would have to take it otherwise, and what is owed of it goes out with a later one."""
     line = Line(retain=1000)
     line.server.pushes.extend([answer(), pb.PullHead(outcome=pb.DROPPED, term=1), answer()])
+    manner = Manner((0.5,), (1,), (GroupOption(0, "momentum", (0.8,)),))
     for clock in (1, 2, 3):
-        line.link.push_pull(clock, 0, line.gradient, 8, line.link.base, None, Manner((0.5,), (1,)))
+        line.link.push_pull(clock, 0, line.gradient, 8, line.link.base, None, manner)
     line.server.sent.clear()
     line.server.standings.extend([standing(0), standing(3)])
     line.server.pushes.extend([answer()] * 3)
@@ -259,7 +269,8 @@ def test_its_head_stands_for_a_push_that_was_dropped_when_the_server_has_lost_it
 
     found = [(head.clock, head.dropped, head.elements, head.examples, len(data)) for head, data in line.server.sent]
     assert found == [(1, False, 5, 8, 20), (2, True, 0, 8, 0), (3, False, 5, 8, 20)]
-    assert [(list(head.rates), list(head.untouched)) for head in line.heads] == [([0.5], [1]), ([], []), ([0.5], [1])]
+    told = ([0.5], [1], [(0, "momentum", 0.8)])
+    assert [*map(facts, line.heads)] == [told, ([], [], []), told]
 
 
 @pytest.mark.parametrize("codec", CODECS)

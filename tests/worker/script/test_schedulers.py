@@ -35,10 +35,7 @@ EACH: dict[str, tuple[Callable[[Any], Any], int]] = {
     "step of epochs": (lambda one: of_torch.StepLR(one, 2), PER_EPOCH),
     "cosine of epochs": (lambda one: of_torch.CosineAnnealingLR(one, EPOCHS), PER_EPOCH),
     "cosine of steps": (lambda one: of_torch.CosineAnnealingLR(one, LAST), 1),
-    "one cycle": (
-        lambda one: of_torch.OneCycleLR(one, 0.5, LAST, cycle_momentum=False),
-        1,
-    ),
+    "one cycle": (lambda one: of_torch.OneCycleLR(one, 0.5, LAST), 1),
     "lambda of epochs": (lambda one: of_torch.LambdaLR(one, lambda epoch: 0.8**epoch), PER_EPOCH),
     "lambda of steps": (lambda one: of_torch.LambdaLR(one, lambda step: 1 / (1 + step)), 1),
     "sequence of epochs": (sequence, PER_EPOCH),

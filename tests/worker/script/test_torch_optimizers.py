@@ -18,7 +18,7 @@ torch = pytest.importorskip("torch")
 torch_optimizers = pytest.importorskip("paceline.worker.script.torch_optimizers")
 replicas = pytest.importorskip("paceline.worker.script.script_replica")
 optim, nn = torch.optim, torch.nn
-described, left_out, rates = torch_optimizers.described, torch_optimizers.left_out, torch_optimizers.rates
+described, left_out, manner = torch_optimizers.described, torch_optimizers.left_out, torch_optimizers.manner
 
 
 class Net(nn.Module):
@@ -80,6 +80,22 @@ def apart(optimizer: Any) -> Any:
     return optim.lr_scheduler.LambdaLR(optimizer, shapes)
 
 
+def one_cycle(optimizer: Any) -> Any:
+    return optim.lr_scheduler.OneCycleLR(optimizer, [3 * group["lr"] for group in optimizer.param_groups], 20)
+
+
+class Decaying(optim.lr_scheduler.LambdaLR):
+    """The decay of the first group ends."""
+
+    def step(self, epoch: int | None = None) -> None:
+        super().step(epoch)
+        self.optimizer.param_groups[0]["weight_decay"] *= 0.5
+
+
+def decaying(optimizer: Any) -> Any:
+    return Decaying(optimizer, lambda step: 0.9**step)
+
+
 MADE: dict[str, Callable[[Any, Any], Any]] = {
     "sgd": lambda groups, model: optim.SGD(groups(model), lr=0.1),
     "momentum": lambda groups, model: optim.SGD(groups(model), lr=0.1, momentum=0.9, weight_decay=0.01),
@@ -98,6 +114,9 @@ TRIALS = [
     ("nesterov", momenta, apart),
     ("momentum", momenta, warm_up),
     ("adamw", decay_or_not, warm_up),
+    *((name, all_of, one_cycle) for name in ("sgd", "momentum", "adam", "rmsprop")),
+    *((name, decay_or_not, one_cycle) for name in ("nesterov", "adamw")),
+    *((name, decay_or_not, decaying) for name in ("nesterov", "adamw")),
 ]
 
 
@@ -126,10 +145,10 @@ def test_slices_that_are_told_what_is_described_step_as_torch_does(
             mine.zero_grad()
             model(inputs, step % 3 != 0).square().mean().backward()
         there.step()
-        replica.thread.ask = lambda question: replicas.Answer(5, 1.0, True, rates(here, section))
+        replica.thread.ask = lambda question: replicas.Answer(5, 1.0, True, manner(here, section))
         told = replica.gradient(np.zeros(0), np.zeros(0), 0, None)
         aside = {"aside.weight", "aside.bias"} if step % 3 == 0 else set()
-        assert {replica.shapes[tensor][0] for tensor in told.untouched} == aside
+        assert {replica.shapes[tensor][0] for tensor in told.manner.untouched} == aside
         here._opt_called = True  # torch's schedulers want step() to be called before theirs
         for one, parts in zip(slices, plan.split(told.gradient), strict=True):
             one.push("a", *np.concatenate(parts), manner=told.manner)
@@ -210,7 +229,7 @@ def test_a_rate_of_a_warm_up_that_has_begun_is_a_factor_of_the_one_it_leads_to()
 
     section = described(optimizer, model)
 
-    assert (section["lr"], rates(optimizer, section)) == (0.01, (0.0,))
+    assert (section["lr"], manner(optimizer, section).rates) == (0.01, (0.0,))
 
 
 def test_a_rate_of_zero_is_a_factor_of_a_usual_one() -> None:
@@ -221,7 +240,7 @@ def test_a_rate_of_zero_is_a_factor_of_a_usual_one() -> None:
 
     section = described(optimizer, model)
 
-    assert (section["groups"][0]["lr"], rates(optimizer, section)) == (0.001, (1.0, 0.0))
+    assert (section["groups"][0]["lr"], manner(optimizer, section).rates) == (0.001, (1.0, 0.0))
 
 
 def test_rates_that_nobody_has_changed_are_not_told() -> None:
@@ -229,9 +248,9 @@ def test_rates_that_nobody_has_changed_are_not_told() -> None:
     optimizer = optim.AdamW(three(model), lr=0.001)
     section = described(optimizer, model)
 
-    assert rates(optimizer, section) == ()
+    assert manner(optimizer, section).rates == ()
     optimizer.param_groups[2]["lr"] /= 4
-    assert rates(optimizer, section) == (1.0, 1.0, 0.25)
+    assert manner(optimizer, section).rates == (1.0, 1.0, 0.25)
 
 
 class Own(optim.SGD):
@@ -275,14 +294,16 @@ def test_an_optimizer_of_frozen_parameters_alone_is_told() -> None:
         described(optim.SGD([model.frozen], lr=0.1), model)
 
 
-def test_what_changes_beside_rates_is_told() -> None:
+def test_other_options_may_not_change() -> None:
     model = Net()
-    optimizer = optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
+    optimizer = optim.Adam(model.parameters())
     section = described(optimizer, model)
-    optim.lr_scheduler.OneCycleLR(optimizer, max_lr=0.1, total_steps=10)
+    optimizer.param_groups[0]["eps"] = 1e-3
 
-    with pytest.raises(ConfigError, match=r"momentum 0\.95 now, but had 0\.9 at .*cycle_momentum=False"):
-        rates(optimizer, section)
+    with pytest.raises(
+        ConfigError, match=r"eps 0\.001 now, but had 1e-08 .* changes of lr, momentum, betas, weight_decay"
+    ):
+        manner(optimizer, section)
 
 
 def test_a_group_that_comes_later_is_told() -> None:
@@ -292,4 +313,4 @@ def test_a_group_that_comes_later_is_told() -> None:
     optimizer.add_param_group({"params": model.norm.parameters()})
 
     with pytest.raises(ConfigError, match="has 2 parameter groups now, but had 1"):
-        rates(optimizer, section)
+        manner(optimizer, section)

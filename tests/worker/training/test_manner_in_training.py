@@ -11,7 +11,7 @@ from paceline.core.optimizers.builtin.adam import Adam
 from paceline.core.optimizers.builtin.sgd import Sgd
 from paceline.core.optimizers.effective import Pool
 from paceline.core.optimizers.optimizer import Group, Optimizer
-from paceline.core.values import AS_SET, Dense, Manner, Update, Vector
+from paceline.core.values import AS_SET, Dense, GroupOption, Manner, Update, Vector
 from paceline.v1 import parameter_service_pb2 as pb
 from tests.worker.training.test_training_loop import SHAPES, Client, Replica, loop, policy, training
 
@@ -31,7 +31,7 @@ class Telling(Replica):
     def gradient(self, features: Any, labels: Any, seed: int, rng: np.random.Generator) -> Any:
         manner = self.manners[len(self.seeds) % len(self.manners)]
         step = super().gradient(features, labels, seed, rng)
-        return replace(step, rates=manner.rates, untouched=manner.untouched)
+        return replace(step, manner=manner)
 
 
 class Noting(Client):
@@ -117,6 +117,17 @@ def test_momentum_at_the_workers_is_each_groups_and_stays_where_nothing_is_touch
     loop.train(training(policy(name), client, replica, optimizer=asked, pool=pool), 0)
     np.testing.assert_allclose(client.pushed[0], [1.5, 1.5, 1.2, 1.3, 1.4, 1.5, 1.5])
     np.testing.assert_allclose(client.pushed[1], [1.75, 1.75, 11, 11, 11, 1.0, 1.0])  # all weights are 100 by now
+
+
+@pytest.mark.parametrize("name", ["asp", "dana"])
+@pytest.mark.parametrize("first", [0.0, 0.5])
+def test_momentum_at_the_workers_follows_the_scripts(name: str, first: float) -> None:
+    asked = Sgd(lr=1.0, momentum=first, weight_decay=0.0)
+    client, pool = Noting(3), Pool(4, 0.25)
+    manners = [Manner(options=(GroupOption(0, "momentum", (value,)),)) for value in (0.8, 0.5, 0.2)]
+    loop.train(training(policy(name), client, Telling([1.0], *manners), optimizer=asked, pool=pool), 0)
+    # velocities 1, 1.5, 1.3
+    assert [pushed[0] for pushed in client.pushed] == pytest.approx([1 + 0.8 * 1, 1 + 0.5 * 1.5, 1 + 0.2 * 1.3])
 
 
 def test_a_gradient_to_climb_by_is_turned_round_before_anything_else() -> None:

@@ -49,8 +49,7 @@ class Dana(Policy):
     def outgoing(self, gradient: Vector | None, own: Own) -> Vector | None:
         if gradient is None:
             return None
-        if self._kept is None:
-            self._kept = self._momentum(own.optimizer)
+        self._kept = self._momentum(own.optimizer).after(self._kept)
         ahead = gradient.copy()
         self._kept.look_ahead(ahead, own.local, own.touched)
         return ahead
