@@ -92,7 +92,7 @@ class Course:
             first = begun if first is None else first
             if one_pass and begun > first:
                 return
-            yield from cut(self.run.rows(position), position, self.run.accumulate)
+            yield from cut(self.brought.rows(self.run.rows(position), begun), position, self.run.accumulate)
 
     def look(self) -> Iterator[Part]:
         """What would come first if this worker's place were its rank; nothing is counted."""
@@ -102,7 +102,8 @@ class Course:
         steps = -(-len(mine) // config.worker_batch)
         sampler = Sampler([len(mine)], config.worker_batch, steps, config.seed, "look", shuffle=data.shuffle)
         for position in range(1, steps + 1):
-            yield from cut(mine[sampler.indices(position)], position, self.run.accumulate)
+            rows = self.brought.rows(mine[sampler.indices(position)], 0)
+            yield from cut(rows, position, self.run.accumulate)
 
     @property
     def parts_per_epoch(self) -> int:

@@ -1,11 +1,18 @@
-"""What a script draws at random: torch, numpy and Python's `random` have one seed at each step."""
+"""What a script draws at random: torch, numpy and Python's `random` have one seed at each step, and a sampler of its own draws
+alike in all processes."""
 
 import random
 from collections.abc import Iterator
 from contextlib import contextmanager
+from itertools import islice
+from operator import index
+from typing import Any
 
 import numpy as np
 import torch
+
+from paceline.core.errors import ConfigError
+from paceline.data.dataset import Rows
 
 
 def seed_all(seed: int) -> None:
@@ -44,3 +51,56 @@ class StepDraws:
         if self._own is not None:
             step = int(np.random.SeedSequence([step, self._own]).generate_state(1)[0])
         seed_all(step)
+
+
+class SampledRows:
+    """The numbers of the rows that a sampler of the script's draws, epoch by epoch: by the run's seed and the epoch, so alike in
+    all processes."""
+
+    def __init__(self, sampler: Any, seed: int) -> None:
+        """`seed`: of the run. ConfigError where the sampler does not say how many it draws."""
+        self.kind = type(sampler).__name__
+        self._sampler = sampler
+        self._seed = seed
+        self._next = 0
+        self._drawn: dict[int, Rows] = {}
+        """Of the newest epoch and the one before, where the script may be while its loader reads ahead."""
+        try:
+            self._length = len(sampler)
+        except TypeError:
+            raise ConfigError(
+                f"The length of an epoch is unknown, because the {self.kind} has no len(). Give it a __len__: the number of "
+                "rows that it draws in an epoch, for all workers together."
+            ) from None
+        if self._length < 1:
+            raise ConfigError(f"The {self.kind} draws {self._length} rows in an epoch; expected 1 or more.")
+
+    def __len__(self) -> int:
+        return self._length
+
+    def of(self, epoch: int) -> Rows:
+        """Those of this epoch, from 0. ConfigError where they are no numbers, or not as many as it says."""
+        # what only counts its own passes draws the ones before again in a process that has started in the middle
+        while epoch not in self._drawn:
+            drawn = epoch if hasattr(self._sampler, "set_epoch") else self._next
+            self._drawn = {one: rows for one, rows in self._drawn.items() if one == drawn - 1}
+            self._drawn[drawn] = self._draw(drawn)
+            self._next = drawn + 1
+        return self._drawn[epoch]
+
+    def _draw(self, epoch: int) -> Rows:
+        seed = int(np.random.SeedSequence([self._seed, epoch]).generate_state(1)[0])
+        if hasattr(self._sampler, "set_epoch"):
+            self._sampler.set_epoch(epoch)
+        if isinstance(own := getattr(self._sampler, "generator", None), torch.Generator):
+            own.manual_seed(seed)
+
+        with same_draws(seed):
+            try:
+                rows = np.fromiter(map(index, islice(self._sampler, self._length + 1)), np.int64)
+            except TypeError as error:
+                raise ConfigError(f"The {self.kind} has to draw numbers of rows: {error}.") from error
+        if len(rows) != self._length:
+            seen = "more" if len(rows) > self._length else f"only {len(rows):,}"
+            raise ConfigError(f"The {self.kind} draws {seen} rows in an epoch, but its len() is {self._length:,}.")
+        return rows

@@ -18,6 +18,7 @@ from torch.utils.data import (
 
 from paceline.core.errors import ConfigError
 from paceline.worker.script.course import Course, Part, Run
+from paceline.worker.script.draws import SampledRows
 from paceline.worker.script.streams import StreamPart
 from paceline.worker.script.training_data import Asked, Brought, Deal, check_dataset, is_stream, length_of, shape_of
 
@@ -51,15 +52,18 @@ def loader(
 ) -> "DataLoader[Any]":
     """A DataLoader of this worker's part, which begins at the worker's clock and ends with the run; `run` None: of the whole
     set. `deal`: who gets what; the rest: see paceline/api/script.py. ConfigError where the arguments are none."""
+    sampler = options.pop("sampler", None)
     if isinstance(dataset, DataLoader):
         theirs = options_of(dataset)
         dataset = theirs.pop("dataset")
         batch_size = theirs.pop("batch_size") if batch_size is None else batch_size
-        shuffle = theirs.pop("shuffle") if shuffle is None else shuffle
         drop_last = theirs.pop("drop_last") if drop_last is None else drop_last
+        sampler = theirs.pop("sampler") if sampler is None else sampler
         options = fitting({key: theirs[key] for key in theirs if key in _OPTIONS} | options)
     options = _checked(options)
     check_dataset(dataset)
+    if sampler is not None:
+        dataset, shuffle, sampler = _drawn(dataset, shuffle, sampler)
     asked = Asked(checked_batch_size(batch_size), "global", shuffle is not False, bool(drop_last))
     if deals_itself and not is_stream(dataset):
         raise ConfigError(
@@ -68,8 +72,10 @@ def loader(
     if run is None:
         in_order = is_stream(dataset) or not (length_of(dataset, length, False) and asked.shuffle)
         kind = DataLoader if length is None else partial(LongLoader, length)
-        return kind(dataset, batch_size=asked.batch_size, shuffle=not in_order, drop_last=asked.drop_last, **options)
-    brought = Brought(run, dataset, deal, lambda: asked, labels=labels, length=length)
+        how: dict[str, Any] = {"batch_size": asked.batch_size, "shuffle": not in_order, "drop_last": asked.drop_last}
+        return kind(dataset, sampler=sampler, **how, **options)
+    sampled = None if sampler is None else SampledRows(sampler, run.seed)
+    brought = Brought(run, dataset, deal, lambda: asked, labels=labels, length=length, sampled=sampled)
     run.bring(brought)
     course = Course(run, brought)
     if brought.is_stream:
@@ -177,19 +183,21 @@ class StreamLoader(ScriptLoader):
 
 
 def options_of(theirs: "DataLoader[Any]") -> dict[str, Any]:
-    """The options of a user's DataLoader, to deal its rows again. Raises ConfigError if it draws its rows in another way."""
+    """The options of a user's DataLoader, to deal its rows again. Raises ConfigError if it has a batch_sampler of its own."""
     found = {name: getattr(theirs, name) for name in _OPTIONS if getattr(theirs, name, None)}
-    dataset: Any = theirs.dataset
-    shuffle = None
-    if not is_stream(dataset):
-        dataset, shuffle = _drawn(theirs)
-    elif theirs.batch_size is None:
+    sampler = None if is_stream(theirs.dataset) else theirs.sampler
+    if sampler is not None and type(theirs.batch_sampler) is not BatchSampler:
+        raise ConfigError(
+            f"The DataLoader has its own batch_sampler ({type(theirs.batch_sampler).__name__}), which can't be dealt to "
+            "workers. Give it a batch_size, and as sampler= what draws its rows."
+        )
+    if sampler is None and theirs.batch_size is None:
         del found["collate_fn"]  # it converts what comes one by one
     return found | {
-        "dataset": dataset,
+        "dataset": theirs.dataset,
         "batch_size": theirs.batch_size,
-        "shuffle": shuffle,
         "drop_last": theirs.drop_last,
+        "sampler": sampler,
     }
 
 
@@ -202,19 +210,16 @@ def rows_of(sampler: Any, dataset: Any) -> Any:
     return dataset if type(sampler) in (RandomSampler, SequentialSampler) else None
 
 
-def _drawn(theirs: "DataLoader[Any]") -> tuple[Any, bool]:
-    """The data set that a DataLoader draws from, and whether in random order."""
-    dataset, sampler = theirs.dataset, theirs.sampler
-    what = f"draws its rows with a {type(sampler).__name__}"
-    if type(theirs.batch_sampler) is not BatchSampler:
-        what = f"has its own batch_sampler ({type(theirs.batch_sampler).__name__})"
-    elif (rows := rows_of(sampler, dataset)) is not None:
-        return rows, type(sampler) is not SequentialSampler
-    raise ConfigError(
-        f"The DataLoader {what}, which can't be dealt to workers. Give the data set itself: "
-        "paceline.loader(dataset, batch_size=...), or torch.utils.data.Subset(dataset, indices) for only some of "
-        "its rows."
-    )
+def _drawn(dataset: Any, shuffle: bool | None, sampler: Any) -> tuple[Any, bool, Any]:
+    """The data set to deal, whether in random order, and the sampler where its draws are dealt. ConfigError where the arguments
+    don't go together."""
+    if is_stream(dataset):
+        raise ConfigError(f"A {type(dataset).__name__} is a stream, which has no rows to draw. Leave out sampler.")
+    if (rows := rows_of(sampler, dataset)) is not None:
+        return rows, type(sampler) is not SequentialSampler if shuffle is None else shuffle, None
+    if shuffle:
+        raise ConfigError(f"A {type(sampler).__name__} has its own order. Leave out shuffle.")
+    return dataset, False, sampler
 
 
 def fitting(options: dict[str, Any]) -> dict[str, Any]:
@@ -227,16 +232,14 @@ def fitting(options: dict[str, Any]) -> dict[str, Any]:
 
 def _checked(options: dict[str, Any]) -> dict[str, Any]:
     """Options of DataLoader that can be handed on; ConfigError for others, with what to do."""
-    for name in ("sampler", "batch_sampler"):
-        if options.get(name) is not None:
-            raise ConfigError(
-                f"paceline.loader deals the rows itself, so it takes no {name}. Leave out {name}. To use only "
-                "some rows, give torch.utils.data.Subset(dataset, indices). To keep your own DataLoader, use "
-                "paceline.sampler."
-            )
+    if options.get("batch_sampler") is not None:
+        raise ConfigError(
+            "paceline.loader makes the mini-batches itself, so it takes no batch_sampler. Leave it out. What draws the rows "
+            "may be a sampler. To keep your own DataLoader, use paceline.sampler."
+        )
     if not options.get("in_order", True):
         raise ConfigError("in_order=False would change the order of the worker's mini-batches. Leave it out.")
-    return {name: value for name, value in options.items() if name not in ("sampler", "batch_sampler", "in_order")}
+    return {name: value for name, value in options.items() if name not in ("batch_sampler", "in_order")}
 
 
 def checked_batch_size(batch_size: Any) -> int:

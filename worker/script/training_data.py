@@ -17,6 +17,7 @@ from paceline.data.manifest import FileEntry, FileName, Manifest, Recipe, ShardE
 from paceline.data.sampler import lens_of_epoch, proportions, steps_per_epoch
 from paceline.data.shards import Shard, Shards
 from paceline.worker.module_worker import epoch_lens
+from paceline.worker.script.draws import SampledRows
 from paceline.worker.script.labels import Say, given_labels, labels_at_hand, read_features, read_labels
 
 Deal = Callable[[Config, Selection], Sequence[Rows]]
@@ -82,17 +83,20 @@ class Brought:
         *,
         labels: Any = None,
         length: int | None = None,
+        sampled: SampledRows | None = None,
     ) -> None:
         """`asked`: how mini-batches are drawn, known when the run is joined; `labels`: one for each row, to deal by; `length`:
-        examples of an epoch of a stream. ConfigError where it is no data set."""
+        examples of an epoch of a stream; `sampled`: what a sampler draws, whose draws are dealt in place of the rows.
+        ConfigError where it is no data set."""
         check_dataset(dataset)
         self._run = run
         self.dataset = dataset
         self.is_stream = is_stream(dataset)
         self.asked = asked
         self._deal = deal
-        self._length = length_of(dataset, length, self.is_stream)
-        self._labels = None if labels is None else given_labels(labels, len(self))
+        self._sampled = sampled
+        self._length = length_of(dataset if sampled is None else sampled, length, self.is_stream)
+        self._labels = None if labels is None else given_labels(labels, len(self if sampled is None else dataset))
         self._dealt: tuple[Config, TrainingData] | None = None
 
     def __len__(self) -> int:
@@ -114,9 +118,13 @@ class Brought:
             self._dealt = config, self._made(config, self.asked())
         return self._dealt[1]
 
+    def rows(self, dealt: Rows, epoch: int) -> Rows:
+        """The rows of the data set that these dealt ones are in that epoch, from 0: the same, or a sampler's draws."""
+        return dealt if self._sampled is None else self._sampled.of(epoch)[dealt]
+
     def _made(self, config: Config, asked: Asked) -> TrainingData:
         parts = self._run.accumulate
-        _check(config, asked, parts, self.is_stream)
+        _check(config, asked, parts, self.is_stream, self._sampled)
         examples: list[Rows] = list(self._rows(config, asked))
         if not asked.shuffle:
             examples = [np.sort(rows) for rows in examples]
@@ -149,7 +157,7 @@ class Brought:
         count = len(self)
         shards = config.data.shards or config.workers
         _check_enough(count, shards)
-        in_turn = self.is_stream or (not asked.shuffle and config.data.strategy.name == "random")
+        in_turn = self.is_stream or self._sampled is not None or (not asked.shuffle and config.data.strategy.name == "random")
         if in_turn and not config.data.weights:
             return [np.arange(shard, count, shards, dtype=np.int64) for shard in range(shards)]
         source = cast(Labelled, _AsNeeded(self.dataset, self._labels, config.seed, self._run.say))
@@ -160,6 +168,8 @@ class Brought:
         total = hashlib.sha256()
         for part in _marks(self.dataset, len(self)):
             total.update(part)
+        if self._sampled is not None:
+            total.update(self._sampled.of(0).data)
         if self._labels is not None:
             total.update(np.ascontiguousarray(self._labels).data)
         return total.hexdigest()
@@ -267,13 +277,14 @@ def _marks(dataset: Any, count: int) -> Iterator[bytes]:
 
 
 # what is dealt
-def _check(config: Config, asked: Asked, parts: int, stream: bool) -> None:
+def _check(config: Config, asked: Asked, parts: int, stream: bool, sampled: SampledRows | None) -> None:
     """ConfigError where the settings and what the script asks for don't go together."""
     name = config.data.strategy.name
-    if stream and name not in ("random", "round_robin"):
+    what = "the data set is a stream" if stream else "" if sampled is None else f"a {sampled.kind} draws the rows"
+    if what and name not in ("random", "round_robin"):
+        todo = "or give a data set with rows and len()" if stream else "or the sampler"
         raise ConfigError(
-            f"data.strategy is {name}, but the data set is a stream, of which each of n workers takes every n-th "
-            "example. Leave it out, or give a data set with rows and len()."
+            f"data.strategy is {name}, but {what}, of which each of n workers takes every n-th. Leave it out, {todo}."
         )
     for key, is_set in (("weights", config.data.weights), ("shards", config.data.shards not in (None, config.workers))):
         if stream and is_set:
@@ -281,7 +292,7 @@ def _check(config: Config, asked: Asked, parts: int, stream: bool) -> None:
                 f"data.{key} is set, but Paceline deals a stream evenly, one example after the other. Leave it out."
             )
     if config.data.access == "all":
-        why = "a stream is dealt" if stream else "" if asked.shuffle else "shuffle=False has an order"
+        why = what or ("" if asked.shuffle else "shuffle=False has an order")
         why = "drop_last=True makes mini-batches of one size" if asked.drop_last and not why else why
         if why:
             raise ConfigError(

@@ -31,9 +31,9 @@ class Budget:
             if self._config.is_script:
                 what = "data"
                 todo = (
-                    "It has another data set, or another split of it; a run that is resumed keeps its own. Seed "
-                    "what is drawn at random: random_split(..., generator=torch.Generator().manual_seed(0)), or take "
-                    "paceline.split."
+                    "It has another data set, another split of it, or a sampler that draws other rows; a run that is resumed "
+                    "keeps its own. Seed what is drawn at random: random_split(..., generator=torch.Generator()"
+                    ".manual_seed(0)), or take paceline.split; a sampler of your own must draw the same in all workers."
                 )
             raise DataError(
                 f"{worker} trains on other {what}: {examples:,} examples in {steps:,} steps an epoch, the run has "

@@ -17,6 +17,7 @@ torch = pytest.importorskip("torch")
 data = torch.utils.data
 FakeRun = pytest.importorskip("tests.support.script_run").FakeRun
 loaders = pytest.importorskip("paceline.worker.script.loaders")
+draws = pytest.importorskip("paceline.worker.script.draws")
 
 
 class Numbers(data.Dataset):
@@ -380,6 +381,86 @@ def test_a_dataloader_with_a_subset_sampler_is_dealt_these_rows_only() -> None:
     assert sorted(flat(flat(found))) == kept
 
 
+class Rotating(data.Sampler):
+    """A sampler that counts its own passes; with `epochs` it is told them."""
+
+    def __init__(self, epochs: bool) -> None:
+        self.turn = 0
+        if epochs:
+            self.set_epoch = self._set_epoch
+
+    def _set_epoch(self, epoch: int) -> None:
+        self.turn = epoch
+
+    def __len__(self) -> int:
+        return 30
+
+    def __iter__(self) -> Iterator[int]:
+        self.turn += 1
+        return iter([(self.turn * 100 + row) % 40 for row in np.random.permutation(30).tolist()])
+
+
+SAMPLERS = {
+    "weighted": lambda: data.WeightedRandomSampler([1.0] * 30 + [9.0] * 10, 60),
+    "with its own generator": lambda: data.WeightedRandomSampler(
+        [1.0] * 40, 30, replacement=False, generator=torch.Generator()
+    ),
+    "replacing": lambda: data.RandomSampler(range(40), replacement=True, num_samples=30),
+    "counting": lambda: Rotating(False),
+    "told its epoch": lambda: Rotating(True),
+}
+
+
+@pytest.mark.parametrize("name", SAMPLERS)
+@pytest.mark.parametrize("done", [0, 7])
+def test_what_a_sampler_draws_comes_once_over_all_workers_also_after_a_restart(name: str, done: int) -> None:
+    def how(run: FakeRun, dataset: Any) -> Any:
+        return run.loader(data.DataLoader(dataset, batch_size=8, sampler=SAMPLERS[name]()), None)
+
+    whole = epoch_of_all(2, Numbers(40), how, epochs=3)
+    later = epoch_of_all(2, Numbers(40), how, epochs=3, done=done)
+    drawn = draws.SampledRows(SAMPLERS[name](), 0)
+    steps = len(whole[0]) // 3
+    for epoch in range(3):
+        seen = flat(flat(mine[epoch * steps : (epoch + 1) * steps] for mine in whole))
+        assert sorted(seen) == sorted(drawn.of(epoch).tolist())
+    assert later == [mine[done:] for mine in whole]
+    assert drawn.of(1).tolist() != drawn.of(2).tolist()
+
+
+def test_weighted_draws_have_the_shares_of_torchs_own() -> None:
+    sampler = data.WeightedRandomSampler([1.0] * 900 + [9.0] * 100, 5000)
+    share = np.mean(draws.SampledRows(sampler, 0).of(0) >= 900)
+    assert share == pytest.approx(np.mean(np.array(list(sampler)) >= 900), abs=0.03)
+
+
+def test_a_sampler_that_draws_no_rows_or_another_number_of_them_is_refused() -> None:
+    class Three(data.Sampler):
+        def __len__(self) -> int:
+            return 3
+
+        def __iter__(self) -> Iterator[Any]:
+            return iter(rows)
+
+    for rows, words in (([1, 2], "only 2"), ([1] * 4, "more"), ([1.5, 2, 3], "numbers of rows: 'float'")):
+        run = FakeRun()
+        with pytest.raises(ConfigError, match=words):
+            len(run.loader(Numbers(9), sampler=Three()))
+    with pytest.raises(ConfigError, match="stratified, but a Three draws the rows.*or the sampler"):
+        len(FakeRun(data={"strategy": "stratified"}).loader(Numbers(9), sampler=Three()))
+
+
+def test_workers_whose_samplers_draw_differently_have_other_fingerprints() -> None:
+    def fingerprint(seed: int) -> str:
+        run = FakeRun(workers=2)
+        order = np.random.default_rng(seed).permutation(20).tolist()
+        brought = run.loader(Numbers(20), sampler=order)._course.brought
+        return str(brought.dealt(run.so_far()).manifest.fingerprint)
+
+    assert fingerprint(0) == fingerprint(0)
+    assert fingerprint(0) != fingerprint(1)
+
+
 def test_a_dataloader_of_a_stream_is_dealt_anew() -> None:
     found = epoch_of_all(2, data.DataLoader(Known(20), batch_size=4), lambda run, dataset: run.loader(dataset, None))
     assert sorted(flat(flat(found))) == list(range(20))
@@ -411,7 +492,9 @@ def test_alone_it_is_a_dataloader_of_torch() -> None:
         (Numbers(9), {"batch_size": None}, "batch_size is None; expected a whole number of 1 or more"),
         (Numbers(9), {"batch_size": True}, "batch_size is True"),
         (Numbers(9), {"batch_size": 0}, "batch_size is 0"),
-        (Numbers(9), {"sampler": [1]}, "takes no sampler. .*paceline.sampler"),
+        (Numbers(9), {"sampler": (row for row in range(9))}, "the generator has no len"),
+        (Numbers(9), {"sampler": []}, "The list draws 0 rows"),
+        (Numbers(9), {"sampler": [1, 2], "shuffle": True}, "A list has its own order. Leave out shuffle"),
         (Numbers(9), {"batch_sampler": [[1]]}, "takes no batch_sampler"),
         (Numbers(9), {"in_order": False}, "in_order=False"),
         (Numbers(9), {"deals_itself": True}, "is for streams"),
@@ -425,9 +508,8 @@ def test_alone_it_is_a_dataloader_of_torch() -> None:
         ((number for number in range(9)), {}, "generator.*only once"),
         ("train.csv", {}, "is a str"),
         (7, {}, "is a int"),
-        (data.DataLoader(Numbers(9), sampler=data.WeightedRandomSampler([1.0] * 9, 9)), {}, "WeightedRandomSampler"),
+        (Known(9), {"sampler": [1]}, "A Known is a stream"),
         (data.DataLoader(Numbers(9), batch_sampler=[[1, 2]]), {}, "its own batch_sampler .list."),
-        (data.DataLoader(Numbers(9), sampler=data.RandomSampler(range(9), num_samples=3)), {}, "RandomSampler"),
     ],
 )
 def test_what_can_not_be_dealt_is_refused_with_what_to_do(dataset: Any, options: dict[str, Any], words: str) -> None:
