@@ -57,7 +57,8 @@ def loader(
     """A torch DataLoader of this worker's part of the data set: rows by number, or a stream (IterableDataset).
 
     In each epoch all workers together take every row once. The order is new each time, unless `shuffle` is False. A DataLoader
-    as `dataset` is dealt again with its own settings. ConfigError: the data set can't be dealt, or an argument does not fit.
+    as `dataset` is dealt again with its own settings. With a `sampler` all workers together take what it draws. ConfigError:
+    the data set can't be dealt, or an argument does not fit.
 
     `batch_size`: examples of a mini-batch of all workers together; each takes batch_size / workers of it. `drop_last`: all
     mini-batches have the same size. `labels`: one for each row. Give them where data.strategy deals by labels, and the data set
@@ -85,7 +86,7 @@ def sampler(
     dataset: Any, batch_size: int | None = None, *, shuffle: bool = True, drop_last: bool = False, labels: Any = None
 ) -> "Sampler[Any]":
     """This worker's rows, for a DataLoader of your own: DataLoader(dataset, batch_size=64, sampler=paceline.sampler(dataset)),
-    where 64 is each worker's, as with torch's DistributedSampler.
+    where 64 is each worker's, as with torch's DistributedSampler: n workers train as one process with a mini-batch of 64 * n.
 
     With `batch_size` it is a batch_sampler, and batch_size is that of all workers together:
     DataLoader(dataset, batch_sampler=paceline.sampler(dataset, batch_size=64)). The rest: see `loader`."""

@@ -27,6 +27,7 @@ class FakeRun:
     def __init__(self, rank: int = 0, *, accumulate: int = 1, done: int = 0, epochs: int = 1, **settings: Any) -> None:
         self._given = {"workers": 1} | settings
         self.rank = rank
+        self.workers: int = self._given["workers"]
         self.seed = 0
         self.accumulate = accumulate
         self.position = done

@@ -19,6 +19,7 @@ class Run(Protocol):
     """What loaders ask of the script's run (worker/script/script_run.py)."""
 
     rank: int
+    workers: int
     seed: int
     is_over: bool
     accumulate: int

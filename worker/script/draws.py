@@ -1,5 +1,5 @@
-"""What a script draws at random: torch, numpy and Python's `random` have one seed at each step, and a sampler of its own draws
-alike in all processes."""
+"""What a script draws at random: torch, numpy and Python's `random` have one seed at each step, and its own sampler draws alike in
+all processes."""
 
 import random
 from collections.abc import Iterator

@@ -64,7 +64,7 @@ def loader(
     check_dataset(dataset)
     if sampler is not None:
         dataset, shuffle, sampler = _drawn(dataset, shuffle, sampler)
-    asked = Asked(checked_batch_size(batch_size), "global", shuffle is not False, bool(drop_last))
+    asked = Asked(checked_batch_size(batch_size), shuffle is not False, bool(drop_last))
     if deals_itself and not is_stream(dataset):
         raise ConfigError(
             "deals_itself=True is for streams (IterableDataset). Leave it out: Paceline deals rows by number."
@@ -183,7 +183,7 @@ class StreamLoader(ScriptLoader):
 
 
 def options_of(theirs: "DataLoader[Any]") -> dict[str, Any]:
-    """The options of a user's DataLoader, to deal its rows again. Raises ConfigError if it has a batch_sampler of its own."""
+    """The options of a user's DataLoader, to deal its rows again. Raises ConfigError if it has its own batch_sampler."""
     found = {name: getattr(theirs, name) for name in _OPTIONS if getattr(theirs, name, None)}
     sampler = None if is_stream(theirs.dataset) else theirs.sampler
     if sampler is not None and type(theirs.batch_sampler) is not BatchSampler:

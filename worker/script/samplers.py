@@ -45,7 +45,7 @@ def sampler(
         return rows if batch_size is None else BatchSampler(rows, batch_size, drop_last)
     if batch_size is None:
         return RowSampler(run, deal, dataset, shuffle, labels)
-    asked = Asked(batch_size, "global", shuffle, drop_last)
+    asked = Asked(batch_size, shuffle, drop_last)
     brought = Brought(run, dataset, deal, lambda: asked, labels=labels)
     run.bring(brought)
     return BatchesSampler(Course(run, brought))
@@ -95,7 +95,8 @@ class RowSampler(Sampler[int]):
                 f"as sampler. Make one before the first epoch: {_HOW}."
             )
         ((batch_size, drop_last),) = found
-        return Asked(batch_size, "worker", self._shuffle, drop_last or self._run.accumulate > 1, fills=True)
+        drop_last |= self._run.accumulate > 1
+        return Asked(batch_size * self._run.workers, self._shuffle, drop_last, fills=True)
 
     def __len__(self) -> int:
         """Examples that an epoch takes of the best supplied worker, so that all workers' DataLoaders are equally long."""

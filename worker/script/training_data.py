@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Literal, Protocol, cast
+from typing import Any, Protocol, cast
 
 import numpy as np
 from torch.utils.data import ConcatDataset, IterableDataset, Subset
@@ -40,8 +40,7 @@ class Asked:
     """How a script's loader draws mini-batches."""
 
     batch_size: int
-    """Examples of one worker or of all: see `batch`."""
-    batch: Literal["global", "worker"]
+    """Examples of all workers together."""
     shuffle: bool = True
     drop_last: bool = False
     """Whether all mini-batches have the same size, and what is left over in an epoch is left out."""
@@ -86,8 +85,8 @@ class Brought:
         sampled: SampledRows | None = None,
     ) -> None:
         """`asked`: how mini-batches are drawn, known when the run is joined; `labels`: one for each row, to deal by; `length`:
-        examples of an epoch of a stream; `sampled`: what a sampler draws, whose draws are dealt in place of the rows.
-        ConfigError where it is no data set."""
+        examples of an epoch of a stream; `sampled`: a sampler's draws, dealt in place of the rows. ConfigError where it is no
+        data set."""
         check_dataset(dataset)
         self._run = run
         self.dataset = dataset
@@ -108,7 +107,7 @@ class Brought:
         """What the run's settings must say for it, below file and flags; batch_size is that of each mini-batch that the script
         gets. ConfigError where the script has not said it yet."""
         asked = self.asked()
-        found: dict[str, Any] = {"batch_size": asked.batch_size, "batch": asked.batch}
+        found: dict[str, Any] = {"batch_size": asked.batch_size}
         return found | {"budget": "per_worker"} if asked.fills else found
 
     def dealt(self, config: Config) -> TrainingData:
@@ -303,9 +302,10 @@ def _check(config: Config, asked: Asked, parts: int, stream: bool, sampled: Samp
             "budget is total (a fast worker takes over the steps of slow ones), but your own DataLoader with a "
             "paceline.sampler ends after one pass. Leave out budget, or use paceline.loader."
         )
-    if asked.fills and config.worker_batch != asked.batch_size * parts:
+    each = asked.batch_size * parts // config.workers
+    if asked.fills and config.worker_batch != each:
         raise ConfigError(
-            f"The DataLoader of paceline.sampler makes {asked.batch_size * parts} examples a step, but the run's "
+            f"The DataLoader of paceline.sampler makes {each} examples a step, but the run's "
             f"settings (batch_size {config.batch_size}, batch {config.batch}) ask for {config.worker_batch} for "
             "each worker. Leave batch_size and batch out of the settings, or use paceline.loader, which follows "
             "them."

@@ -592,7 +592,7 @@ def test_samplers_say_what_they_can_not_draw() -> None:
     mine = data.DataLoader(dataset, batch_size=8, sampler=run.sampler(dataset))
     with pytest.raises(ConfigError, match=r"budget is total.*Leave out budget"):
         len(mine)
-    run, dataset = FakeRun(workers=2, batch_size=16), Numbers(40)
+    run, dataset = FakeRun(workers=2, batch_size=32), Numbers(40)
     mine = data.DataLoader(dataset, batch_size=8, sampler=run.sampler(dataset))
     with pytest.raises(ConfigError, match=r"makes 8 examples a step, but the run's settings .* 16 for each worker"):
         len(mine)

@@ -58,7 +58,7 @@ class Run:
 
 
 def brought(dataset: Any, run: Run | None = None, **more: Any) -> Any:
-    asked = training_data.Asked(4, "global")
+    asked = training_data.Asked(4)
     return training_data.Brought(run or Run(), dataset, rows_of_shards, lambda: asked, **more)
 
 
@@ -215,7 +215,7 @@ def test_shards_are_row_numbers_that_need_no_check() -> None:
 
 def test_what_the_script_asks_for_lies_below_the_settings() -> None:
     one = brought(Rows(60))
-    assert one.asks == {"batch_size": 4, "batch": "global"}
+    assert one.asks == {"batch_size": 4}
     assert one.dealt(Config(workers=2)) is one.dealt(Config(workers=2))
     assert len(one.dealt(Config(workers=3))) == 3
     assert len(one.dealt(Config(workers=3, data={"shards": 6}))) == 6
