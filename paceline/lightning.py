@@ -138,11 +138,11 @@ class PacelineStrategy(_Base):  # type: ignore[misc]
 
     def optimizer_step(self, optimizer: Any, closure: Callable[[], Any], model: Any = None, **options: Any) -> Any:
         """One exchange with the servers. After the run's last one, the Trainer ends its epoch and stops."""
-        before = None if self._run.is_alone else self._run.position
+        before = None if self._run.is_alone else self._run.steps_made
         found = super().optimizer_step(optimizer, closure, model, **options)
         if before is None:
             return found
-        if self._run.position == before and not self._run.is_over:
+        if self._run.steps_made == before and not self._run.is_over:
             # a scaler has left the step out; every worker makes as many
             self._run.step(finite=False, searches=self.optimizers[0].leaves_out())
         if self._run.position >= self._count * self._run.steps_per_epoch:
@@ -161,9 +161,12 @@ class PacelineStrategy(_Base):  # type: ignore[misc]
     def on_train_end(self) -> None:
         """Where the Trainer of worker 0 ends early, the run does."""
         super().on_train_end()
-        if self._run.is_alone or self._run.is_over or not self.is_global_zero:
+        if self._run.is_alone or self._run.is_over:
             return
-        self._run.stop("the Trainer of worker 0 has stopped")
+        if self._run.position >= self._count * self._run.steps_per_epoch:
+            self._run.finish()
+        elif self.is_global_zero:
+            self._run.stop("the Trainer of worker 0 has stopped")
 
     def load_checkpoint(self, checkpoint_path: Any, *more: Any, **options: Any) -> Any:
         """Workers only read a checkpoint that worker 0 has written."""

@@ -14,7 +14,7 @@ from paceline.core.errors import BadPush, NotYet, PacelineError, PermissionDenie
 from paceline.core.linear.sparse import decode_places, encode_places
 from paceline.core.settings.config import NAME
 from paceline.core.values import Base, Dense, Empty, Places, Published, Push, Reply, Sparse, Update, Vector
-from paceline.rpc.conversions import manner_value, switch_message
+from paceline.rpc.conversions import manner_value, position_value, switch_message
 from paceline.rpc.protocol_version import check_protocol
 from paceline.rpc.roles import speak_for
 from paceline.rpc.transport import IsThere, Outgoing, Upload, decoded, encoded, encoded_parts, weights_codec
@@ -95,6 +95,7 @@ class ParameterServicer:
             phase=standing.phase,
             oldest=standing.oldest,
             lane_port=self.lane_port,
+            position=standing.position,
         )
 
     @contextmanager
@@ -229,7 +230,8 @@ class ParameterServicer:
         base = Base(head.base_term, head.base_version)
         now, manner = time.monotonic() - waited, manner_value(head)
         told = head.worker, head.incarnation, head.clock, update, head.examples, base, head.view
-        return self._driver.push(Push(*told, now, manner, head.note.round, head.dropped), values, is_there)
+        push = Push(*told, now, manner, head.note.round, head.dropped, position_value(head))
+        return self._driver.push(push, values, is_there)
 
     def ask(self, head: pb.PushHead, is_there: IsThere) -> Reply | None:
         """The answer to a push that was counted before."""

@@ -31,7 +31,7 @@ from paceline.worker.startup.start import Start
 from paceline.worker.surroundings import Surroundings, rank_of
 from paceline.worker.training import between_pushes
 from paceline.worker.training.model_and_gradient import Replica
-from paceline.worker.training.training_loop import epoch, train, weight
+from paceline.worker.training.training_loop import epoch, position, train, weight
 from paceline.worker.training.training_state import Asked, Batches, Training
 
 
@@ -212,7 +212,8 @@ def train_among(training: Training, peers: Peers, clock: int) -> int:
         clock += 1
         peers.start_step(replica.local)
         replica.refresh()
-        done = between_pushes.work(training, clock).step
+        worked = between_pushes.work(training, clock)
+        done = worked.step
         usable = done is not None and done.finite
         training.progress.enter("exchange")
         if done is not None:
@@ -222,11 +223,11 @@ def train_among(training: Training, peers: Peers, clock: int) -> int:
         gradient = done.gradient if done is not None and usable else None
         waited = peers.end_step(gradient, wanted, max(1, weight(done)))
         told = training.view, Empty(replica.length), weight(done), None
-        (head,) = training.client.push_pull(clock, *told, round=peers.round)
+        (head,) = training.client.push_pull(clock, *told, round=peers.round, position=position(done))
         head.waited = waited  # not for the chief, but for the others
         peers.take_rate(head.lr)
         with peers.model() as model:
             training.shared.offer(model)
         training.progress.stepped(clock, epoch(training, clock), done, [head], 1.0)
-        if head.stop:
+        if worked.is_last or head.stop:
             return clock

@@ -75,6 +75,15 @@ class Base(NamedTuple):
     version: int
 
 
+class Position(NamedTuple):
+    """Where a worker is in its data after a push."""
+
+    batches: int
+    """Its mini-batches that are done: a process that is started again begins after them."""
+    examples: int
+    """Of the push's examples, those that no earlier push has counted."""
+
+
 class GroupOption(NamedTuple):
     """One option of the optimizer, in one of its groups."""
 
@@ -143,6 +152,13 @@ class Push:
     """The worker's round that is over, from 1, in a run without servers, where it is read."""
     dropped: bool = False
     """Whether an earlier term of the server has dropped it; this one must, too."""
+    position: Position | None = None
+    """Of a script, which may step several times for a mini-batch; None: a mini-batch of its own."""
+
+    @property
+    def counted(self) -> int:
+        """The examples that this push adds to those that are trained."""
+        return self.examples if self.position is None else self.position.examples
 
 
 class Published:

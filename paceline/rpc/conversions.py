@@ -5,7 +5,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from paceline.core.chief.scoring import Score
-from paceline.core.values import GroupOption, Manner, Seat, Switch, View
+from paceline.core.values import GroupOption, Manner, Position, Seat, Switch, View
 from paceline.v1 import run_service_pb2 as pb
 from paceline.v1.parameter_service_pb2 import PullHead, PushHead
 from paceline.v1.switch_pb2 import Switch as SwitchMessage
@@ -45,6 +45,12 @@ def manner_value(head: PushHead) -> Manner:
     """How to step with the push."""
     options = (GroupOption(option.group, option.name, tuple(option.values)) for option in head.options)
     return Manner(tuple(head.rates), tuple(head.untouched), tuple(options))
+
+
+def position_value(head: PushHead) -> Position | None:
+    """Where the script that pushes is in its data; None: the push does not say."""
+    found = head.position
+    return Position(found.batches, found.examples) if head.HasField("position") else None
 
 
 def switch_message(switch: Switch | None, view: int) -> SwitchMessage | None:

@@ -105,6 +105,7 @@ class ResumeReply(_message.Message):
     LANE_PORT_FIELD_NUMBER: _builtins.int
     DURABLE_FIELD_NUMBER: _builtins.int
     OLDEST_FIELD_NUMBER: _builtins.int
+    POSITION_FIELD_NUMBER: _builtins.int
     term: _builtins.int
     """Restart number of this server, from 1."""
     clock: _builtins.int
@@ -119,6 +120,8 @@ class ResumeReply(_message.Message):
     """Clock of this worker in the newest snapshot on disk (pushes)."""
     oldest: _builtins.int
     """Oldest version of the weights that is still given out (folds)."""
+    position: _builtins.int
+    """Mini-batches that this worker's script had done with its clock on the slice; absent where its pushes say no position."""
     def __init__(
         self,
         *,
@@ -129,12 +132,15 @@ class ResumeReply(_message.Message):
         lane_port: _builtins.int = ...,
         durable: _builtins.int = ...,
         oldest: _builtins.int = ...,
+        position: _builtins.int | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_position", b"_position", "position", b"position"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["clock", b"clock", "durable", b"durable", "lane_port", b"lane_port", "oldest", b"oldest", "phase", b"phase", "term", b"term", "version", b"version"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_position", b"_position", "clock", b"clock", "durable", b"durable", "lane_port", b"lane_port", "oldest", b"oldest", "phase", b"phase", "position", b"position", "term", b"term", "version", b"version"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
+    _WhichOneofReturnType__position: _TypeAlias = _typing.Literal["position"]  # noqa: Y015
+    _WhichOneofArgType__position: _TypeAlias = _typing.Literal["_position", b"_position"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__position) -> _WhichOneofReturnType__position | None: ...
 
 Global___ResumeReply: _TypeAlias = ResumeReply  # noqa: Y015
 
@@ -162,6 +168,7 @@ class PushHead(_message.Message):
     UNTOUCHED_FIELD_NUMBER: _builtins.int
     DROPPED_FIELD_NUMBER: _builtins.int
     OPTIONS_FIELD_NUMBER: _builtins.int
+    POSITION_FIELD_NUMBER: _builtins.int
     worker: _builtins.str
     """Name of the sender, like "worker-3"."""
     incarnation: _builtins.int
@@ -214,6 +221,10 @@ class PushHead(_message.Message):
         takes the mean of those that say one.
         """
 
+    @_builtins.property
+    def position(self) -> Global___Position:
+        """Where a script is in its data with this push, if it may step several times for a mini-batch; absent: one mini-batch."""
+
     def __init__(
         self,
         *,
@@ -235,14 +246,41 @@ class PushHead(_message.Message):
         untouched: _abc.Iterable[_builtins.int] | None = ...,
         dropped: _builtins.bool = ...,
         options: _abc.Iterable[Global___GroupOption] | None = ...,
+        position: Global___Position | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["note", b"note"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["note", b"note", "position", b"position"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["ask", b"ask", "base_term", b"base_term", "base_version", b"base_version", "clock", b"clock", "codec", b"codec", "digest", b"digest", "dropped", b"dropped", "elements", b"elements", "examples", b"examples", "incarnation", b"incarnation", "note", b"note", "options", b"options", "plan_hash", b"plan_hash", "pull_codec", b"pull_codec", "rates", b"rates", "untouched", b"untouched", "view", b"view", "worker", b"worker"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["ask", b"ask", "base_term", b"base_term", "base_version", b"base_version", "clock", b"clock", "codec", b"codec", "digest", b"digest", "dropped", b"dropped", "elements", b"elements", "examples", b"examples", "incarnation", b"incarnation", "note", b"note", "options", b"options", "plan_hash", b"plan_hash", "position", b"position", "pull_codec", b"pull_codec", "rates", b"rates", "untouched", b"untouched", "view", b"view", "worker", b"worker"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___PushHead: _TypeAlias = PushHead  # noqa: Y015
+
+@_typing.final
+class Position(_message.Message):
+    """Where a worker is in its data after a push."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    BATCHES_FIELD_NUMBER: _builtins.int
+    EXAMPLES_FIELD_NUMBER: _builtins.int
+    batches: _builtins.int
+    """Its mini-batches that are done: a process that is started again begins after them."""
+    examples: _builtins.int
+    """Of the push's examples, those that no earlier push has counted."""
+    def __init__(
+        self,
+        *,
+        batches: _builtins.int = ...,
+        examples: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["batches", b"batches", "examples", b"examples"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Position: _TypeAlias = Position  # noqa: Y015
 
 @_typing.final
 class GroupOption(_message.Message):

@@ -88,7 +88,7 @@ class FakeRun:
             if position % self.steps_per_epoch == 0 and self.epoch < self._epochs - 1:
                 return
 
-    def drew(self, seconds: float = 0.0) -> None:
+    def drew(self, position: int = 0, seconds: float = 0.0) -> None:
         """Steps are made for all."""
 
     drew_all = drew

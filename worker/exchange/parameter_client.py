@@ -14,7 +14,7 @@ from paceline.core.errors import Behind, Fenced, PacelineError, Stopped, TryAgai
 from paceline.core.fault import faults_of
 from paceline.core.policies.policy_in_force import PolicyInForce
 from paceline.core.slice.plan import SlicePlan
-from paceline.core.values import AS_SET, Base, Dense, Manner, Update, Vector
+from paceline.core.values import AS_SET, Base, Dense, Manner, Position, Update, Vector
 from paceline.rpc.choose_transport import open_transport
 from paceline.rpc.lane.traffic import Traffic
 from paceline.rpc.memory import retained_bytes
@@ -128,11 +128,12 @@ class ParameterClient:
         choose: Choose | None,
         bases: Sequence[Base] | None = None,
         round: int = 0,
+        position: Position | None = None,
     ) -> list[pb.PullHead]:
         """Pushes one clock's update to every slice; returns the heads of the replies. Receives weights where `choose` says
         where to; None: none are wanted. `bases`: the weights that it was computed on; default: those that came last.
-        `round`: as in `Push`."""
-        return self.begin_push(clock, view, update, examples, choose, bases, round=round)()
+        `round`, `position`: as in `Push`."""
+        return self.begin_push(clock, view, update, examples, choose, bases, round=round, position=position)()
 
     def begin_push(
         self,
@@ -144,6 +145,7 @@ class ParameterClient:
         bases: Sequence[Base] | None = None,
         manner: Manner = AS_SET,
         round: int = 0,
+        position: Position | None = None,
     ) -> Callable[[], list[pb.PullHead]]:
         """As `push_pull`, but waits for the replies only when what it returns is called, before any other call. Until then
         the update must not change. `manner`: how the servers are to step with it."""
@@ -153,7 +155,7 @@ class ParameterClient:
         def exchange(link: Link) -> pb.PullHead:
             link.enter_epoch(epoch)
             where = None if choose is None else lambda head: choose(link.index, head)
-            return link.push_pull(clock, view, gradient, examples, known[link.index], where, manner, round)
+            return link.push_pull(clock, view, gradient, examples, known[link.index], where, manner, round, position)
 
         return self._begin(exchange)
 

@@ -15,7 +15,7 @@ from paceline.core.errors import BadPush, Behind, DataError, Gap, ServersGone, S
 from paceline.core.linear.sparse import encode_places
 from paceline.core.slice.lost_slices import lost
 from paceline.core.slice.plan import SlicePlan
-from paceline.core.values import AS_SET, Base, Manner, Places, Sparse, Vector
+from paceline.core.values import AS_SET, Base, Manner, Places, Position, Sparse, Vector
 from paceline.rpc.protocol_version import PROTOCOL
 from paceline.rpc.retries import backoff, retried
 from paceline.rpc.transport import Parts, Transport, encoded, encoded_parts, room_for, weights_codec
@@ -239,10 +239,11 @@ class Link:
         choose: Choose | None,
         manner: Manner = AS_SET,
         round: int = 0,
+        position: Position | None = None,
     ) -> pb.PullHead:
         """Sends this clock's update (None: an empty one) until it is answered, byte for byte the same, and receives the
         weights where `choose` says where to. `base`: the weights that the update was computed on;
-        `manner`: how the server is to step with it; `round`: as in `Push`.
+        `manner`: how the server is to step with it; `round`, `position`: as in `Push`.
         Raises Fenced, BadPush and the like; ServersGone where it gives no answer; Behind where the server has come back
         without earlier pushes, and they are not retained."""
         owed, turn = self.owed, self._turn
@@ -256,6 +257,8 @@ class Link:
         head.options.extend(pb.GroupOption(**option._asdict()) for option in manner.options)
         if round:
             head.note.round = round
+        if position is not None:
+            head.position.CopyFrom(pb.Position(batches=position.batches, examples=position.examples))
         sending = self._encoded(clock, gradient)
         is_new = clock > self.counted
         head.ask = not is_new

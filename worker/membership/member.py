@@ -45,6 +45,8 @@ class Member(ABC):
         self.progress = Progress(around.registry, around.say)
         self.incarnation = 0
         self._returns = Returns()
+        self.position: int | None = None
+        """Mini-batches that its script had done when it took its seat; None: the servers don't know."""
         self.client = self.client_kind(around, plan, self.progress.retried, around.registry)
         self.progress.traffic = lambda: dict(zip(("sent_bytes", "received_bytes"), self.traffic(), strict=True))
 
@@ -156,6 +158,8 @@ class Member(ABC):
         standings = self._ready(incarnation, place)
         clocks = [standing.clock for standing in standings]
         clock = min(clocks)
+        slowest = standings[clocks.index(clock)]
+        self.position = slowest.position if slowest.HasField("position") else None
         self.client.start_after(clock)
         self.progress.has_reached(max(clocks))
         self.progress.enter("waiting")

@@ -1,6 +1,7 @@
 """Where a script is in its mini-batches: it begins at the worker's clock, goes on until the run is over, and steps with each
 mini-batch of an epoch or leaves it out."""
 
+from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol
@@ -43,8 +44,8 @@ class Run(Protocol):
     def positions(self) -> Iterator[int]:
         """Those of this epoch's mini-batches, from the next one on, from 1; they may be taken ahead."""
 
-    def drew(self, seconds: float) -> None:
-        """The script gets its next mini-batch, or the next part of one, which took this long to load (seconds)."""
+    def drew(self, position: int, seconds: float) -> None:
+        """The script gets the mini-batch at this position, or a part of it, which took this long to load (seconds)."""
 
     def drew_all(self) -> None:
         """It has had all of its epoch."""
@@ -70,6 +71,8 @@ class Course:
     def __init__(self, run: Run, brought: Brought) -> None:
         self.run = run
         self.brought = brought
+        self._ahead: deque[int] = deque()
+        """Positions of the parts that a loader has taken, and the script has not."""
 
     def begin(self) -> bool:
         """Joins the run; False where the script only has a look at the data, before it has said what it trains."""
@@ -81,19 +84,22 @@ class Course:
     def hands_out(self, seconds: float = 0.0) -> bool:
         """The script is about to get its next part, which took this long to load (seconds); False where the run is over."""
         if not self.run.is_over:
-            self.run.drew(seconds)
+            self.run.drew(self._ahead.popleft(), seconds)
         return not self.run.is_over
 
     def parts(self, *, one_pass: bool = False) -> Iterator[Part]:
         """From the next step on to the end of the epoch, or of the run; a loader that reads ahead may take them early.
         `one_pass`: at most to the end of the pass, in the last epoch, too."""
         first = None
+        self._ahead.clear()
         for position in self.run.positions():
             begun = (position - 1) // self.run.steps_per_epoch
             first = begun if first is None else first
             if one_pass and begun > first:
                 return
-            yield from cut(self.brought.rows(self.run.rows(position), begun), position, self.run.accumulate)
+            for part in cut(self.brought.rows(self.run.rows(position), begun), position, self.run.accumulate):
+                self._ahead.append(position)
+                yield part
 
     def look(self) -> Iterator[Part]:
         """What would come first if this worker's place were its rank; nothing is counted."""
@@ -126,18 +132,17 @@ class PresentEpoch:
     def __init__(self, accumulate: int = 1) -> None:
         """`accumulate`: mini-batches of the script for each step."""
         self._accumulate = accumulate
-        self._began = 0
         self.end = 0
-        """Position of its last step; 0: it has not begun."""
-        self._drawn = 0
+        """Position of its last mini-batch; 0: it has not begun."""
+        self._drawn = self._made = 0
+        """Parts of mini-batches, and steps."""
         self._has_drawn_all = False
 
     def begin(self, position: int, steps: int) -> None:
-        """Begins an epoch after this position, of `steps` steps; that of a worker that has just joined ends where the others'
-        does."""
+        """Begins an epoch after this position, of `steps` mini-batches; that of a worker that has just joined ends where the
+        others' does."""
         self.end = position + steps - (0 if self.end else position % steps)
-        self._began = position
-        self._drawn, self._has_drawn_all = 0, False
+        self._drawn, self._made, self._has_drawn_all = 0, 0, False
 
     def drew(self) -> None:
         """The script gets its next mini-batch, or the next part of one."""
@@ -147,33 +152,77 @@ class PresentEpoch:
         """The script has had all mini-batches of the epoch."""
         self._has_drawn_all = True
 
-    def check_step(self, position: int) -> None:
-        """ConfigError where a step comes after this position and the mini-batches for it have not."""
-        made = position - self._began
-        if self._accumulate > 1 and self._drawn and made * self._accumulate >= self._drawn:
+    def step(self) -> None:
+        """Counts a step. ConfigError where the mini-batches for it have not come."""
+        self._made += 1
+        if self._accumulate > 1 and self._drawn and (self._made - 1) * self._accumulate >= self._drawn:
             raise ConfigError(
-                f"optimizer.step() came {made + 1} times for {self._drawn} mini-batches, but "
+                f"optimizer.step() came {self._made} times for {self._drawn} mini-batches, but "
                 f"accumulate={self._accumulate} in paceline.wrap. Call it once for each {self.mini_batches}."
             )
 
-    def missing(self, position: int, lacking: int) -> int:
-        """The steps missing after this position at the end of an epoch whose mini-batches were all drawn.
-        Raises ConfigError if most are missing."""
-        if not self._has_drawn_all or not lacking:
+    def missing(self, skipped: int) -> int:
+        """The steps missing at the end of an epoch whose mini-batches were all drawn. `skipped`: those that were not stepped
+        with. Raises ConfigError if these are most."""
+        if not self._has_drawn_all or not skipped:
             return 0
-        made = position - self._began
-        if made <= lacking:
+        if self._made <= skipped:
             raise ConfigError(
-                f"optimizer.step() was called {made} times in an epoch of {made + lacking} steps. Call it once "
+                f"optimizer.step() was called {self._made} times in an epoch of {self._made + skipped} steps. Call it once "
                 f"for each {self.mini_batches}. If you add up the gradients of several mini-batches, say how "
                 "many: paceline.wrap(optimizer, model, accumulate=4)."
             )
-        return lacking
+        return skipped
 
     @property
     def mini_batches(self) -> str:
         """Those of a step, in words."""
         return "mini-batch" if self._accumulate == 1 else f"{self._accumulate} mini-batches"
+
+
+class BatchesDone:
+    """Counts this worker's mini-batches, for each of which a script may step several times. Not thread-safe."""
+
+    def __init__(self, done: int = 0) -> None:
+        """`done`: those of earlier starts."""
+        self.done = done
+        """Those after which a process that is started again begins."""
+        self.drawn = 0
+        """Position of the newest that the script has; 0: nobody knows, and each step is taken for one."""
+        self.skipped = 0
+        """Those of this epoch that were drawn and not stepped with."""
+        self._steps = 0
+        self._usual = 1
+        """Steps with the newest one, and with the one before."""
+
+    def draw(self, position: int) -> None:
+        """The script gets the mini-batch at this position, or another part of it: the ones before are done."""
+        if position == self.drawn:
+            return
+        if self._steps:
+            self._usual = self._steps
+        elif self.drawn:
+            self.skipped += 1
+        self._steps = 0
+        self.done, self.drawn = position - 1, position
+
+    def end(self) -> None:
+        """The script's epoch has ended, so that its newest mini-batch is done."""
+        if self.drawn:
+            self.skipped += not self._steps
+            self.done = self.drawn
+
+    def begin(self) -> None:
+        """The script's next epoch begins."""
+        self.skipped = self.drawn = 0
+
+    def step(self) -> None:
+        """A step with the newest one, which is done when it has had as many as the one before."""
+        self._steps += 1
+        if not self.drawn:
+            self.done += 1
+        elif self._steps >= self._usual:
+            self.done = self.drawn
 
 
 def beyond_own(name: str, made: int, own: int, policy: str) -> str:

@@ -11,6 +11,7 @@ from typing import Any
 
 from paceline.core.errors import PacelineError, PlanMismatch, Stopped, in_brief
 from paceline.rpc.process import stop_on_signals
+from paceline.worker.training.step_result import Finished
 
 _CTRL_C = 130
 Stopping = tuple[threading.Event, list[int]]
@@ -24,10 +25,6 @@ class _Left(BaseException):
         """`is_failure`: by an error, so that it may be started again."""
         super().__init__()
         self.is_failure = is_failure
-
-
-class Finished(BaseException):
-    """The script has done its share before the run's end."""
 
 
 FINAL = "final"

@@ -64,8 +64,12 @@ class BatchesSampler(PartBatches):
             )
         self._is_checked = True
         is_training = self._course.begin()
-        yield from super().__iter__()
-        if is_training and not _reads_ahead(self):
+        is_handed_out = is_training and not _reads_ahead(self)
+        for rows in super().__iter__():
+            if is_handed_out:
+                self._course.hands_out()
+            yield rows
+        if is_handed_out:
             self._course.run.drew_all()
 
 
@@ -108,8 +112,12 @@ class RowSampler(Sampler[int]):
         self.asked()
         is_training = self._course.begin()
         parts = self._course.parts(one_pass=True) if is_training else self._course.look()
-        yield from (int(row) for part in parts for row in part.rows)
-        if is_training and not _reads_ahead(self):
+        is_handed_out = is_training and not _reads_ahead(self)
+        for part in parts:
+            if is_handed_out:
+                self._course.hands_out()
+            yield from map(int, part.rows)
+        if is_handed_out:
             self._run.drew_all()
 
 

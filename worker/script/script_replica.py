@@ -13,7 +13,7 @@ from torch.optim import Optimizer
 
 from paceline.core.errors import ConfigError
 from paceline.core.optimizers.optimizer import OwnSteps
-from paceline.core.values import AS_SET, Manner, Vector
+from paceline.core.values import AS_SET, Manner, Position, Vector
 from paceline.tasks.task import Task
 from paceline.worker.script.draws import StepDraws
 from paceline.worker.script.loop_thread import LoopThread
@@ -38,6 +38,8 @@ class Answer:
     loaded: float = 0.0
     """Time that its mini-batches took to come out of the loader (seconds)."""
     searches: bool = False
+    """As in Step."""
+    position: Position | None = None
     """As in Step."""
 
 
@@ -116,6 +118,7 @@ class ScriptReplica(Replica):
             finite=step.finite and answer.finite,
             manner=replace(answer.manner, untouched=() if self.steps_itself else untouched),
             searches=answer.searches,
+            position=answer.position,
         )
 
 

@@ -12,7 +12,7 @@ from typing import Any
 from paceline.core.errors import ConfigError
 from paceline.core.policies.policy import build_policy
 from paceline.core.settings.config import Config
-from paceline.core.values import AS_SET, Manner
+from paceline.core.values import AS_SET, Manner, Position
 from paceline.data.dataset import Rows
 from paceline.data.sampler import Sampler
 from paceline.data.shards import take
@@ -21,7 +21,7 @@ from paceline.settings.load_settings import load
 from paceline.worker.command_line import ToldLaunched
 from paceline.worker.module_worker import Listen
 from paceline.worker.script.asked_scores import AskedScores, Baseline, Evaluate
-from paceline.worker.script.course import OwnBatches, PresentEpoch, TrainingRows, beyond_own
+from paceline.worker.script.course import BatchesDone, OwnBatches, PresentEpoch, TrainingRows, beyond_own
 from paceline.worker.script.describe import describe
 from paceline.worker.script.loop_thread import FINAL, Stopping
 from paceline.worker.script.schedulers import Schedulers
@@ -72,8 +72,11 @@ class ScriptRun:
         self._present = PresentEpoch()
         self._loaded = 0.0
         """Time that the next step's mini-batches took to come out of the loader (seconds)."""
-        self.position = 0
-        """Mini-batches of this worker that are done, those of earlier starts, too."""
+        self._batches = BatchesDone()
+        self._counted = 0
+        """Mini-batches whose examples have been counted."""
+        self.steps_made = 0
+        """Steps of this process."""
         self.steps_per_epoch = 0
         self.is_over = False
         self._is_final_due = False
@@ -81,6 +84,11 @@ class ScriptRun:
         self.schedulers: Schedulers | None = None
         """The script's; None: its loop keeps them where the run is itself."""
         self._worker: ScriptWorker | None = None
+
+    @property
+    def position(self) -> int:
+        """Mini-batches of this worker that are done, those of earlier starts, too."""
+        return self._batches.done
 
     @property
     def script(self) -> str:
@@ -162,17 +170,20 @@ class ScriptRun:
         if self._data is not None:
             self.join()
         bodies = self._pass
+        if bodies >= count and self.settings.budget == "per_worker":
+            self.finish()  # an earlier process has had all of its epochs
         while not self.is_over:
-            before = self.position
+            before = self.steps_made
             self._epoch = min(count - 1, max(self._epoch + 1, self._pass))
             yield self._epoch
             if not self._has_joined:
                 self._complete()
-            if not self.is_over and self.position == before:
+            if not self.is_over and self.steps_made == before:
                 raise ConfigError(
                     "An epoch had no optimizer.step() of the optimizer that paceline.wrap returned. Call it once "
                     f"for each {self._present.mini_batches}."
                 )
+            self._batches.end()
             self._leave_out()
             bodies += 1
             self._score_midway(bodies)
@@ -184,12 +195,17 @@ class ScriptRun:
         if self._told.evaluates:
             self._score()
         self.join()
-        while not self.is_over:
-            before = self.position
-            yield min(before, count - 1)
-            if not self.is_over and self.position == before:
-                raise ConfigError("A step of paceline.steps had no optimizer.step(). Call it once in each step.")
+        while not self.is_over and self.position < count:
+            before = self.steps_made
+            self._batches.draw(self.position + 1)
+            yield self.position
+            if not self.is_over and self.steps_made == before:
+                raise ConfigError(
+                    "A step of paceline.steps had no optimizer.step(). Call it at least once in each step."
+                )
+            self._batches.end()
             self._score_midway(self.position)
+        self.finish()
         self._take_final()
 
     @property
@@ -291,7 +307,7 @@ class ScriptRun:
 
     def _seated(self, position: int, sampler: Sampler, shards: list[Any]) -> None:
         """In the loop's thread, while the script waits."""
-        self.position = position
+        self._batches, self._counted = BatchesDone(position), position
         self._sampler = sampler
         self._ahead = copy(sampler)
         self._shards = shards
@@ -314,9 +330,12 @@ class ScriptRun:
         return ScriptScorer(around, self._replica, self._told.models, self._asked, self._told.final_threads)
 
     def _score_midway(self, epoch: int) -> None:
-        """After this many epochs of the script (steps, with `paceline.steps`), while the loop waits for a gradient."""
-        worker = self._worker
-        if self._asked is None or self.is_over or worker is None or worker.scorer is None or epoch % self._asked.every:
+        """After this many epochs of the script (steps, with `paceline.steps`), while the loop waits for a gradient; the last
+        one has the final score."""
+        worker, is_last = self._worker, epoch >= self._length["epochs"]
+        if self._asked is None or self.is_over or is_last or worker is None or worker.scorer is None:
+            return
+        if epoch % self._asked.every:
             return
         with worker.scoring():
             worker.scorer.midway()
@@ -351,6 +370,7 @@ class ScriptRun:
         self.join()
         position = self.position
         self._present.begin(position, self.steps_per_epoch)
+        self._batches.begin()
         ends = self._epoch < self._length["epochs"] - 1 or self.settings.budget == "per_worker"
         while not self.is_over:
             position += 1
@@ -359,9 +379,10 @@ class ScriptRun:
             if ends and position == self._present.end:
                 return
 
-    def drew(self, seconds: float = 0.0) -> None:
-        """The script gets its next mini-batch, or the next part of one, which took this long to load (seconds)."""
+    def drew(self, position: int, seconds: float = 0.0) -> None:
+        """The script gets the mini-batch at this position, or a part of it, which took this long to load (seconds)."""
         self._loaded += seconds
+        self._batches.draw(position)
         self._present.drew()
 
     def drew_all(self) -> None:
@@ -370,8 +391,7 @@ class ScriptRun:
 
     def _leave_out(self) -> None:
         """Counts the missing steps as left out if an epoch's mini-batches were all drawn, so that epochs stay whole."""
-        rest = () if self.is_over else range(self.position + 1, self._present.end + 1)
-        missing = self._present.missing(self.position, sum(self._examples(position) > 0 for position in rest))
+        missing = 0 if self.is_over else self._present.missing(self._batches.skipped)
         if missing:
             tell(f"optimizer.step() was not called for {missing} of an epoch's steps; they are left out.")
         for _ in range(missing):
@@ -391,13 +411,27 @@ class ScriptRun:
             return
         assert self._replica is not None
         if finite:
-            self._present.check_step(self.position)
-        self.position += 1
-        while not (examples := self._examples(self.position)):
-            self.position += 1
-        self._replica.thread.answer(Answer(examples, loss, finite, manner, self._loaded, searches))
+            self._present.step()
+        self.steps_made += 1
+        self._batches.step()
+        self._check_ahead()
+        while not (examples := self._examples(self._batches.drawn or self.position)):
+            self._batches.done += 1  # this worker has no rows there
+        new = range(self._counted + 1, self.position + 1)
+        self._counted = self.position
+        position = Position(self.position, sum(map(self._examples, new)))
+        self._replica.thread.answer(Answer(examples, loss, finite, manner, self._loaded, searches, position))
         self._loaded = 0.0
         self._wait()
+
+    def _check_ahead(self) -> None:
+        """ConfigError where the script steps several times for a mini-batch and nobody knows for which."""
+        if not self._batches.drawn and self.settings.budget == "per_worker" and self.position > self._present.end:
+            raise ConfigError(
+                "optimizer.step() was called more often than the epoch has mini-batches. That is possible with "
+                "paceline.loader(dataset, batch_size=..., num_workers=...); your DataLoader with a paceline.sampler and "
+                "num_workers reads ahead, so that Paceline can't know which mini-batch a step is for."
+            )
 
     def _wait(self) -> None:
         """Until the loop wants a gradient, or the run is over."""
@@ -421,7 +455,8 @@ class ScriptRun:
             return
         assert self._replica is not None
         of = self.steps_per_epoch * self._length["epochs"]
-        tell(f"{self.script} has ended after {self.position:,} of {of:,} steps; {self._told.name} has finished.")
+        if self.position < of:
+            tell(f"{self.script} has ended after {self.position:,} of {of:,} steps; {self._told.name} has finished.")
         self._replica.thread.finish()
         self._wait()
         self._take_final()

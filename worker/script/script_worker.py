@@ -12,11 +12,12 @@ from paceline.data.sampler import Sampler
 from paceline.rpc.conversions import switch_value
 from paceline.v1.run_service_pb2 import SeatReply
 from paceline.worker.module_worker import Listen, Worker
-from paceline.worker.script.loop_thread import FINAL, Finished
+from paceline.worker.script.loop_thread import FINAL
 from paceline.worker.script.script_replica import ScriptReplica
 from paceline.worker.script.script_scorer import ScriptScorer
 from paceline.worker.surroundings import Surroundings
 from paceline.worker.training.logged_values import LOGGED
+from paceline.worker.training.step_result import Finished
 
 OnSeat = Callable[[int, Sampler, list[Any]], None]
 """Called with the mini-batches that are done, where the next ones come from, and the shards that these are of."""
@@ -50,7 +51,8 @@ class ScriptWorker(Worker):
         assert isinstance(self.replica, ScriptReplica)
         workers, is_alone = self.config.workers, policy.served and not policy.has_sum
         self.replica.count_statistics(place, workers if is_alone else policy.step_pushes(workers))
-        self._on_seat(clock * policy.most_steps, sampler, [self._shards.shard(number) for number in mine])
+        position = clock * policy.most_steps if self.position is None else self.position
+        self._on_seat(position, sampler, [self._shards.shard(number) for number in mine])
         try:
             super().train(clock, place, seat, mine, sampler)
         except Finished:

@@ -156,7 +156,9 @@ class Brought:
         count = len(self)
         shards = config.data.shards or config.workers
         _check_enough(count, shards)
-        in_turn = self.is_stream or self._sampled is not None or (not asked.shuffle and config.data.strategy.name == "random")
+        in_turn = (
+            self.is_stream or self._sampled is not None or (not asked.shuffle and config.data.strategy.name == "random")
+        )
         if in_turn and not config.data.weights:
             return [np.arange(shard, count, shards, dtype=np.int64) for shard in range(shards)]
         source = cast(Labelled, _AsNeeded(self.dataset, self._labels, config.seed, self._run.say))

@@ -11,7 +11,7 @@ from paceline.core.optimizers.clip import l2_norm
 from paceline.core.values import Base
 from paceline.data.sampler import Batch
 from paceline.data.shards import take
-from paceline.worker.training.step_result import Step
+from paceline.worker.training.step_result import Finished, Step
 from paceline.worker.training.training_state import Training
 
 
@@ -23,23 +23,33 @@ class Work:
     """None where all of them were empty."""
     bases: Sequence[Base]
     """The weights that it was computed on."""
+    is_last: bool = False
+    """Whether the script has finished after it."""
 
 
 def work(training: Training, clock: int) -> Work:
-    """The mini-batches that belong to this clock, with own steps between them where the policy has any."""
+    """The mini-batches that belong to this clock, with own steps between them where the policy has any. Raises Finished where
+    the script has none left."""
     most = training.policy.most_steps
     training.own.lr = training.client.lr
     first, done = (clock - 1) * most, None
     last = min(first + training.policy.local_steps(training.progress.speed), training.last_position)
+    is_last = False
     for position in range(first + 1, last + 1):
-        step = compute(training, position)
+        try:
+            step = compute(training, position)
+        except Finished:
+            if done is None:
+                raise
+            is_last = True
+            break
         if step is not None and step.finite and training.stepper is not None:
             training.own.step(training.stepper, step.gradient)
             training.replica.refresh()
         done = together(done, step)
     if training.stepper is not None and done is not None and not kernels.all_finite(training.replica.local):
         done = replace(done, finite=False)  # own steps have exploded after the last gradient that had not
-    return Work(done, training.bases)
+    return Work(done, training.bases, is_last)
 
 
 def together(before: Step | None, step: Step | None) -> Step | None:
@@ -49,7 +59,10 @@ def together(before: Step | None, step: Step | None) -> Step | None:
     examples = before.examples + step.examples
     loss = (before.loss * before.examples + step.loss * step.examples) / examples
     untouched = tuple(tensor for tensor in step.manner.untouched if tensor in before.manner.untouched)
-    return replace(step, loss=loss, examples=examples, manner=replace(step.manner, untouched=untouched))
+    manner, position = replace(step.manner, untouched=untouched), step.position
+    if position is not None and before.position is not None:
+        position = position._replace(examples=before.position.examples + position.examples)
+    return replace(step, loss=loss, examples=examples, manner=manner, position=position)
 
 
 def compute(training: Training, position: int) -> Step | None:

@@ -8,12 +8,12 @@ import numpy as np
 from paceline.core import kernels
 from paceline.core.optimizers.groups import Grouped
 from paceline.core.slice.plan import Range
-from paceline.core.values import AS_SET, Dense, Empty, Manner, Update
+from paceline.core.values import AS_SET, Dense, Empty, Manner, Position, Update
 from paceline.rpc.conversions import newest_switch, switch_value
 from paceline.v1 import parameter_service_pb2 as pb
 from paceline.worker.exchange.parameter_client import Choose
 from paceline.worker.training.between_pushes import Work, work
-from paceline.worker.training.step_result import Step
+from paceline.worker.training.step_result import Finished, Step
 from paceline.worker.training.training_state import Training
 
 
@@ -24,10 +24,13 @@ def train(training: Training, clock: int) -> int:
     while True:
         clock += 1
         end = begin_exchange(training, clock, ready)
-        ahead = None
-        if training.overlaps:
+        ahead, is_last = None, ready.is_last
+        if training.overlaps and not is_last:
             training.replica.keep_gradient()
-            ahead = work(training, clock + 1)
+            try:
+                ahead = work(training, clock + 1)
+            except Finished:
+                is_last = True
         training.progress.enter("exchange")
         heads, has_pulled = end()
         mix(training, heads, ready.step, has_pulled)
@@ -35,7 +38,7 @@ def train(training: Training, clock: int) -> int:
         smallest = min(alpha(training, head) for head in heads)
         pulled = training.client.pulled if has_pulled else None
         training.progress.stepped(clock, epoch(training, clock), ready.step, heads, smallest, pulled)
-        if any(head.stop for head in heads):
+        if is_last or any(head.stop for head in heads):
             return clock
         if change_policy(training, heads):
             ahead = None  # computed on weights that don't count any more
@@ -52,7 +55,8 @@ def begin_exchange(training: Training, clock: int, ready: Work) -> Callable[[], 
     update, examples = outgoing(training, ready.step), weight(ready.step)
     training.client.epoch = epoch(training, clock)
     asks = manner(training, ready.step)
-    end = training.client.begin_push(clock, training.view, update, examples, target, ready.bases, asks)
+    where = position(ready.step)
+    end = training.client.begin_push(clock, training.view, update, examples, target, ready.bases, asks, position=where)
     return lambda: (end(), pulls)
 
 
@@ -71,6 +75,12 @@ def manner(training: Training, step: Step | None) -> Manner:
 def weight(step: Step | None) -> int:
     """Examples behind the push."""
     return step.examples if step is not None and step.finite else 0
+
+
+def position(step: Step | None) -> Position | None:
+    """Where a script is in its data with the push. Examples that train nothing don't count."""
+    found = None if step is None else step.position
+    return found if found is None or weight(step) else found._replace(examples=0)
 
 
 def epoch(training: Training, clock: int) -> int:

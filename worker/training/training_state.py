@@ -53,7 +53,7 @@ class Asked:
             clip=Clip(config.clip),
             by_speed=config.batch == "speed",
             overlap=config.overlap,
-            passes=config.epochs if config.budget == "per_worker" else None,
+            passes=config.epochs if config.budget == "per_worker" and not config.is_script else None,
         )
 
 

@@ -80,8 +80,9 @@ class Budget:
         self._goal = self._config.epochs
 
     def last_clock(self, policy: Options) -> int | None:
-        """The last clock of each worker, if each has its own budget; a policy's clock may span several steps."""
-        if self._config.budget != "per_worker":
+        """The last clock of each worker, if each has its own budget; a policy's clock may span several steps. None for a
+        script, which may step several times for a mini-batch: it finishes by itself."""
+        if self._config.budget != "per_worker" or self._config.is_script:
             return None
         return -(-self._config.epochs * self.steps_per_epoch // build_policy(policy).most_steps)
 

@@ -134,6 +134,12 @@ class Run:
         """A worker got a stop signal, and leaves soon."""
         self.membership.told(worker, incarnation, now)
 
+    def finishes(self, worker: str, clocks: Clocks) -> None:
+        """A worker is about to leave, and has finished. A script's own end, which no clock was named for, ends those that
+        came later, too."""
+        if self.phase is RunPhase.TRAINING and self.config.is_script and self.config.budget == "per_worker":
+            self.membership.end_late(worker, clocks)
+
     def leave(self, worker: str, incarnation: int, finished: bool, now: float, was_told: bool = False) -> None:
         """A worker has finished its last clock, can't go on, or `was_told` to stop before that."""
         if was_told and not finished:

@@ -29,6 +29,10 @@ class Entry:
     """The slice's version when the last push was counted."""
     examples: int = 0
     """Training examples behind all of its pushes."""
+    position: int | None = None
+    """Mini-batches that its script had done with the last push; None: the pushes don't say."""
+    position_before: int | None = None
+    """The same before that push."""
 
     def facts(self) -> dict[str, Any]:
         """Its plain values by name; asdict would copy each deeply, in ten times as long."""
@@ -138,9 +142,11 @@ class Clocks:
         before = None if self._slowest is None or self.is_done(push.worker) else self.progress(push.worker)
         entry.others = None if entry.seen is None else self.pushes - entry.seen
         self.pushes += 1
-        self.examples += push.examples
+        self.examples += push.counted
         entry.clock = push.clock
-        entry.examples += push.examples
+        entry.examples += push.counted
+        entry.position_before = entry.position
+        entry.position = None if push.position is None else push.position.batches
         entry.seen = self.pushes
         entry.version = self.version
         self._moved(push.worker, before)

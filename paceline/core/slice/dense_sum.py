@@ -19,9 +19,11 @@ class DenseSum:
         self._ordered = ordered
         self._held: dict[str, Push] = {}
         self.contributors: dict[str, int] = {}
-        """Ordered: workers whose push is in the sum or kept for it, and not folded yet, and its examples."""
+        """Ordered: workers whose push is in the sum or kept for it, and not folded yet, and the examples that it counts."""
         self.pushes = 0
         self.examples = 0
+        self._counted = 0
+        """Those of the examples that no earlier push has counted."""
         self.manners: list[Manner] = []
         """How the optimizer should step with each push in the sum."""
         self.squares: float | None = None
@@ -29,8 +31,8 @@ class DenseSum:
 
     @property
     def open_examples(self) -> int:
-        """Examples of the pushes that are not folded yet."""
-        return sum(self.contributors.values()) if self._ordered else self.examples
+        """Examples that the pushes count which are not folded yet."""
+        return sum(self.contributors.values()) if self._ordered else self._counted
 
     def add(self, push: Push, weight: float) -> None:
         """Ordered: keeps the push until its turn. Unordered: adds it."""
@@ -38,7 +40,7 @@ class DenseSum:
             self._sum(push, weight)
             return
         self._held[push.worker] = push
-        self.contributors[push.worker] = push.examples
+        self.contributors[push.worker] = push.counted
 
     def needs(self, worker: str) -> bool:
         """Whether this worker's values are still needed."""
@@ -60,18 +62,21 @@ class DenseSum:
         """Returns the sum of all pushes and starts a new one; None if there were none. Use the result before the next `add`."""
         self.advance((), lambda worker: True)
         pushes, examples = self.pushes, self.examples
-        self.pushes = self.examples = 0
+        self.pushes = self.examples = self._counted = 0
         self.contributors.clear()
         manner = together(self.manners)
         self.manners.clear()
         return Gathered(self.total, 1.0 / examples, pushes, examples, members, manner=manner) if examples else None
 
-    def restore(self, total: Vector, pushes: int, examples: int, manners: Sequence[Manner] = ()) -> None:
+    def restore(
+        self, total: Vector, pushes: int, examples: int, manners: Sequence[Manner] = (), counted: int | None = None
+    ) -> None:
         """Goes on with a running sum from a snapshot."""
         self.manners = list(manners)
         self.total = total
         self.pushes = pushes
         self.examples = examples
+        self._counted = examples if counted is None else counted
 
     def _sum(self, push: Push, weight: float) -> None:
         from paceline.core import kernels
@@ -86,3 +91,4 @@ class DenseSum:
         self.manners.append(push.manner)
         self.pushes += 1
         self.examples += push.examples
+        self._counted += push.counted

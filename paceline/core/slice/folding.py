@@ -13,7 +13,7 @@ class Sum(Protocol):
     """The pushes of one fold, gathered. Ordered: at most one of each worker. Not thread-safe."""
 
     contributors: dict[str, int]
-    """Ordered: workers whose push is not folded yet, and its examples."""
+    """Ordered: workers whose push is not folded yet, and the examples that it counts."""
     pushes: int
     """Pushes with a weight above 0."""
     examples: int
@@ -23,7 +23,7 @@ class Sum(Protocol):
 
     @property
     def open_examples(self) -> int:
-        """Examples of the pushes that are not folded yet."""
+        """Examples that the pushes count which are not folded yet."""
 
     @property
     def total(self) -> Vector:
@@ -41,7 +41,9 @@ class Sum(Protocol):
     def next_in_order(self, expected: Sequence[str], has_pushed: Callable[[str], bool]) -> str | None:
         """The worker whose push the sum waits for."""
 
-    def restore(self, total: Vector, pushes: int, examples: int, manners: Sequence[Manner] = ()) -> None:
+    def restore(
+        self, total: Vector, pushes: int, examples: int, manners: Sequence[Manner] = (), counted: int | None = None
+    ) -> None:
         """Continues a sum from a snapshot."""
 
 

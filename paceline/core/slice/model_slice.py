@@ -177,7 +177,8 @@ class ModelSlice:
         clocks = self.clocks
         durable = clocks.durable.get(worker, 0)
         oldest = 0 if self.phase is Phase.EMPTY else self.folding.oldest
-        return Standing(self.term, clocks.entry(worker).clock, durable, self.version, self.phase, oldest)
+        entry = clocks.entry(worker)
+        return Standing(self.term, entry.clock, durable, self.version, self.phase, oldest, entry.position)
 
     # the hot path
     def push(self, push: Push) -> list[Reply]:

@@ -39,6 +39,7 @@ class Recovery:
         for worker, examples in open_round.items():
             table[worker]["clock"] -= 1
             table[worker]["examples"] -= examples
+            table[worker]["position"] = table[worker]["position_before"]
         facts = {
             "version": clocks.version,
             "pushes": clocks.pushes - len(open_round),
@@ -55,7 +56,7 @@ class Recovery:
         if half.missed:
             facts["missed"] = sorted(half.missed.items())
         if gathered is not None and self._has_sum:
-            facts["gathered"] = [gathered.pushes, gathered.examples]
+            facts["gathered"] = [gathered.pushes, gathered.examples, gathered.open_examples]
             if any(manner != AS_SET for manner in gathered.manners):
                 facts["manners"] = [asdict(manner) for manner in gathered.manners]
         half.copies.finish()
@@ -112,9 +113,9 @@ class Recovery:
         self._folding.restore(state)
         gathered = self._folding.sum
         if state.gathered is not None and gathered is not None:
-            pushes, examples = facts["gathered"]
+            pushes, examples, *counted = facts["gathered"]
             manners = [_manner(each) for each in facts.get("manners", ())]
-            gathered.restore(state.gathered, pushes, examples, manners or [AS_SET] * pushes)
+            gathered.restore(state.gathered, pushes, examples, manners or [AS_SET] * pushes, *counted)
             clocks.buffered = gathered.pushes
         clocks.forget_pushes()
 

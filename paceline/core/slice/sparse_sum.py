@@ -70,7 +70,9 @@ class SparseSum:
         self.contributors.clear()
         return merged(updates, self._length)
 
-    def restore(self, total: Vector, pushes: int, examples: int, manners: Sequence[Manner] = ()) -> None:
+    def restore(
+        self, total: Vector, pushes: int, examples: int, manners: Sequence[Manner] = (), counted: int | None = None
+    ) -> None:
         """Continues a sum from a snapshot."""
         self._sums = {"": sparse_of(total)}
         self.pushes = pushes

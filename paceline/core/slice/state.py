@@ -54,3 +54,5 @@ class Standing:
     phase: Phase
     oldest: int = 0
     """The oldest version of the weights that is still given out."""
+    position: int | None = None
+    """Mini-batches that its script had done with this clock; None: its pushes don't say."""

@@ -44,7 +44,9 @@ class CountingSum:
     def next_in_order(self, expected: Sequence[str], has_pushed: Callable[[str], bool]) -> str | None:
         return None
 
-    def restore(self, total: Vector, pushes: int, examples: int, manners: Sequence[Manner] = ()) -> None:
+    def restore(
+        self, total: Vector, pushes: int, examples: int, manners: Sequence[Manner] = (), counted: int | None = None
+    ) -> None:
         self.pushes = pushes
         self.examples = examples
 

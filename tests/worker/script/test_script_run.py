@@ -24,7 +24,7 @@ from paceline.settings.load_settings import load, write_yaml
 from paceline.v1 import script_service_pb2 as pb
 from paceline.worker.script import current as of_process
 from paceline.worker.script.asked_scores import named
-from paceline.worker.script.course import PresentEpoch
+from paceline.worker.script.course import BatchesDone, PresentEpoch
 
 torch = pytest.importorskip("torch")
 script_run = pytest.importorskip("paceline.worker.script.script_run")
@@ -168,7 +168,7 @@ def test_workers_that_stay_together_make_their_own_epochs_and_fast_ones_else_tak
 
 @pytest.mark.parametrize("policy", ["bsp", "ssp", "asp"])
 @pytest.mark.parametrize("count", [1, 23, 2000])
-def test_each_worker_makes_exactly_the_steps_that_the_script_says(
+def test_a_run_is_as_long_as_the_script_says(
     given: Path, told: Any, policy: str, count: int
 ) -> None:
     given.write_text(GIVEN.replace("policy: bsp", f"policy: {policy}"))
@@ -179,7 +179,7 @@ def test_each_worker_makes_exactly_the_steps_that_the_script_says(
     config = run.so_far()
     budget = Budget(config)
     budget.agree("worker-0", *agreed_by(OwnBatches(run.workers)))
-    assert budget.last_clock(config.policy) == count
+    assert budget.last_clock(config.policy) is None, "it may step several times for a mini-batch, and ends by itself"
     assert (budget.total, config.evaluate_every) == (2 * count, 7)
 
 
@@ -451,12 +451,14 @@ def test_a_process_that_was_told_something_else_says_so(
         of_process.current.cache_clear()
 
 
-def drawn(parts: int, accumulate: int = 1, whole: bool = True) -> PresentEpoch:
-    """The first epoch of 8 steps, with this number of parts drawn."""
+def drawn(parts: int, accumulate: int = 1, whole: bool = True, steps: int = 0) -> PresentEpoch:
+    """The first epoch of 8 mini-batches, with this number of parts drawn, and of steps made."""
     epoch = PresentEpoch(accumulate)
     epoch.begin(0, 8)
     for _ in range(parts):
         epoch.drew()
+    for _ in range(steps):
+        epoch.step()
     if whole:
         epoch.drew_all()
     return epoch
@@ -473,20 +475,47 @@ def test_an_epoch_after_a_restart_ends_with_the_pass_and_later_ones_are_whole() 
 
 
 def test_few_steps_that_lack_are_counted() -> None:
-    assert drawn(8).missing(6, 2) == 2
-    assert drawn(8).missing(8, 0) == 0
-    assert drawn(3, whole=False).missing(2, 6) == 0  # broken off
+    assert drawn(8, steps=6).missing(2) == 2
+    assert drawn(8, steps=8).missing(0) == 0
+    assert drawn(3, whole=False, steps=2).missing(6) == 0  # broken off
 
 
 def test_an_epoch_with_few_steps_is_told_of_accumulate() -> None:
     with pytest.raises(ConfigError, match=r"called 2 times in an epoch of 8 steps.*accumulate=4"):
-        drawn(8).missing(2, 6)
+        drawn(8, steps=2).missing(6)
 
 
 def test_a_step_before_its_mini_batches_is_refused() -> None:
     epoch = drawn(4, accumulate=4, whole=False)
-    epoch.check_step(0)
+    epoch.step()
     with pytest.raises(ConfigError, match=r"came 2 times for 4 mini-batches.*4 mini-batches"):
-        epoch.check_step(1)
-    drawn(1, whole=False).check_step(5)  # one mini-batch over and over
-    drawn(0, accumulate=4, whole=False).check_step(5)  # a DataLoader of one's own
+        epoch.step()
+    drawn(1, whole=False, steps=5)  # one mini-batch over and over
+    drawn(0, accumulate=4, whole=False, steps=5)  # a DataLoader of one's own
+
+
+@pytest.mark.parametrize(
+    ("events", "done", "skipped"),
+    [
+        ("1s 2s 3s", [1, 2, 3], 0),
+        ("1ss 2ss 3ss", [1, 1, 1, 2, 2, 3], 0),  # the first mini-batch is taken for one step's, the others are known
+        ("1s 2ss 3s", [1, 2, 2, 2], 0),  # the last one may get a second step
+        ("1s 2 3s 4s", [1, 3, 4], 1),
+        ("1 1s 2 2s", [1, 2], 0),  # parts of one, with accumulate
+        ("s s s", [1, 2, 3], 0),  # nobody knows what was drawn
+    ],
+)
+def test_a_mini_batch_is_done_when_it_has_had_its_steps(events: str, done: list[int], skipped: int) -> None:
+    batches, found = BatchesDone(), []
+
+    for event in events.replace(" ", ""):
+        if event == "s":
+            batches.step()
+            found.append(batches.done)
+        else:
+            batches.draw(int(event))
+
+    assert (found, batches.skipped) == (done, skipped)
+    last = batches.drawn or batches.done
+    batches.end()
+    assert batches.done == last

@@ -41,10 +41,12 @@ class Noting(Client):
         super().__init__(last, **heads)
         self.pushed: list[Vector] = []
 
-    def begin_push(self, clock: int, view: int, update: Update, *more: Any) -> Callable[[], list[pb.PullHead]]:
+    def begin_push(
+        self, clock: int, view: int, update: Update, *more: Any, **others: Any
+    ) -> Callable[[], list[pb.PullHead]]:
         assert isinstance(update, Dense)
         self.pushed.append(update.values.copy())
-        return super().begin_push(clock, view, update, *more)
+        return super().begin_push(clock, view, update, *more, **others)
 
 
 def test_what_a_gradient_says_goes_to_the_servers() -> None:

@@ -16,7 +16,7 @@ from paceline.core.policies.policy import Policy, build_policy
 from paceline.core.policies.policy_in_force import PolicyInForce
 from paceline.core.settings.config import ClipConfig, Options, PlanConfig
 from paceline.core.slice.plan import make_plan
-from paceline.core.values import AS_SET, Base, Dense, Empty, Manner, Switch, Update, Vector
+from paceline.core.values import AS_SET, Base, Dense, Empty, Manner, Position, Switch, Update, Vector
 from paceline.data.sampler import Sampler
 from paceline.rpc.conversions import switch_message
 from paceline.v1 import parameter_service_pb2 as pb
@@ -108,6 +108,7 @@ class Client:
         choose: Callable[[int, pb.PullHead], Vector] | None,
         bases: Sequence[Base],
         manner: Manner = AS_SET,
+        position: Position | None = None,
     ) -> Callable[[], list[pb.PullHead]]:
         """The weights come as early as they can: at once."""
         self.pushes.append((clock, update, examples))
