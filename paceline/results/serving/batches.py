@@ -50,10 +50,7 @@ class Batches:
     def submit(self, features: Array) -> "Future[Answer]":
         """The answer to come. UsageError: more examples than one batch takes; Overloaded: too many wait; Stopped: closed."""
         count = len(features)
-        if count > self._most:
-            raise UsageError(
-                f"The request has {count:,} examples; at most {self._most:,} are taken at a time. Send them in parts."
-            )
+        self.check_count(count)
         answer: Future[Answer] = Future()
         with self._lock:
             if self._is_closed:
@@ -65,6 +62,13 @@ class Batches:
             self._waiting += count
             self._queue.put(_Waiting(features, answer))
         return answer
+
+    def check_count(self, examples: int) -> None:
+        """Raises UsageError where one batch does not take so many."""
+        if examples > self._most:
+            raise UsageError(
+                f"The request has {examples:,} examples; at most {self._most:,} are taken at a time. Send them in parts."
+            )
 
     def waiting(self) -> int:
         """Examples that have no answer yet."""

@@ -1,14 +1,13 @@
 """Predictions over HTTP: JSON or an array of numpy's in, JSON out, by Starlette."""
 
 import asyncio
-import io
 import json
 import time
 from collections.abc import Awaitable, Callable, Mapping
-from typing import Any
+from concurrent.futures import ThreadPoolExecutor
+from typing import TypeVar
 
 import numpy as np
-from numpy.lib.format import MAGIC_PREFIX
 from starlette.applications import Starlette
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import JSONResponse, Response
@@ -24,19 +23,20 @@ from paceline.core.errors import (
     Unauthenticated,
     UsageError,
 )
-from paceline.data.npz import loaded
+from paceline.data.dataset import Array
 from paceline.results.serving.batches import Batches
+from paceline.results.serving.bodies import SMALL, Bodies, TooLarge, TooSlow, as_json, asked
 from paceline.results.serving.metrics import ServeMetrics
 from paceline.results.serving.served_model import Answer, ServedModel
 from paceline.rpc.auth import Authentication
 
 PATIENCE = 60.0
 """Longest time that an answer may take (seconds)."""
-LARGEST = 8 << 20
-"""Largest body of a request (bytes)."""
-READ_ON = 8 * LARGEST
-"""Of a larger one this much is read before the answer (bytes): a client that still sends gets a reset instead of it."""
+_THREADS = 2
+"""For larger requests: each computes all the time, so more of them would only take turns."""
 _CODES: Mapping[type[PacelineError], int] = {
+    TooLarge: 413,
+    TooSlow: 408,
     NotFound: 404,
     UsageError: 400,
     Unauthenticated: 401,
@@ -45,13 +45,8 @@ _CODES: Mapping[type[PacelineError], int] = {
     Stopped: 503,
     TryAgain: 503,
 }
-ARRAY = "application/x-npy"
-"""Content type of an array as numpy.save writes it: less work than JSON."""
-_KEYS = ("examples", "probabilities", "run")
-
-
-class _TooLarge(UsageError):
-    """The body is."""
+_HEADERS = {401: {"www-authenticate": "Bearer"}, 408: {"connection": "close"}, 503: {"retry-after": "1"}}
+T = TypeVar("T")
 
 
 class HttpService:
@@ -66,6 +61,8 @@ class HttpService:
         self._age = metrics.age
         self._answered = metrics.answered
         self._authentication = authentication
+        self._bodies = Bodies()
+        self._threads = ThreadPoolExecutor(_THREADS, "requests")
         self.is_closing = False
         """Not ready any more."""
         self.app = Starlette(
@@ -77,9 +74,7 @@ class HttpService:
             ]
         )
 
-    def _counted(
-        self, work: Callable[[Request], Awaitable[dict[str, Any]]]
-    ) -> Callable[[Request], Awaitable[Response]]:
+    def _counted(self, work: Callable[[Request], Awaitable[Response]]) -> Callable[[Request], Awaitable[Response]]:
         """Around a request's work: the token, the code of an error, the metrics."""
 
         async def answer(request: Request) -> Response:
@@ -87,7 +82,7 @@ class HttpService:
             found: Response
             try:
                 self._authentication.check(request.headers.get("authorization"), "Predict")
-                found = JSONResponse(await work(request))
+                found = await work(request)
             except PacelineError as error:
                 found = _refusal(error)
             except ClientDisconnect:
@@ -97,23 +92,40 @@ class HttpService:
 
         return answer
 
-    async def _predict(self, request: Request) -> dict[str, Any]:
-        asked = await _request_of(request)
-        named = asked.get("run") or self._run
-        if named != self._run:
-            raise NotFound(f"There is no run '{named[:60]}' here; this process serves '{self._run}'.")
-        answer = self._batches.submit(self._model.checked(asked["examples"]))
+    async def _predict(self, request: Request) -> Response:
+        async with self._bodies.of(request) as body:
+            examples, with_probabilities = await self._apart(len(body), lambda: self._examples(body, request))
+
+        answer = self._batches.submit(examples)
         try:
             found = await asyncio.wait_for(asyncio.wrap_future(answer), PATIENCE)
         except TimeoutError:
             raise TryAgain(f"The model did not answer within {PATIENCE:.0f} s.") from None
-        return _plain(found, bool(asked.get("probabilities")))
+        text = await self._apart(found.rows.nbytes, lambda: _text(found, with_probabilities))
+        return Response(text, media_type="application/json")
 
-    async def _describe(self, request: Request) -> dict[str, Any]:
+    async def _apart(self, size: int, work: Callable[[], T]) -> T:
+        """Returns what the work on that many bytes gives, without holding other requests."""
+        if size <= SMALL:  # to hand it to a thread takes longer
+            return work()
+        return await asyncio.get_running_loop().run_in_executor(self._threads, work)
+
+    def _examples(self, body: bytes, request: Request) -> tuple[Array, bool]:
+        """Returns the examples, and whether probabilities are wanted. Raises UsageError."""
+        wanted = asked(body, request.headers.get("content-type", ""), request.query_params)
+        named = wanted.get("run") or self._run
+        if named != self._run:
+            raise NotFound(f"There is no run '{named[:60]}' here; this process serves '{self._run}'.")
+        examples = wanted["examples"]
+        if isinstance(examples, list):
+            self._batches.check_count(len(examples))
+        return self._model.checked(examples), bool(wanted.get("probabilities"))
+
+    async def _describe(self, request: Request) -> Response:
         if self._model.versions is None:
             raise NotYet("There is no model yet: the run has not begun to train. Try again in a moment.")
         inputs = self._model.inputs
-        return {
+        found = {
             "run": self._run,
             "task": self._model.task.name,
             "versions": list(self._model.versions),
@@ -122,6 +134,7 @@ class HttpService:
             "dtype": np.dtype(inputs.dtype).name,
             "classes": list(inputs.classes or ()),
         }
+        return JSONResponse(found)
 
     async def _health(self, request: Request) -> Response:
         return JSONResponse({"status": "alive"})
@@ -133,82 +146,13 @@ class HttpService:
 
 
 def _refusal(error: PacelineError) -> Response:
-    code = (
-        413
-        if isinstance(error, _TooLarge)
-        else next((code for kind, code in _CODES.items() if isinstance(error, kind)), 500)
-    )
-    headers = {401: {"www-authenticate": "Bearer"}, 503: {"retry-after": "1"}}.get(code)
-    return JSONResponse({"error": str(error)}, code, headers)
+    code = next((code for kind, code in _CODES.items() if isinstance(error, kind)), 500)
+    return JSONResponse({"error": str(error)}, code, _HEADERS.get(code))
 
 
-async def _request_of(request: Request) -> dict[str, Any]:
-    """Returns what a request asks for: an object of JSON, or an array with the rest in the query. Raises UsageError."""
-    body = await _body(request)
-    if request.headers.get("content-type", "").partition(";")[0].strip() == ARRAY:
-        return {"examples": _array(body), **_query(request)}
-
-    expected = 'expected an object like {"examples": [[0.5, 1.0], [2.0, 0.0]]}'
-    try:
-        found = json.loads(body)
-    except (ValueError, RecursionError) as error:
-        raise UsageError(f"The request is no JSON ({error}); {expected}.") from None
-    if not isinstance(found, dict) or "examples" not in found:
-        raise UsageError(f"The request has no 'examples'; {expected}.")
-    if strange := [key for key in found if key not in _KEYS]:
-        raise UsageError(f"The request has '{strange[0][:40]}'; expected only {', '.join(_KEYS)}.")
-    if not isinstance(found.get("run") or "", str):
-        raise UsageError("The request's 'run' is no text; expected the name of a run, or nothing.")
-    return found
-
-
-async def _body(request: Request) -> bytes:
-    """Returns the bytes of a request. Raises UsageError where they are too many."""
-    parts, size = [], 0
-    async for part in request.stream():
-        size += len(part)
-        if size > READ_ON:
-            break
-        if size <= LARGEST:
-            parts.append(part)
-    if size > LARGEST:
-        raise _TooLarge(f"The request has more than {LARGEST:,} bytes. Send the examples in parts.")
-    return b"".join(parts)
-
-
-def _query(request: Request) -> dict[str, Any]:
-    """Returns what the query says of an array. Raises UsageError where it says anything else."""
-    query = dict(request.query_params)
-    if strange := [key for key in query if key not in _KEYS[1:]]:
-        raise UsageError(f"The query has '{strange[0][:40]}'; expected only {' and '.join(_KEYS[1:])}.")
-    asked = query.get("probabilities", "false")
-    if asked not in ("true", "false"):
-        raise UsageError(f"The query's probabilities are '{asked[:40]}'; expected true or false.")
-    return {"run": query.get("run"), "probabilities": asked == "true"}
-
-
-def _array(body: bytes) -> Any:
-    """Returns the array that numpy.save has written. Raises UsageError."""
-    expected = "expected numbers, like float32, as numpy.save writes them"
-    if not body.startswith(MAGIC_PREFIX):
-        raise UsageError(f"The request is no .npy file; {expected}.")
-    try:
-        found = loaded(io.BytesIO(body))
-    except Exception as error:  # numpy lets others through than ValueError
-        raise UsageError(
-            f"The request's .npy file can't be read ({error or type(error).__name__}); {expected}."
-        ) from None
-    if found.dtype.kind not in "buif":
-        raise UsageError(f"The request's array is of {found.dtype.name}; {expected}.")
-    return found
-
-
-def _plain(answer: Answer, with_probabilities: bool) -> dict[str, Any]:
-    """For JSON, which knows neither NaN nor infinity."""
-    rows: Any = answer.rows.tolist()
-    if not np.isfinite(answer.rows).all():
-        rows = [[value if np.isfinite(value) else None for value in row] for row in rows]
-    found: dict[str, Any] = {"predictions": list(answer.labels) or rows}
+def _text(answer: Answer, with_probabilities: bool) -> str:
+    """Returns the answer as JSON."""
+    parts = [f'"predictions":{json.dumps(list(answer.labels)) if answer.labels else as_json(answer.rows)}']
     if answer.labels and with_probabilities:
-        found["probabilities"] = rows
-    return found | {"versions": list(answer.versions)}
+        parts.append(f'"probabilities":{as_json(answer.rows)}')
+    return f'{{{",".join(parts)},"versions":{json.dumps(list(answer.versions))}}}'

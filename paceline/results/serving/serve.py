@@ -20,6 +20,7 @@ from paceline.core.errors import ConfigError, DiskError, Unauthenticated, UsageE
 from paceline.launch.folder.run_folder import write_secret_word
 from paceline.results.model.run_weights import Source
 from paceline.results.serving.batches import Batches
+from paceline.results.serving.connections import LARGEST_HEADERS, Connection
 from paceline.results.serving.follower import Follower
 from paceline.results.serving.http_service import HttpService
 from paceline.results.serving.metrics import ServeMetrics
@@ -141,7 +142,15 @@ def _web(http: HttpService, serving: Serving, keys: Path | None) -> tuple[Any, s
     listening.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)  # asyncio sets it only where the protocol is named
     encrypted = {} if keys is None else {"ssl_certfile": keys / CERTIFICATE, "ssl_keyfile": keys / KEY}
     settings = uvicorn.Config(
-        http.app, log_config=None, access_log=False, lifespan="off", timeout_graceful_shutdown=int(_GRACE), **encrypted
+        http.app,
+        http=Connection,
+        ws="none",
+        h11_max_incomplete_event_size=LARGEST_HEADERS,
+        log_config=None,
+        access_log=False,
+        lifespan="off",
+        timeout_graceful_shutdown=int(_GRACE),
+        **encrypted,
     )
     settings.load()
     if keys is not None:

@@ -75,9 +75,9 @@ class ServedModel:
             f"{self.inputs.size:,}"
         )
         try:
-            found = np.asarray(values)
-        except ValueError:
-            raise UsageError(f"The examples have different shapes; {wanted}.") from None
+            found = _by_row(values, self.inputs.size) if isinstance(values, list) else np.asarray(values)
+        except (ValueError, RecursionError):
+            raise UsageError(f"The examples have different shapes, or are too long; {wanted}.") from None
         if found.dtype.kind not in "buif":
             raise UsageError(f"The examples hold what is no number ({found.dtype.name}); {wanted}.")
         if found.ndim < 2 or not len(found):
@@ -104,6 +104,21 @@ class ServedModel:
         rows, is_classes = np.concatenate([part for part, _ in found]), found[0][1]
         names = names_of(self.inputs, rows.shape[1]) if is_classes else []
         return Answer(rows, [names[place] for place in rows.argmax(1).tolist()] if is_classes else [], versions)
+
+
+def _by_row(values: list[Any], most: int) -> Rows:
+    """Returns lists of lists as an array, made row by row, so that other threads get their turn. Raises ValueError where
+    rows differ, and at once where one has more than `most` numbers."""
+    if any(_count(row) > most for row in values):
+        raise ValueError
+    return np.asarray([np.asarray(row) for row in values])
+
+
+def _count(row: Any) -> int:
+    """Returns how many numbers are in lists of lists; an empty one counts, too."""
+    if not isinstance(row, list) or not row:
+        return 1
+    return sum(map(_count, row)) if isinstance(row[0], list) else len(row)
 
 
 def _inputs_of(source: Source, weights: ModuleWeights) -> Inputs:

@@ -35,7 +35,7 @@ from tools.authority import Authority
 torch = pytest.importorskip("torch")
 pytest.importorskip("starlette")
 pytest.importorskip("uvicorn")
-LARGEST: int = pytest.importorskip("paceline.results.serving.http_service").LARGEST
+LARGEST: int = pytest.importorskip("paceline.results.serving.bodies").LARGEST
 
 
 def test_the_best_version_is_in_a_folder_and_not_at_servers(tmp_path: Path) -> None:
@@ -234,12 +234,14 @@ def test_the_model_tells_its_form(ended: Served) -> None:
         ({"examples": [[1, 2, 3, 4]], "proba": 1}, 400, "The request has 'proba'"),
         ({"examples": []}, 400, "have the shape (0,); expected numbers of the shape (examples, 4)"),
         ({"examples": [[1, 2, 3]]}, 400, "has the shape (3,), but the model was trained on (4,)"),
-        ({"examples": [[1, 2, 3, 4], [1]]}, 400, "The examples have different shapes"),
+        ({"examples": [[1, 2, 3, 4], [1]]}, 400, "The examples have different shapes, or are too long"),
         ({"examples": [["a", 2, 3, 4]]}, 400, "hold what is no number"),
         (b'{"examples": [[NaN, 2, 3, 4]]}', 400, "NaN"),
         ({"examples": [[1e300, 2, 3, 4]]}, 400, "not a finite float32"),
         ({"examples": [[0, 0, 0, 0]] * 9}, 400, "has 9 examples; at most 8"),
         ({"examples": [[0, 0, 0, 0]], "run": "other"}, 404, "There is no run 'other' here; this process serves 'one'"),
+        (b'{"examples": [' + b"[]," * 250_000 + b"[]]}", 400, "lists, objects and texts; at most 250,000"),
+        ({"examples": [[[[1, 2, 3, 4, 5]]]]}, 400, "or are too long"),
         (b" " * (9 << 20), 413, "more than 8,388,608 bytes"),
     ],
 )
@@ -259,6 +261,20 @@ def test_who_still_sends_what_is_too_much_gets_the_answer(ended: Served) -> None
 
         assert not early
         assert client.recv(1 << 16).startswith(b"HTTP/1.1 413 ")
+
+
+def test_health_is_answered_while_a_large_body_is_taken_apart(ended: Served) -> None:
+    body = b'{"examples": [[' + b"1," * (LARGEST // 2 - 20) + b"1]]}"
+    answers: list[tuple[int, dict[str, Any]]] = []
+    asking = threading.Thread(target=lambda: answers.append(ended.post(body)))
+    asking.start()
+    beside = 0
+    while asking.is_alive():
+        assert ended.get("/healthz")[0] == 200
+        beside += 1
+
+    assert beside > 5  # one or two where the loop itself parses
+    assert (answers[0][0], "are too long" in answers[0][1]["error"]) == (400, True)
 
 
 def test_without_the_readers_token_there_is_no_answer(ended: Served) -> None:
