@@ -177,7 +177,10 @@ def join(
     ] = None,
     key: Annotated[
         str | None,
-        typer.Option(metavar="KEY", help=f"The key that the run printed; - reads it from stdin; default: {KEY}."),
+        typer.Option(
+            metavar="KEY",
+            help=f"The key that the run printed, better in {KEY}: all users see options in ps; - reads it from stdin.",
+        ),
     ] = None,
     workers: Annotated[
         int | None,
@@ -221,8 +224,8 @@ def join(
         task = this_task(os.environ)
         if where is None and task is None:
             raise UsageError(
-                "Missing argument 'HOST:PORT': the address that the run listens on. Copy it from the line 'paceline "
-                "join ...' that the run printed."
+                "Missing argument 'HOST:PORT': the address that the run listens on. Copy it from the line that the run "
+                "printed."
             )
         offer, why = make_offer(workers, servers, device, address or "", name or "", task)
         _say(f"this machine lends {lent(offer.workers, offer.servers)} ({why}), device {offer.device}")
@@ -234,6 +237,11 @@ def join(
             where, found = wait_for_run(task, _say)
         else:
             found = read_key(key, os.environ)
+            os.environ.pop(KEY, None)  # scripts of the run don't need it
+            if key not in (None, "-"):
+                _say(
+                    f"note: all users of this machine see --key in the list of processes; better: {KEY}=... paceline join"
+                )
         sys.exit(
             go(address_of(str(where)), JoinKey.read(found), offer, PATIENCE if patience is None else patience, _say)
         )

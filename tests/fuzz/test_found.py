@@ -95,7 +95,7 @@ def test_a_file_of_settings_may_be_as_large_as_it_says(tmp_path: Path) -> None:
 # keys
 def test_a_key_with_a_letter_that_is_not_of_ascii_is_refused() -> None:
     text = JoinKey.new(b"x").text()
-    refused(lambda: JoinKey.read("\u00e4" + text[1:]), UsageError, "--key holds '\u00c4'; a key has only the letters")
+    refused(lambda: JoinKey.read("\u00e4" + text[1:]), UsageError, "The key holds '\u00c4'; a key has only the letters")
 
 
 @pytest.mark.parametrize("run", ["a: [", "- a list", ""])

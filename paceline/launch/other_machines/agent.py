@@ -337,6 +337,6 @@ def read_key(given: str | None, environment: Mapping[str, str]) -> str:
         found = sys.stdin.readline()
     if not found.strip():
         raise UsageError(
-            f"The key is missing. Give the key that the run printed: --key KEY, or {KEY} in the environment."
+            f"The key is missing. Type the whole line that the run printed: {KEY}=... paceline join HOST:PORT."
         )
     return found

@@ -33,22 +33,22 @@ class JoinKey:
         letters = "".join(text.split()).replace("-", "").upper()
         if len(letters) != _LETTERS:
             raise UsageError(
-                f"--key has {len(letters)} letters and digits; a key has {_LETTERS}. Copy the whole key from the "
-                "line 'paceline join ...' that the run printed."
+                f"The key has {len(letters)} letters and digits; a key has {_LETTERS}. Copy the whole key from the "
+                "line that the run printed."
             )
         try:
             whole = base64.b32decode(letters)
         except ValueError:  # binascii's, or that a letter is not of ASCII
             wrong = sorted(set(letters) - set("ABCDEFGHIJKLMNOPQRSTUVWXYZ234567"))
             raise UsageError(
-                f"--key holds {', '.join(map(repr, wrong))}; a key has only the letters a to z and the digits 2 "
-                "to 7. Copy it from the line 'paceline join ...' that the run printed."
+                f"The key holds {', '.join(map(repr, wrong))}; a key has only the letters a to z and the digits 2 "
+                "to 7. Copy it from the line that the run printed."
             ) from None
         content, check = whole[:-_CHECK], whole[-_CHECK:]
         if _check_of(content) != check:
             raise UsageError(
-                "--key has a wrong letter, or two letters that are swapped. Copy it from the line 'paceline join "
-                "...' that the run printed."
+                "The key has a wrong letter, or two letters that are swapped. Copy it from the line that the "
+                "run printed."
             )
         return cls(content[:_SECRET], content[_SECRET:])
 

@@ -8,7 +8,7 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from functools import cache, partial
 
-from paceline.base.variables import TLS
+from paceline.base.variables import KEY, TLS
 from paceline.core.errors import UsageError
 from paceline.core.settings.config import Config
 from paceline.launch.folder.run_folder import RunFolder
@@ -96,7 +96,7 @@ def listening(config: Config, folder: RunFolder, wish: Listening) -> Iterator[Ot
             workers_here=wish.workers_here,
             servers_here=servers_here,
             address=address,
-            command=f"paceline join {where} --key {door.key.text()}"
+            command=f"{KEY}={door.key.text()} paceline join {where}"
             if told is None
             else f"srun paceline join  # in this job; address and key are in {told}",
             name=socket.gethostname(),

@@ -64,7 +64,7 @@ class Batches:
         return answer
 
     def check_count(self, examples: int) -> None:
-        """Raises UsageError where one batch does not take so many."""
+        """Raises UsageError where one batch does not take that many."""
         if examples > self._most:
             raise UsageError(
                 f"The request has {examples:,} examples; at most {self._most:,} are taken at a time. Send them in parts."

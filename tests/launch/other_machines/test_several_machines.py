@@ -20,7 +20,9 @@ from tests.support.tree import ROOT
 pytest.importorskip("torch")
 pytest.importorskip("cryptography")
 PAGE = (ROOT / "docs/run/several-machines.md").read_text()
-LAUNCH, PRINTED, JOIN = re.findall(r"^(paceline (?:launch|join)[^\n]*)\n```", PAGE, re.MULTILINE)[:3]
+LAUNCH, PRINTED, JOIN = re.findall(r"^((?:PACELINE_KEY=\S+ )?paceline (?:launch|join)[^\n]*)\n```", PAGE, re.MULTILINE)[
+    :3
+]
 SCRIPT = """
 import os, time, torch, paceline
 from torch.nn import functional
@@ -65,10 +67,13 @@ class Machine:
 
     def types(self, command: str) -> "subprocess.Popen[bytes]":
         """In its own process group, which ends with the test."""
-        program, *words = command.split()
+        variables = dict(word.split("=") for word in command.split() if word.startswith("PACELINE_KEY="))
+        program, *words = command.split()[len(variables) :]
         assert program == "paceline"
         line = ["nsenter", f"--net={self._node.namespace}", sys.executable, "-P", "-m", "paceline.cli", *words]
-        environment = os.environ | {"OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT), "TMPDIR": str(self.folder)}
+        environment = (
+            os.environ | {"OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT), "TMPDIR": str(self.folder)} | variables
+        )
         terminal = self._held.enter_context(self.words.open("ab"))
         typed = subprocess.Popen(
             line, cwd=self.folder, stdout=terminal, stderr=terminal, env=environment, start_new_session=True
@@ -87,7 +92,7 @@ class Machine:
 
 def _form(join: str) -> str:
     """The command without its address and key."""
-    return re.sub(r"\S+:\d+ --key [a-z0-9-]+", "HOST:PORT --key KEY", join)
+    return re.sub(r"=[\w-]+ paceline join \S+:\d+", "=KEY paceline join HOST:PORT", join)
 
 
 def end(process: "subprocess.Popen[bytes]") -> None:
@@ -110,11 +115,12 @@ def test_a_script_trains_on_four_machines_and_one_is_killed(machines: dict[str, 
         settings = "--run mine --set lease=4 --set heartbeat=1"
         launched = head.types(LAUNCH.replace("train.py", f"{settings} train.py"))
 
-        printed = head.wait_for(lambda text: re.search(r"paceline join \S+ --key \S+", text))
-        (join,) = re.findall(r"(paceline join \S+ --key \S+)", printed)[:1]
+        printed = head.wait_for(lambda text: re.search(r"PACELINE_KEY=\S+ paceline join \S+", text))
+        (join,) = re.findall(r"(PACELINE_KEY=\S+ paceline join \S+)", printed)[:1]
         assert machines["head"].address in join
         assert _form(join) == _form(PRINTED)
-        typed = re.sub(r"\S+:\d+ --key \S+ -w 2$", f"{join.removeprefix('paceline join ')} -w %s", JOIN)
+        assert _form(JOIN) == f"{_form(PRINTED)} -w 2"
+        typed = f"{join} -w %s"
         joined = b.types(typed % 2)
         killed = c.types(typed % 1)
         status = head.folder / "runs/mine/metrics.jsonl"
