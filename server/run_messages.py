@@ -62,6 +62,7 @@ def status_reply(
         plain_text=is_plain,
         unfinished=run.awaited(now),
         gave_up=run.divergence.gave_up,
+        steps=run.budget.steps,
     )
 
 

@@ -59,7 +59,7 @@ class SliceDriver(SliceSnapshots):
         """Checks the worker's plan; the first worker's shapes become the run's if its plan fits them."""
         with self.changed:
             plan = self.plan or make_plan(shapes, self.config.servers, self.config.plan)
-            plan.check(plan_hash, worker)
+            plan.check(plan_hash, worker, shapes)
             if self.plan is None:
                 self._open(plan)
 

@@ -134,18 +134,15 @@ def summary(config: Config, folder: RunFolder, outcome: Outcome) -> list[str]:
     if not outcome.is_finished:
         again = f"See {folder.path}/logs. {folder.how_to_go_on(config.servers)}"
         return [f"run {folder.name} ended with exit code {outcome.exit_code}: {outcome.reason}", again]
-    rate = outcome.examples / outcome.seconds if outcome.seconds else 0.0
-    told = (
-        f" ({outcome.examples:,} examples, {rate:,.0f} a second, version {outcome.version:,})"
-        if outcome.examples
-        else ""
-    )
+    trained, unit = (outcome.steps[0], "steps") if outcome.steps else (outcome.examples, "examples")
+    rate = trained / outcome.seconds if outcome.seconds else 0.0
+    told = f" ({trained:,} {unit}, {rate:,.0f} a second, version {outcome.version:,})" if trained else ""
     gave_up = [f"The run gave up (exit code {outcome.exit_code}): its last version may be of no use."]
     return [
         f"run {folder.name}: {outcome.seconds:.1f} s of training{told}; {outcome.reason or 'finished'}",
         *(gave_up if outcome.exit_code else []),
         *(
-            [f"The model is {_model(folder)}{_best(config)}. {_use(config)}", *_loading(config, folder)]
+            [f"The model is {_model(folder)}{_best(config, outcome)}. {_use(config)}", *_loading(config, folder)]
             if outcome.metrics or _model(folder).exists()
             else ["No model was kept, because the run was not scored. The servers' snapshots have its weights."]
         ),
@@ -172,8 +169,9 @@ def _faults(outcome: Outcome) -> list[str]:
     return ["Faults:", *(f"    {each}" for each in outcome.faults), *lost] if outcome.faults else []
 
 
-def _best(config: Config) -> str:
-    return ", the best one of all epochs best.safetensors next to it" if config.evaluate_every else ""
+def _best(config: Config, outcome: Outcome) -> str:
+    of = "scores" if outcome.steps else "epochs"
+    return f", the best one of all {of} best.safetensors next to it" if config.evaluate_every else ""
 
 
 def _use(config: Config) -> str:

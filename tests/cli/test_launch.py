@@ -76,6 +76,8 @@ def test_a_script_trains_on_two_workers_and_is_scored_by_its_own_function(folder
     assert "arguments ['--fast', '-w', '9']" in ended.stderr
     assert ended.stderr.count("rank 0 of 2") == 1
     assert "rank 1 of 2" not in ended.stderr
+    assert "step 300 of 300" in ended.stderr  # not epochs and examples, which nobody knows
+    assert found["steps"] == [300, 300]
     logs = [(folder / f"runs/mine/logs/worker-{rank}.log").read_text() for rank in (0, 1)]
     assert "rank 1 of 2" in logs[1]
     drawn = [re.search(r"drew (\d+) (\d+) (\d+)", log).groups() for log in logs]

@@ -8,6 +8,7 @@ from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
+from paceline.core.chief.budget import OWN_BATCHES
 from paceline.core.errors import ConfigError
 from paceline.core.settings.config import Config
 from paceline.data.dataset import Rows
@@ -268,7 +269,7 @@ class OwnBatches:
         self.asks: dict[str, Any] = {"batch_size": workers, "budget": "per_worker"}
         """What the run's settings must say for it."""
         each = (1,) * workers
-        self.manifest = Facts(workers, each, each, "own batches")
+        self.manifest = Facts(workers, each, each, OWN_BATCHES)
 
     def dealt(self, config: Config) -> "OwnBatches":
         """There is nothing to deal."""

@@ -6,6 +6,9 @@ from paceline.core.errors import ConfigError, DataError
 from paceline.core.policies.policy import build_policy
 from paceline.core.settings.config import Config, Options
 
+OWN_BATCHES = "own batches"
+"""The fingerprint of data that nobody knows: scripts draw their own mini-batches, and an epoch is one step of all workers."""
+
 
 class Budget:
     """Keeps the facts of the data that all workers agree on, and counts trained examples. Not thread-safe."""
@@ -49,6 +52,11 @@ class Budget:
     def total(self) -> int:
         """Examples that the run is to train, over all workers; 0 until the length of an epoch is known."""
         return self._config.epochs * self.examples_per_epoch
+
+    @property
+    def steps(self) -> int:
+        """Steps of each worker, where these are what the run counts; otherwise 0."""
+        return self._config.epochs if self._fingerprint == OWN_BATCHES else 0
 
     @property
     def share(self) -> float:

@@ -278,7 +278,9 @@ class Run:
         elif self.phase is RunPhase.TRAINING and self.workers.finished and not self.awaited(now):
             others = ", ".join(self.workers.unfinished)
             who = f"every worker but {others}" if others else "every worker"
-            self.phases.enter(RunPhase.SCORING, now, f"{who} has finished its epochs")
+            self.phases.enter(
+                RunPhase.SCORING, now, f"{who} has finished its {'steps' if self.budget.steps else 'epochs'}"
+            )
 
     def awaited(self, now: float) -> list[str]:
         """Workers without which the run does not end, where all others have finished: each may come back for

@@ -106,12 +106,14 @@ def told(config: Config, policy: Scaled) -> list[str]:
     one process, or takes longer."""
     asked, pool, workers = build_optimizer(config.optimizer), pool_of(config), config.workers
     rate = asked.lr * scheduled(config.schedule, config.epochs, pool, asked, policy).scale(workers)
-    each = f"{workers} worker{'s' if workers > 1 else ''} x {config.worker_batch}"
+    each, batch = f"{workers} worker{'s' if workers > 1 else ''}", ""
+    if not (config.is_script and config.worker_batch == 1):  # what one draws itself counts as one
+        each, batch = f"{each} x {config.worker_batch}", f"mini-batch {config.batch_size}, "
     where = "" if pool is None or not (pool.corrects or pool.momentum(asked, policy)) else " at each worker"
     how = "" if pool is not None else f" (schedule.lr_scale: {config.schedule.lr_scale})"
     here = asked if where else effective(pool, asked, policy)
     lines = [
-        f"for one process: mini-batch {config.batch_size}, {_words(asked, asked.lr)} -> here: {each}, "
+        f"for one process: {batch}{_words(asked, asked.lr)} -> here: {each}, "
         f"{_words(here, rate)}{where}{how}{_groups(asked, rate)}"
     ]
     if why := cautioned(config, policy):

@@ -88,9 +88,16 @@ class SlicePlan:
         """The first element of each tensor, then the number of all elements."""
         return tuple(itertools.accumulate((math.prod(shape) for _, shape in self.shapes), initial=0))
 
-    def check(self, other_hash: str, who: str) -> None:
-        """Raises PlanMismatch if `who` cuts another model, or cuts it differently."""
+    def check(self, other_hash: str, who: str, shapes: Shapes = ()) -> None:
+        """Raises PlanMismatch if `who` cuts another model, or cuts it differently. `shapes`: its tensors, where they are
+        known."""
         if other_hash != self.hash:
+            others = tuple((name, tuple(shape)) for name, shape in shapes)
+            if others and others != self.shapes:
+                raise PlanMismatch(
+                    f"{who}'s model has other tensors than the run's: {_differences(others, self.shapes)}. Every process must "
+                    "make the same model."
+                )
             raise PlanMismatch(
                 f"{who} has another plan ({other_hash[:12]}) than this server ({self.hash[:12]}: {self.total:,} values, "
                 f"{self.strategy}, {self.servers} servers). Compare 'task', 'servers' and 'plan' in their configs."
@@ -112,6 +119,21 @@ def make_plan(shapes: Shapes, servers: int, config: PlanConfig) -> SlicePlan:
     else:
         slices = _equal_cuts(sum(sizes), servers, config.alignment)
     return SlicePlan(whole, tuple(_joined(ranges) for ranges in slices), config.slices)
+
+
+def _differences(found: Shapes, expected: Shapes) -> str:
+    """Returns the first tensors of two models that differ, in words."""
+    here, there = dict(found), dict(expected)
+    said = []
+    for name in dict.fromkeys([*here, *there]):
+        if name not in there:
+            said.append(f"{name} {here[name]} is not in the run's")
+        elif name not in here:
+            said.append(f"{name} {there[name]} is missing")
+        elif here[name] != there[name]:
+            said.append(f"{name} is {here[name]}, expected {there[name]}")
+    more = f", and {len(said) - 3:,} more" if len(said) > 3 else ""
+    return "; ".join(said[:3]) + more if said else "they come in another order"
 
 
 def _rows(start: int, stop: int, columns: int) -> list[Run]:

@@ -116,12 +116,23 @@ def _facts(status: StatusReply, rate: float) -> list[str]:
     if status.phase == "waiting":
         return f"waiting for {', and '.join(status.missing) or 'the start'}".split(", ")
     parts = [f"{status.phase}{done(status, ' ')}", f"elapsed {spell(status.seconds)}", *_remaining(status, rate)]
-    parts += [*_policy(status), f"epoch {status.epoch:.1f}", f"version {status.version:,}", f"{rate:,.0f} examples/s"]
+    parts += [*_policy(status), _at(status), f"version {status.version:,}", _pace(status, rate)]
     mean, score = loss(status), newest_score(status)
     parts += [f"loss {mean:.4f}" if abs(mean) < 1e6 else f"loss {mean:.4g}"] if mean is not None else []
     parts += [score] if score else []
     parts += [f"{', '.join(status.queued)} waiting for a seat"] if status.queued else []
     return parts
+
+
+def _at(status: StatusReply) -> str:
+    return f"step {status.epoch:,.0f} of {status.steps:,}" if status.steps else f"epoch {status.epoch:.1f}"
+
+
+def _pace(status: StatusReply, rate: float) -> str:
+    """The rate in the run's own unit; each worker's mini-batch counts as one example where nobody knows how many it has."""
+    if status.steps:
+        return f"{rate * status.steps / status.budget if status.budget else 0:.3g} steps/s"
+    return f"{rate:,.0f} examples/s"
 
 
 def spell(seconds: float) -> str:
@@ -235,10 +246,11 @@ def _table(status: StatusReply, hosts: Mapping[str, str]) -> Table:
     mixes = any(worker.figures.get("alpha", 1.0) != 1.0 for worker in status.workers)
     tells = {"alpha": mixes, CAPPED: any(worker.figures.get(CAPPED) for worker in status.workers)}
     columns = [column for column in _COLUMNS if tells.get(column.name, True)]
+    units = {"examples/s": "steps/s"} if status.steps else {}
     table = Table(
         Column("worker", no_wrap=True),
         *([Column("machine", no_wrap=True)] if hosts else []),
-        *(Column(column.name, justify="right", no_wrap=True) for column in columns),
+        *(Column(units.get(column.name, column.name), justify="right", no_wrap=True) for column in columns),
         Column("phase", no_wrap=True, overflow="ellipsis"),
         box=SIMPLE_HEAD,
         show_edge=False,

@@ -335,7 +335,8 @@ class _Launch:
                     self._processes.call_back()
                 if status.unfinished and self._processes.are_gone(status.unfinished):
                     with suppress(NotYet):
-                        server.stop(f"every worker but {', '.join(status.unfinished)} has finished its epochs")
+                        own = "steps" if status.steps else "epochs"
+                        server.stop(f"every worker but {', '.join(status.unfinished)} has finished its {own}")
             stalled = stall.check(status, now)
             if stalled:
                 self._say(stalled)
@@ -353,6 +354,7 @@ class _Launch:
         out.seconds = status.seconds
         out.examples = status.examples
         out.version = status.version
+        out.steps = (round(status.epoch), status.steps) if status.steps else None
         out.reason = status.reason
         self._gave_up = status.gave_up
         out.warnings = [*chief_status.warnings(status), *self._records.warnings]

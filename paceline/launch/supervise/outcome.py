@@ -30,6 +30,8 @@ class Outcome:
     """The last figures of each worker by name, e.g. wait_seconds."""
     examples: int = 0
     version: int = 0
+    steps: tuple[int, int] | None = None
+    """Made, and of how many, where the run counts steps and knows no examples."""
     reason: str = ""
     """Why it ended, in words."""
     metrics: dict[str, float] = field(default_factory=dict)

@@ -73,6 +73,22 @@ class Course:
         return sorted(self.clocks, key=worker_order)
 
     @property
+    def steps(self) -> int:
+        """Of a run that counts steps, because its script draws its own mini-batches; otherwise 0."""
+        return int(self.last.get("steps", 0))
+
+    @property
+    def unit(self) -> str:
+        """What the run counts."""
+        return "step" if self.steps else "epoch"
+
+    @property
+    def trained(self) -> str:
+        """How far it came, in its unit."""
+        at = float(self.last.get("epoch", 0.0))
+        return f"{at:,.0f}" if self.steps else f"{at:.1f}"
+
+    @property
     def seconds(self) -> float:
         """Of training, at the newest line."""
         return float(self.last.get("seconds", 0.0))

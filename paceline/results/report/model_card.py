@@ -85,7 +85,7 @@ def _some(names: Sequence[str], most: int = 12) -> str:
 
 
 def _training(kept: Kept) -> list[tuple[str, str]]:
-    config, last = kept.config, kept.course.last
+    config, course = kept.config, kept.course
     rates = [each["lr"] for each in kept.course.latest.values() if "lr" in each]
     options = ", ".join(f"{key} {value}" for key, value in config.policy.options.items() if value is not None)
     chosen = {key: value for key, value in config.optimizer.options.items() if value is not None}
@@ -95,9 +95,9 @@ def _training(kept: Kept) -> list[tuple[str, str]]:
         ("workers and servers", f"{config.workers} and {config.servers}"),
         ("optimizer", ", ".join([config.optimizer.name, *(f"{key} {value}" for key, value in chosen.items())])),
         ("learning rate", f"{config.schedule.name}, lr_scale {config.schedule.lr_scale}{became}"),
-        ("mini-batch", _batch(config)),
-        ("epochs", f"{last.get('epoch', 0):.1f} of {config.epochs:g}"),
-        ("examples trained on", f"{last.get('examples', 0):,}"),
+        *([] if course.steps else [("mini-batch", _batch(config))]),
+        (f"{course.unit}s", f"{course.trained} of {config.epochs:,}"),
+        *([] if course.steps else [("examples trained on", f"{course.last.get('examples', 0):,}")]),
         ("codec of pushes and pulls", f"{config.codec.push.name} and {config.codec.pull.name}"),
         ("precision", config.precision),
         ("seed", str(config.seed)),
@@ -126,7 +126,11 @@ def _scores(kept: Kept) -> list[Html]:
         chosen.append(("best version", best))
     names = list(dict.fromkeys(name for split in SPLITS for name in scores_of(final.metrics, whose + split)))
     rows = [
-        [f"{label}, epoch {score.epoch}", split, f"{score.examples[split]:,}" if split in score.examples else "-"]
+        [
+            f"{label}, {kept.course.unit} {score.epoch}",
+            split,
+            f"{score.examples[split]:,}" if split in score.examples else "-",
+        ]
         + [_shown(score.metrics.get(f"{whose}{split}_{name}")) for name in names]
         for label, score in chosen
         for split in reversed(SPLITS)

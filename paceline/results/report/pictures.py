@@ -68,7 +68,7 @@ def scores(kept: Kept, metric: str, by_time: bool) -> str:
             axes.yaxis.set_major_formatter(StrMethodFormatter("{x:g}"))
         if by_time:
             _mark_events(axes, kept)
-        _labels(axes, "training time (s)" if by_time else "epoch", metric.replace("_", " "))
+        _labels(axes, "training time (s)" if by_time else kept.course.unit, metric.replace("_", " "))
         _legend(figure)
 
     return drawn(make)
@@ -127,7 +127,7 @@ def rate(kept: Kept) -> str:
         _curve(axes, [each.seconds for each in points], [each.rate for each in points])
         axes.set_ylim(bottom=0)
         _mark_events(axes, kept)
-        _labels(axes, "training time (s)", "examples per second")
+        _labels(axes, "training time (s)", f"{'steps' if kept.course.steps else 'examples'} per second")
         _legend(figure)
 
     return drawn(make)
@@ -145,7 +145,7 @@ def learning_rate(course: Course) -> str:
         ]
         _curve(axes, [epoch for epoch, _ in points], [value for _, value in points])
         axes.set_ylim(bottom=0)
-        _labels(axes, "epoch", "learning rate")
+        _labels(axes, course.unit, "learning rate")
 
     return drawn(make)
 
@@ -188,7 +188,7 @@ def _mark_events(axes: Axes, kept: Kept) -> None:
 def _labels(axes: Axes, across: str, up: str) -> None:
     axes.set_xlabel(across)
     axes.set_ylabel(up)
-    if across == "epoch":
+    if across in ("epoch", "step"):
         axes.xaxis.set_major_locator(MaxNLocator(integer=True))
     axes.grid(axis="y", color=FAINT, alpha=0.3)
 

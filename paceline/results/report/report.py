@@ -89,10 +89,12 @@ def _numbers(kept: Kept) -> list[tuple[str, str]]:
         ("task", Path(config.task).name),
         ("policy", " ".join([config.policy.name, *map(str, config.policy.options.values())])),
         ("workers, servers", f"{config.workers}, {config.servers}"),
-        ("epochs", f"{float(course.last.get('epoch', 0.0)):.1f}"),
+        (f"{course.unit}s", course.trained),
         ("training time", f"{kept.seconds:.1f} s"),
     ]
-    if kept.seconds and examples:
+    if kept.seconds and course.steps:
+        found.append(("steps per second", f"{float(course.last['epoch']) / kept.seconds:.3g}"))
+    elif kept.seconds and examples:
         found.append(("examples per second", f"{examples / kept.seconds:,.0f}"))
     if waits is not None and kept.seconds:
         found.append(("waited, of a worker's time", f"{waits / kept.seconds:.0%}"))

@@ -55,7 +55,7 @@ def scores(kept: Kept) -> list[Html]:
     parts = [
         beside(
             *(
-                picture(pictures.scores(kept, name, by_time), f"{name} by {'time' if by_time else 'epoch'}")
+                picture(pictures.scores(kept, name, by_time), f"{name} by {'time' if by_time else kept.course.unit}")
                 for by_time in (False, True)
             )
         )
@@ -77,9 +77,8 @@ def _best(kept: Kept) -> list[Html]:
         return [text(f"No version has a score that chooses the best one, its {measure}.", "faint")]
     value = number(best.metrics[f"{kept.whose}{kept.chooses}_{kept.measure.name}"])
     whose = " of the mean of the workers' models" if kept.whose else ""
-    return [
-        text(f"The best {kept.chooses} {measure}{whose} is {value}, after epoch {best.epoch} ({best.seconds:.1f} s).")
-    ]
+    when = f"{kept.course.unit} {best.epoch} ({best.seconds:.1f} s)"
+    return [text(f"The best {kept.chooses} {measure}{whose} is {value}, after {when}.")]
 
 
 def _score_table(kept: Kept, names: Sequence[str]) -> Html:
@@ -89,7 +88,7 @@ def _score_table(kept: Kept, names: Sequence[str]) -> Html:
         for part in _PARTS
         if any(f"{part}_{name}" in each.metrics for each in kept.scores)
     ]
-    heads = ["epoch", "time (s)", *(column.replace("_", " ") for column in columns)]
+    heads = [kept.course.unit, "time (s)", *(column.replace("_", " ") for column in columns)]
     rows = [
         [f"{score.epoch}", f"{score.seconds:.1f}"]
         + [number(score.metrics[column]) if column in score.metrics else "-" for column in columns]
@@ -180,10 +179,12 @@ def speed(kept: Kept) -> list[Html]:
     if not course.clocks:
         return []
     logged = sorted({name for figures in course.latest.values() for name in figures if name.startswith(LOG_PREFIX)})
-    drawn = [picture(pictures.rate(kept), "examples per second over time")]
+    drawn = [
+        picture(pictures.rate(kept), f"{'steps of all workers' if course.steps else 'examples'} per second over time")
+    ]
     if course.has("lr"):
         caption = "The effective one: what the servers' steps took, after lr_scale, schedule and warm-up."
-        drawn.append(picture(pictures.learning_rate(course), "learning rate by epoch", caption))
+        drawn.append(picture(pictures.learning_rate(course), f"learning rate by {course.unit}", caption))
     for name in logged[:MOST_LOGGED]:
         label = name.removeprefix(LOG_PREFIX)
         drawn.append(picture(pictures.per_worker(course, name, label), f"{label} over time", "Logged by the script."))

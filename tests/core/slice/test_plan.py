@@ -1,6 +1,7 @@
 """Cutting the model: the worked example of docs/choose/without-servers.md, and invariants of every strategy."""
 
 import math
+import re
 
 import numpy as np
 import pytest
@@ -124,6 +125,23 @@ def test_another_plan_is_refused_with_what_to_compare():
 
     with pytest.raises(PlanMismatch, match=r"worker-3 has another plan .* Compare 'task', 'servers' and 'plan'"):
         plan.check("0" * 64, "worker-3")
+
+
+@pytest.mark.parametrize(
+    ("other", "told"),
+    [
+        ([("a", (3, 4)), ("b", (5,))], "a is (3, 4), expected (2, 4)."),
+        ([("a", (2, 4))], "b (5,) is missing."),
+        ([("a", (2, 4)), ("b", (5,)), ("c", (1,))], "c (1,) is not in the run's."),
+        ([("b", (5,)), ("a", (2, 4))], "they come in another order."),
+        ([(str(number), ()) for number in range(4)], "2 () is not in the run's, and 3 more."),
+    ],
+)
+def test_another_model_is_refused_by_tensor_and_shape(other, told):
+    plan, theirs = (make_plan(shapes, 1, PlanConfig()) for shapes in ([("a", (2, 4)), ("b", (5,))], other))
+
+    with pytest.raises(PlanMismatch, match=f"worker-1's model has other tensors than the run's: .*{re.escape(told)}"):
+        plan.check(theirs.hash, "worker-1", other)
 
 
 def test_memory_of_a_server_follows_the_formula():
