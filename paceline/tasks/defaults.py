@@ -1,4 +1,4 @@
-"""What a task's file need not say: inputs are float32, the loss is the cross entropy, the metric the accuracy where labels
+"""What a task's file need not say: inputs are float32, the loss is what fits the labels, the metric the accuracy where labels
 are classes."""
 
 import inspect
@@ -8,15 +8,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from paceline.core.errors import ConfigError
-
 if TYPE_CHECKING:
     import torch
 
 _IGNORED = -100
 """A label that torch's cross entropy leaves out."""
-_ROUNDED = 0.01
-"""How far a sum of shares may be from 1."""
 
 
 def prepare(
@@ -34,28 +30,11 @@ def prepare(
 
 
 def loss(model: "torch.nn.Module", inputs: "torch.Tensor", labels: "torch.Tensor") -> "torch.Tensor":
-    """Mean cross entropy of the model's outputs (examples, classes) against class numbers, or shares of each class. ConfigError
-    where labels are numbers, which torch would take for the shares of a single class."""
-    from torch.nn import functional
+    """Returns the mean loss of the model's outputs, as paceline/tasks/default_loss.py chooses it."""
+    from paceline.tasks.default_loss import chosen_loss
 
     outputs = model(inputs)
-    if labels.is_floating_point() and outputs.shape[1:2].numel() < 2:
-        raise ConfigError(
-            "The default loss is for classes, but the labels are numbers and the model has one output. Give another loss, "
-            "like the mean squared error."
-        )
-    if labels.is_floating_point() and outputs.shape == labels.shape and not _are_shares(labels):
-        raise ConfigError(
-            "The default loss is for classes, but each example has several numbers, which are no shares of classes: they don't "
-            "add up to 1. Write loss(): the mean squared error for numbers (functional.mse_loss), binary cross entropy for "
-            "several classes at a time (functional.binary_cross_entropy_with_logits)."
-        )
-    return functional.cross_entropy(outputs, labels)
-
-
-def _are_shares(labels: "torch.Tensor") -> bool:
-    """Whether each example's numbers are shares of classes, in the second dimension."""
-    return bool((labels >= 0).all() and ((labels.sum(1) - 1).abs() < _ROUNDED).all())
+    return chosen_loss(outputs, labels)[0](outputs, labels)
 
 
 def metrics(outputs: Any, labels: "torch.Tensor") -> dict[str, float]:

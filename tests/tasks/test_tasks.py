@@ -308,7 +308,7 @@ def test_the_default_loss_takes_shares_of_classes_and_no_other_numbers(labels: l
     model, inputs = torch.nn.Linear(3, 2), torch.ones(2, 3)
 
     if is_refused:
-        with pytest.raises(ConfigError, match=r"several numbers, which are no shares of classes.* Write loss"):
+        with pytest.raises(ConfigError, match=r"several numbers, which are no shares of classes.* Name one"):
             defaults.loss(model, inputs, torch.tensor(labels))
     else:
         assert torch.isfinite(defaults.loss(model, inputs, torch.tensor(labels)))

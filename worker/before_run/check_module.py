@@ -15,6 +15,8 @@ from paceline.core.values import Vector
 from paceline.data.dataset import Array, is_class_label
 from paceline.data.shards import Shard, Shards, stacked, take
 from paceline.rpc.transport import encoded_parts, wide_enough
+from paceline.tasks.default_loss import refuse_flags
+from paceline.tasks.defaults import is_default
 from paceline.tasks.task import load_task
 from paceline.worker.membership.member import check_batch
 from paceline.worker.module_worker import epoch_lens
@@ -42,11 +44,14 @@ def check(config: Config, shards: Shards, device: str = "auto") -> None:
     if config.compile:
         check_compiler()
     every = [shards.shard(number) for number in range(len(shards))]
+    some = batches(every, config.worker_batch)
     with warnings.catch_warnings():
         warnings.filterwarnings(
             "error", message="Using a target size"
         )  # a loss over (N, 1) and (N,) means something else
-        check_wire(config, replica, gradient_of(replica, batches(every, config.worker_batch)))
+        check_wire(config, replica, gradient_of(replica, some))
+        if is_default(task.loss):
+            refuse_flags(*next(replica.outputs(*some[0])))
         check_metrics(replica, [every, *([shards.part(name)] for name in shards.manifest.parts)])
     replica.check_state()
 

@@ -6,11 +6,11 @@ from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
-from torch.nn import functional
 from torch.utils import _pytree
 
 from paceline.core.errors import ConfigError
 from paceline.tasks.checks import kind
+from paceline.tasks.default_loss import chosen_loss, cross_entropy, is_last, refuse_flags
 from paceline.worker.training.explain_task_errors import IGNORED, unfit_labels
 
 WHOLE = (torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8)
@@ -61,18 +61,10 @@ class Computing:
         inputs, targets = parted(batch)
         with torch.no_grad():
             outputs = model(*inputs)
-        if are_scores(outputs, targets):
-            count = outputs.shape[-1 if _last(outputs, targets) else 1]
-            line = (
-                f"loss: cross entropy, because the targets are whole numbers and the model has {count} outputs for each"
-            )
-            return {"loss": cross_entropy}, line
-        if _are_numbers(outputs, targets):
-            return {"loss": squared_error}, "loss: mean squared error, because the targets are numbers"
-        raise ConfigError(
-            f"No loss is known for outputs that are {_described(outputs)} and targets that are {_described(targets)}. Give "
-            "one: loss=a function of outputs and targets."
-        )
+        loss, why = chosen_loss(outputs, targets)
+        refuse_flags(outputs, targets)
+        name = "cross entropy" if loss is cross_entropy else "mean squared error"
+        return {"loss": loss}, f"loss: {name}, because {why}"
 
     def _of_dicts(self, model: nn.Module, batch: Any) -> tuple[dict[str, Any], str]:
         with torch.no_grad():
@@ -102,20 +94,8 @@ def are_scores(outputs: Any, targets: Any) -> bool:
     """Whether the targets are class labels and the outputs have a score for each class."""
     if not (isinstance(outputs, Tensor) and isinstance(targets, Tensor) and outputs.is_floating_point()):
         return False
-    fits = _last(outputs, targets) or outputs.shape[:1] + outputs.shape[2:] == targets.shape
+    fits = is_last(outputs, targets) or outputs.shape[:1] + outputs.shape[2:] == targets.shape
     return targets.dtype in WHOLE and outputs.ndim == targets.ndim + 1 and fits and outputs.shape[-1] > 1
-
-
-def cross_entropy(outputs: Tensor, targets: Tensor) -> Tensor:
-    """The mean over all targets; classes are the outputs' last dimension, or their second one."""
-    if _last(outputs, targets):
-        outputs, targets = outputs.flatten(0, -2), targets.flatten()
-    return functional.cross_entropy(outputs, targets.long())
-
-
-def squared_error(outputs: Tensor, targets: Tensor) -> Tensor:
-    """Its mean; outputs of one column fit targets of none."""
-    return functional.mse_loss(outputs.reshape(targets.shape), targets.to(outputs.dtype))
 
 
 def models_own(model: nn.Module, batch: Any) -> Tensor:
@@ -125,7 +105,7 @@ def models_own(model: nn.Module, batch: Any) -> Tensor:
 
 def hits(outputs: Tensor, targets: Tensor) -> tuple[int, int]:
     """How many class labels were met, and of how many."""
-    found = outputs.argmax(-1 if _last(outputs, targets) else 1)
+    found = outputs.argmax(-1 if is_last(outputs, targets) else 1)
     counted = targets != IGNORED
     return int(((found == targets) & counted).sum()), int(counted.sum())
 
@@ -143,20 +123,7 @@ def sent(batch: Any, device: torch.device) -> Any:
     return _pytree.tree_map_only(Tensor, lambda one: one.to(device, non_blocking=True), batch)
 
 
-def _last(outputs: Tensor, targets: Tensor) -> bool:
-    return outputs.shape[:-1] == targets.shape
-
-
-def _are_numbers(outputs: Any, targets: Any) -> bool:
-    both = isinstance(outputs, Tensor) and isinstance(targets, Tensor)
-    return both and outputs.is_floating_point() and targets.is_floating_point() and outputs.numel() == targets.numel()
-
-
 def _scalar(found: Any, what: str) -> Tensor:
     if isinstance(found, Tensor) and found.ndim == 0:
         return found
     raise ConfigError(f"{what} gave {kind(found)}; expected a scalar tensor, the mean over the mini-batch.")
-
-
-def _described(found: Any) -> str:
-    return f"{kind(found)} of {found.dtype}" if isinstance(found, Tensor) else kind(found)

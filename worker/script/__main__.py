@@ -10,7 +10,7 @@ import sys
 from bdb import BdbQuit
 from pathlib import Path
 
-from paceline.base.own_files import package_of, show_own, where
+from paceline.base.own_files import package_of, said, show_own, where
 from paceline.core.errors import ConfigError, PacelineError, Stopped
 from paceline.processes.exits import NO_TERMINAL
 from paceline.worker.script.alone import Alone
@@ -18,6 +18,13 @@ from paceline.worker.script.current import current
 from paceline.worker.script.draws import seed_all
 from paceline.worker.training.device import device_of_script
 from paceline.worker.training.model_and_gradient import use_threads
+
+_EVERY = (
+    "Every process of the run runs this line: each worker, the evaluator, and one that is started again; another may have made "
+    "it. Let it pass where it is there already, as os.makedirs(folder, exist_ok=True) does; if only one worker should make "
+    "it, put `if paceline.rank() == 0:` before that."
+)
+"""What to say where a script makes something that is there already."""
 
 
 def main() -> None:
@@ -47,7 +54,9 @@ def main() -> None:
     except BdbQuit as error:  # of pdb.set_trace(), which reads an input that has ended
         raise ConfigError(f"{where(error, script)}: {NO_TERMINAL}") from error
     except Exception as error:
-        if note := run.overtime:
+        if isinstance(error, FileExistsError) and not run.position:  # another start would find it, too
+            raise ConfigError(f"{where(error, script)}: {said(error)}. {_EVERY}") from error
+        if note := _EVERY if isinstance(error, FileExistsError) else run.overtime:
             error.add_note(note)
         show_own(error, script)
         sys.exit(1)

@@ -248,7 +248,12 @@ class ScriptRun:
                 )
         assert self._replica is not None
         assert self._data is not None
-        return self._replica, self._data, self.so_far()
+        config = self.so_far()
+        if config.stopping is not None and self._asked is None:
+            raise ConfigError(
+                f"stopping looks at scores, and {self.script} has none. Call paceline.evaluate(function), or leave it out."
+            )
+        return self._replica, self._data, config
 
     def so_far(self) -> Config:
         """The run's settings; before the join with what the script has said so far."""

@@ -79,7 +79,7 @@ def _why(error: PacelineError, task: Task, trace: "_Trace", inputs: Tensor, targ
         return f" {wrong}{_WRITE if are_numbers else ''}"
     told = f" {_both(trace.outputs, targets)}{if_numbers() if are_numbers else ''}"
     if is_default:
-        told += " Without loss() in your file the loss is the cross entropy: one output for each class, labels from 0."
+        told += " Without loss() in your file whole numbers are classes: one output for each, labels from 0."
         if targets.is_floating_point():
             told += _WRITE
     return told

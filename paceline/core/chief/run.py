@@ -221,7 +221,8 @@ class Run:
 
     def stop_early(self, clocks: Clocks, now: float) -> None:
         """Ends the run where its scores are reason enough (`stopping`)."""
-        if self._is_steady and (why := settled(self.config.stopping, self.scoring.judged)):
+        unit = "step" if self.budget.steps else "epoch"
+        if self._is_steady and (why := settled(self.config.stopping, self.scoring.judged, unit)):
             self.stop(why, clocks, now)
 
     def stop(self, reason: str, clocks: Clocks, now: float) -> None:

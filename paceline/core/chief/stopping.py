@@ -12,9 +12,9 @@ from paceline.core.settings.config import Config
 from paceline.core.settings.stopping import StoppingConfig
 
 
-def settled(stopping: StoppingConfig | None, scores: Sequence[Score]) -> str:
+def settled(stopping: StoppingConfig | None, scores: Sequence[Score], unit: str = "epoch") -> str:
     """Why the run may end, given its scores, oldest first; empty while it goes on. What was scored before the first whole
-    epoch does not count."""
+    epoch does not count. `unit`: what the run calls one."""
     told = [score for score in scores if score.epoch >= 1]
     if stopping is None or not told:
         return ""
@@ -22,7 +22,9 @@ def settled(stopping: StoppingConfig | None, scores: Sequence[Score]) -> str:
     measure = measure_of(told[-1].metrics, told[-1].measure)
     values = [scores_of(score.metrics, split).get(measure.name, math.nan) for score in told]
     why = {"window": _window, "delta": _delta, "target": _target}[stopping.rule](stopping, measure, values)
-    return f"early stopping after epoch {told[-1].epoch}: {split.replace('_', ' ')} {measure.name} {why}" if why else ""
+    return (
+        f"early stopping after {unit} {told[-1].epoch}: {split.replace('_', ' ')} {measure.name} {why}" if why else ""
+    )
 
 
 def _window(stopping: StoppingConfig, measure: Measure, values: Sequence[float]) -> str:

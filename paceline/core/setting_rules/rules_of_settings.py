@@ -218,11 +218,6 @@ _STOPPING = (
         "stopping.patience and stopping.min_delta go with stopping.rule: window, and rule is {own.rule}. Leave them out, or "
         "take that rule.",
     ),
-    SettingsRule(
-        lambda stopping, config: stopping is not None and config.data.source == "script",
-        "stopping looks at the scores of a task, and a script scores itself. Give paceline.evaluate(patience=...) in the "
-        "script.",
-    ),
 )
 _SVM = (
     SettingsRule(

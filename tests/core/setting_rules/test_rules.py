@@ -95,7 +95,6 @@ PAIRS: tuple[tuple[str, tuple[str, ...], str | None, str], ...] = (
     ("stopping", ("stopping={delta: 0.01}",), "stopping.rule=window", "stopping.rule=delta"),
     ("stopping", ("stopping={patience: 3}",), "stopping.rule=delta", "stopping.rule=window"),
     ("stopping", ("stopping={min_delta: 0.1}",), "stopping.rule=delta", "stopping.rule=window"),
-    ("stopping", ("stopping={rule: delta}", "evaluate_every=1"), "data.source=script", "data.source=files"),
     ("svm", ("policy=asp", PLAIN, "svm.average_last=0.5"), "updates=dense", "updates=sparse"),
     ("svm", (*SPARSE, "epochs=3"), "svm.average_from=3", "svm.average_from=2"),
     ("svm", ("policy=asp", PLAIN, "svm.average_from=2"), "updates=dense", "updates=sparse"),

@@ -60,7 +60,11 @@ BAD = [
         PREPARE.format(labels="labels * 2"),
         r"from 0 to 6, but .* 4 outputs.*model\(\) 7 outputs.*astype\('float32'",
     ),
-    ("no loss", ONE + FLOATS, "for classes, but the labels are numbers.*For numbers to predict write loss"),
+    (
+        "no loss, 0 and 1",
+        ONE + PREPARE.format(labels="(labels > 1).astype('float32')"),
+        "are 0 and 1 as torch.float32, so the loss may be one of two.* binary cross entropy",
+    ),
     ("no loss, whole numbers", ONE, r"from 0 to 3, but .* 1 outputs.* numbers to predict .*astype.*write loss\(\)"),
     (
         "whole numbers",

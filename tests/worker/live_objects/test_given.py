@@ -24,7 +24,8 @@ from torch.utils.data import (  # noqa: E402
 )
 
 from paceline.api.train_live import packed  # noqa: E402
-from paceline.worker.live_objects.computing import cross_entropy, models_own, squared_error  # noqa: E402
+from paceline.tasks.default_loss import cross_entropy, squared_error  # noqa: E402
+from paceline.worker.live_objects.computing import models_own  # noqa: E402
 from paceline.worker.live_objects.given import Given, read  # noqa: E402
 from paceline.worker.live_objects.scores import baseline, score  # noqa: E402
 
@@ -292,6 +293,22 @@ def test_where_no_loss_fits_one_is_asked_for() -> None:
     refused("A mini-batch is a dict of values, labels, .* Give batch_loss=", train=Words(), test=Words())
     rows = TensorDataset(torch.randn(96, 4), torch.randn(96, 7))
     refused(r"No loss is known for outputs that are Tensor of shape \(8, 3\)", train=rows, test=rows)
+
+
+@pytest.mark.parametrize(
+    ("targets", "told"),
+    [
+        (
+            torch.arange(96) % 2,
+            "whole numbers and the model has one output for each.* mean squared error.* binary cross",
+        ),
+        ((torch.arange(96) % 2).float(), "are 0 and 1 as torch.float32.* binary cross entropy.* mean squared error"),
+        (torch.randint(2, (96, 3)).float(), "several numbers.* mean squared error.* binary cross entropy"),
+    ],
+)
+def test_targets_that_fit_two_losses_are_refused_with_both(targets: Any, told: str) -> None:
+    rows = TensorDataset(torch.randn(96, 4), targets)
+    refused(told, model=net(3 if targets.ndim == 2 else 1), train=rows, test=rows)
 
 
 def test_labels_beyond_the_outputs_are_told_with_both() -> None:

@@ -205,11 +205,10 @@ def test_a_split_of_which_some_labels_are_no_classes_has_no_accuracy(tmp_path: P
 
 
 @pytest.mark.parametrize("shape", [(4,), (4, 1)])
-def test_the_default_loss_is_none_of_a_regression(tmp_path: Path, shape: tuple[int, ...]) -> None:
-    outputs, labels = torch.ones(shape, requires_grad=True), torch.rand(shape)
+def test_the_default_loss_of_numbers_is_the_mean_squared_error(tmp_path: Path, shape: tuple[int, ...]) -> None:
+    outputs, labels = torch.ones(4, 1), torch.rand(shape)
 
-    with pytest.raises(ConfigError, match="default loss is for classes"):
-        task_of(tmp_path, "").loss(lambda inputs: outputs, torch.ones(4, 4), labels)
+    assert task_of(tmp_path, "").loss(lambda inputs: outputs, torch.ones(4, 4), labels) == (1 - labels).square().mean()
     assert task_of(tmp_path, "").loss(lambda inputs: torch.zeros(4, 2), torch.ones(4, 4), torch.full((4, 2), 0.5)) > 0.6
 
 
