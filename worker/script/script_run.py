@@ -211,7 +211,7 @@ class ScriptRun:
     @property
     def _pass(self) -> int:
         """The pass over this worker's data that the next mini-batch belongs to, from 0."""
-        return self.position // self.steps_per_epoch if self._has_joined else 0
+        return self.position // self.steps_per_epoch if self.steps_per_epoch else 0
 
     # joining
     def join(self) -> None:

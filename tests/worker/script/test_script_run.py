@@ -290,13 +290,13 @@ def test_a_worker_that_comes_after_the_end_ends_its_script_unless_it_has_the_fin
     data = SimpleNamespace(dealt=lambda config: None)
     run._complete = lambda: (SimpleNamespace(thread=thread, begins=lambda seed: None), data, run.settings)
     run._replica = SimpleNamespace(thread=thread)
-    run._worker = SimpleNamespace(has_model=has_model)
+    run._worker, run._data = SimpleNamespace(has_model=has_model), data
 
     if has_model:
-        run.join()
+        assert list(run.epochs(3)) == []
     else:
         with pytest.raises(SystemExit) as ended:
-            run.join()
+            list(run.epochs(3))
         assert ended.value.code == 0
     assert ("the run was over before this worker could join it" in capsys.readouterr().err) != has_model
 
