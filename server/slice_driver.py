@@ -314,7 +314,7 @@ class SliceDriver(SliceSnapshots):
         try:
             pool, layout = pool_of(config), plan.layout(self.index)
             self.slice = ModelSlice(
-                length, policy, optimizer, self.term, config.schedule, config.epochs, pool, folding, layout
+                length, policy, optimizer, self.term, config.schedule, config.epochs, pool, folding, layout, config.clip
             )
         except (MemoryError, ValueError) as error:
             raise ConfigError(

@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from paceline.core.errors import Behind
+from paceline.core.optimizers.clip import Clip
 from paceline.core.peers.peer_policy import build_peer_policy
 from paceline.core.peers.peer_run import topology_of
 from paceline.core.policies.policy import Own, build_policy
@@ -122,6 +123,7 @@ class Worker(Member):
         self.client.pull(self.replica.local[:0])  # the schedule's rate comes with it
         training = self._training(PolicyInForce(build_policy(self.config.policy)), place, seat, mine, sampler)
         own = Own(self.replica.local.copy(), training.optimizer, self.client.lr, grouping=training.grouping)
+        own.clip = Clip(self.config.clip, "mean")  # of allreduce, whose members have it
         own.slots = own.optimizer.new_slots(self.replica.length)
         peers.heard(seat.view, seat.peers)
         policy, topology = build_peer_policy(self.config.policy), topology_of(self.config)

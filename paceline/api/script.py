@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from paceline.base.extras import needing
 from paceline.base.notebook import ALONE, in_notebook
-from paceline.worker.script.alone import Alone
+from paceline.core.errors import ConfigError
+from paceline.worker.script.alone import Alone, clip_steps
 from paceline.worker.script.current import current
 
 if TYPE_CHECKING:
@@ -23,24 +24,30 @@ def wrap(
     *,
     accumulate: int = 1,
     buffers: Literal["mean", "first", "own"] = "mean",
+    clip_norm: float | None = None,
 ) -> "Optimizer":
     """The optimizer with the servers behind it: its `step()` pushes the gradients and pulls the weights, as the run's policy
     says. It is a torch.optim.Optimizer with the same parameter groups, for schedulers, GradScaler and closures too.
 
     Call it once, before the first epoch. `model`: what is trained; move it to its device first. `accumulate`: mini-batches
     whose gradients are added up before each `step()`. `buffers`: whose running statistics (as BatchNorm's) count. "mean": the
-    mean over all workers; "first": worker 0's; "own": each worker keeps its own. ConfigError: the servers can't do the steps of
-    this optimizer."""
+    mean over all workers; "first": worker 0's; "own": each worker keeps its own. `clip_norm`: largest L2 norm of the gradient
+    of a step, in place of torch.nn.utils.clip_grad_norm_; in lock-step that of the mean of all workers, otherwise each
+    worker's. ConfigError: the servers can't do the steps of this optimizer."""
     run = current()
+    if clip_norm is not None and not (isinstance(clip_norm, int | float) and clip_norm > 0):
+        raise ConfigError(f"paceline.wrap: clip_norm is {clip_norm!r}; expected a number above 0.")
     if isinstance(run, Alone):
         if in_notebook():
             print(ALONE, flush=True)
         run.model = model
+        if clip_norm is not None:
+            clip_steps(optimizer, clip_norm)
         return optimizer
     with needing("paceline.wrap"):
         from paceline.worker.script.wrapped_optimizer import wrap as wrapped
 
-    return wrapped(run, optimizer, model, accumulate, buffers)
+    return wrapped(run, optimizer, model, accumulate, buffers, clip_norm)
 
 
 def loader(

@@ -12,7 +12,7 @@ from paceline.core.optimizers.builtin.sgd import Sgd
 from paceline.core.optimizers.layout import Layout
 from paceline.core.optimizers.optimizer import Optimizer
 from paceline.core.policies.policy import Own, build_policy
-from paceline.core.settings.config import Options, ScheduleConfig
+from paceline.core.settings.config import ClipConfig, Options, ScheduleConfig
 from paceline.core.slice.dense_folding import DenseFolding
 from paceline.core.slice.folding import NewFolding
 from paceline.core.slice.model_slice import ModelSlice
@@ -34,10 +34,13 @@ class OneSlice:
         epochs: float = 1.0,
         per_epoch: int = 0,
         layout: Layout | None = None,
+        clip: ClipConfig | None = None,
         **options: object,
     ) -> None:
-        """`per_epoch`: training examples of the data set, for the schedule; `layout`: for groups of tensors."""
+        """`per_epoch`: training examples of the data set, for the schedule; `layout`: for groups of tensors; `clip`: of a
+        mean gradient."""
         self.layout = layout
+        self.clip = clip
         self.policy = Options(name=policy, **options)
         self.optimizer = optimizer
         self.per_epoch = per_epoch
@@ -53,7 +56,14 @@ class OneSlice:
     def _new_slice(self, length: int, term: int) -> ModelSlice:
         policy = build_policy(self.policy)
         return ModelSlice(
-            length, policy, self.optimizer, term, *self.schedule, folding=self.folding, layout=self.layout
+            length,
+            policy,
+            self.optimizer,
+            term,
+            *self.schedule,
+            folding=self.folding,
+            layout=self.layout,
+            clip=self.clip,
         )
 
     def seats(self, *workers: str, **seats: Seat) -> list[Reply]:

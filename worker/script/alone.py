@@ -49,3 +49,26 @@ class Alone:
                     self._has_told = True
                 scores = ", ".join(f"{name} {float(value):.4g}" for name, value in found.items())
                 print(f"{what} {number + 1} of {count}: {scores}", flush=True)
+
+
+def clip_steps(optimizer: Any, norm: float) -> None:
+    """Has each step clip its gradients first, as a run does."""
+    from torch.nn.utils import clip_grad_norm_
+
+    def clip() -> None:
+        clip_grad_norm_([one for group in optimizer.param_groups for one in group["params"]], norm)
+
+    def before(_: Any, args: tuple[Any, ...], options: dict[str, Any]) -> Any:
+        closure = args[1] if len(args) > 1 else options.get("closure")
+        if closure is None:
+            clip()
+            return None
+
+        def clipped() -> Any:
+            loss = closure()
+            clip()
+            return loss
+
+        return (args[0], clipped), {}
+
+    optimizer.register_step_pre_hook(before)

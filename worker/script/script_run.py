@@ -57,6 +57,7 @@ class ScriptRun:
         self.say = make_log(told.name)
         self._replica: ScriptReplica | None = None
         self._optimizer: dict[str, Any] = {}
+        self._clip_norm: float | None = None
         self._data: TrainingRows | None = None
         self._length: dict[str, Any] = {}
         self._asked: AskedScores | None = None
@@ -96,8 +97,11 @@ class ScriptRun:
         return Path(self.settings.task).name
 
     # what the script says
-    def train(self, replica: ScriptReplica, optimizer: dict[str, Any], accumulate: int) -> None:
-        """What is trained, and by which settings of the optimizer; each step takes `accumulate` mini-batches of the script."""
+    def train(
+        self, replica: ScriptReplica, optimizer: dict[str, Any], accumulate: int, clip_norm: float | None = None
+    ) -> None:
+        """What is trained, and by which settings of the optimizer; each step takes `accumulate` mini-batches of the script, and
+        its gradient has this norm at most."""
         self._refuse_late("paceline.wrap")
         if self._replica is not None:
             raise ConfigError(
@@ -110,6 +114,7 @@ class ScriptRun:
             )
         self._replica = replica
         self._optimizer = optimizer
+        self._clip_norm = clip_norm
         self.accumulate = accumulate
         self._present = PresentEpoch(accumulate)
 
@@ -266,10 +271,18 @@ class ScriptRun:
             said["scored_by"] = "worker"
         if self._optimizer:
             said["optimizer"] = self._optimizer
+        if self._clip_norm is not None:
+            said |= self._clipping(self._clip_norm)
         if self._data is not None:
             said |= self._data.asks
             said["batch_size"] *= self.accumulate
         return said
+
+    def _clipping(self, norm: float) -> dict[str, Any]:
+        """In lock-step the mean gradient has the limit, and lies on one server, which can take its norm."""
+        if build_policy(self.settings.policy).steps_on_mean:
+            return {"clip": {"norm": norm, "of": "mean"}, "plan": {"slices": "whole"}}
+        return {"clip": {"norm": norm}}
 
     def _budget(self) -> str:
         """Each worker makes its own steps, so that schedulers end where the run does; but where a policy lets a fast worker go

@@ -1,6 +1,8 @@
 """A torch optimizer whose steps the servers take."""
 
+import ast
 from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import Any, get_args
 
 import torch
@@ -114,7 +116,14 @@ class WrappedOptimizer(Optimizer):
                     parameter.grad.div_(scale.to(parameter.grad.device))
 
 
-def wrap(run: ScriptRun, optimizer: Optimizer, model: nn.Module, accumulate: int, buffers: Buffers) -> Optimizer:
+def wrap(
+    run: ScriptRun,
+    optimizer: Optimizer,
+    model: nn.Module,
+    accumulate: int,
+    buffers: Buffers,
+    clip_norm: float | None = None,
+) -> Optimizer:
     """See paceline/api/script.py."""
     if not isinstance(optimizer, Optimizer) or not isinstance(model, nn.Module):
         raise ConfigError(
@@ -135,11 +144,37 @@ def wrap(run: ScriptRun, optimizer: Optimizer, model: nn.Module, accumulate: int
     replica = ScriptReplica(run.script, within, optimizer, left_out(optimizer, within), buffers, groups, section["lr"])
     if averaged := [name for name, _ in replica.shared_buffers()]:
         section["averaged"] = averaged
-    run.train(replica, section, accumulate)
+    run.train(replica, section, accumulate, clip_norm)
+    if policy.steps_on_mean and run.rank == 0:
+        tell_of_clipping(run, clip_norm)
     setattr(optimizer, "_opt_called", True)  # noqa: B010  a scheduler that was made before watches it; the wrapped one steps
     wrapped = WrappedOptimizer(optimizer, run, replica, section)
     run.schedulers = Schedulers(wrapped, run.kept, run.epoch_of)
     return wrapped
+
+
+def tell_of_clipping(run: ScriptRun, norm: float | None) -> None:
+    """Says where the norm of a mean gradient is not what the script may expect."""
+    settings = run.settings
+    if norm is not None and settings.servers > 1:
+        tell(
+            "clip_norm limits the mean gradient of all workers, so server 0 holds the whole model, and the others nothing."
+        )
+    line = _line_of("clip_grad_norm_", Path(settings.task)) if norm is None and settings.workers > 1 else None
+    if line is not None:
+        tell(
+            f"{run.script}, line {line}: clip_grad_norm_ clips each worker's gradient, not the mean of all that a step is on. "
+            "To clip as in one process, leave it out, and pass clip_norm to paceline.wrap."
+        )
+
+
+def _line_of(name: str, script: Path) -> int | None:
+    """The first line of the script that calls a function of this name."""
+    tree = ast.parse(script.read_bytes()) if script.is_file() else ast.Module([], [])
+    called = (node.func for node in ast.walk(tree) if isinstance(node, ast.Call))
+    return min(
+        (one.lineno for one in called if name in (getattr(one, "attr", ""), getattr(one, "id", ""))), default=None
+    )
 
 
 def _section(run: ScriptRun, optimizer: Optimizer, model: nn.Module) -> dict[str, Any]:

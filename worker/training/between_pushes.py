@@ -7,7 +7,6 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from paceline.core import kernels
-from paceline.core.optimizers.clip import l2_norm
 from paceline.core.values import Base
 from paceline.data.sampler import Batch
 from paceline.data.shards import take
@@ -84,12 +83,8 @@ def compute(training: Training, position: int) -> Step | None:
     training.follow(step.manner)
     if step.finite and not training.replica.steps_itself:  # torch's optimizers do that themselves
         training.asker.ascend(step.gradient)
-    if clip.limits and step.finite:
-        weights = step.gradient[: training.replica.weights_end]
-        factor = clip.factor(l2_norm(weights))
-        if factor < 1:
-            np.multiply(weights, np.float32(factor), out=weights)
-            training.replica.clipped()
+    if step.finite and clip.hold([step.gradient[: training.replica.weights_end]]):
+        training.replica.clipped()
     if training.momentum is not None and step.finite:
         training.momentum.look_ahead(step.gradient, training.own.local, training.own.touched)
     return step

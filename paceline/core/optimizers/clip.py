@@ -1,7 +1,10 @@
-"""Clipping: a worker scales its gradient down to a norm before it pushes, over the whole model, not slice by slice."""
+"""Clipping: a gradient is scaled down to a norm over the whole model, not slice by slice: by a worker before it pushes, or by
+who steps on the mean of all."""
 
 import math
 from collections import deque
+from collections.abc import Iterable
+from typing import Literal
 
 import numpy as np
 
@@ -18,19 +21,31 @@ on every machine (elements)."""
 
 
 class Clip:
-    """What to multiply a gradient by so that its norm keeps the limits: a fixed one, the running
+    """Scales gradients down so that their norms keep the limits: a fixed one, the running
     quantile of this worker's own last 200 norms (before clipping, this one among them), or the smaller of both. The
     quantile limits nothing until 20 norms are seen. Not thread-safe."""
 
-    def __init__(self, config: ClipConfig) -> None:
-        self._norm = config.norm
-        self._quantile = config.quantile
+    def __init__(self, config: ClipConfig, of: Literal["push", "mean"] = "push") -> None:
+        """`of`: the gradients that are brought here; there are no limits where the settings limit others."""
+        self._norm = config.norm if config.of == of else None
+        self._quantile = config.quantile if config.of == of else None
         self._seen: deque[float] = deque(maxlen=WINDOW)
 
     @property
     def limits(self) -> bool:
         """Whether there is any limit; without one the norm need not be computed."""
         return self._norm is not None or self._quantile is not None
+
+    def hold(self, parts: Iterable[Vector], scale: float = 1.0) -> bool:
+        """Scales the gradient that lies in these parts, in place; returns whether it was above a limit. `scale`: what will make
+        it the gradient whose norm counts (1 / examples of a sum)."""
+        if not self.limits:
+            return False
+        parts = tuple(parts)
+        factor = self.factor(math.hypot(*map(l2_norm, parts)) * scale)
+        for part in parts if factor < 1 else ():
+            np.multiply(part, np.float32(factor), out=part)
+        return factor < 1
 
     def factor(self, norm: float) -> float:
         """min(1, limit / norm). 1 for a norm that is not finite, which is not remembered: no factor repairs such a

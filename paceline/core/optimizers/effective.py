@@ -40,6 +40,11 @@ class Scaled(Extension):
     waits: ClassVar[bool] = False
     """Without servers: whether each step waits for messages of others, so that all make about as many."""
 
+    @property
+    def steps_on_mean(self) -> bool:
+        """Whether each step is on the mean of gradients that all, or most, have computed on the same weights."""
+        return self.same_steps
+
     def step_pushes(self, members: int) -> float:
         """Pushes whose mean makes one step: 1, or all members' in lock-step. Own steps of workers whose models are averaged
         count like lock-step's."""

@@ -3,7 +3,7 @@
 import fnmatch
 from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
@@ -62,6 +62,8 @@ class Grouping:
     """By the number of the tensor."""
     count: int
     """Groups, with that of number 0."""
+    averages: bool = False
+    """Whether the last one is of tensors that are no weights."""
 
     @classmethod
     def of(cls, optimizer: Optimizer, layout: Layout) -> "Grouping":
@@ -80,11 +82,17 @@ class Grouping:
                         )
         last = len(optimizer.groups) + bool(optimizer.averaged)
         found |= dict.fromkeys(optimizer.averaged, last)
-        return cls(layout, tuple(found.get(name, 0) for name in layout.names), last + 1)
+        groups = tuple(found.get(name, 0) for name in layout.names)
+        return cls(layout, groups, last + 1, bool(optimizer.averaged))
 
     def cut(self, start: int, stop: int) -> "Grouping":
         """That of a range of the vector."""
-        return Grouping(self.layout.cut([(start, stop)]), self.groups, self.count)
+        return replace(self, layout=self.layout.cut([(start, stop)]))
+
+    def weights(self, vector: Vector) -> list[Vector]:
+        """The parts of a vector of this layout that belong to weights."""
+        last = self.count - self.averages
+        return [vector[start:stop] for start, stop, group, _ in self._stretches if group < last]
 
     def in_manner(self, optimizer: Optimizer, manner: Manner, missed: Counter[int]) -> Optimizer:
         """The optimizer for the step that follows. `missed`: steps that each tensor was left alone in, by its number; this

@@ -11,6 +11,7 @@ from pydantic import ConfigDict, PrivateAttr
 from paceline.core import registry
 from paceline.core.errors import ConfigError
 from paceline.core.folders import PEERS, POLICIES
+from paceline.core.optimizers.clip import Clip
 from paceline.core.optimizers.effective import Scaled
 from paceline.core.optimizers.groups import Grouping
 from paceline.core.optimizers.layout import Stretch
@@ -56,12 +57,17 @@ class Own:
     """The group of each parameter; None if nothing needs it."""
     manner: Manner = AS_SET
     """How to step with the last gradient."""
+    clip: Clip | None = None
+    """Limits of the gradient that a step is on."""
     missed: Counter[int] = field(default_factory=Counter)
     """Own steps in which each tensor was left out, by the tensor's number."""
 
     def step(self, optimizer: OwnSteps, gradient: Vector, scale: float = 1.0) -> None:
         """Takes one step on the own model, in the gradient's manner; a script's own optimizer knows the manner itself."""
         self.steps += 1
+        if self.clip is not None and self.clip.limits:
+            gradient = gradient.copy()  # others may still get it
+            self.clip.hold([gradient] if self.grouping is None else self.grouping.weights(gradient), scale)
         if self.grouping is not None and isinstance(optimizer, Optimizer):
             if len(self.slots) < optimizer.slots:  # a momentum that was 0
                 self.slots += optimizer.new_slots(len(self.local))[len(self.slots) :]
@@ -121,6 +127,10 @@ class Policy(Scaled, ABC):
     def keeps_together(self) -> bool:
         """Whether all workers make about the same number of steps, whatever their speed."""
         return self.rounds or self.lock_step or self.bounds_lead
+
+    @property
+    def steps_on_mean(self) -> bool:
+        return self.lock_step and self.pushes == "gradients"
 
     @property
     def has_sum(self) -> bool:
@@ -263,6 +273,10 @@ class Unserved(Policy):
     @property
     def same_steps(self) -> bool:  # type: ignore[override]
         return self._peers.same_steps
+
+    @property
+    def steps_on_mean(self) -> bool:
+        return self._peers.steps_on_mean
 
     @property
     def keeps_together(self) -> bool:

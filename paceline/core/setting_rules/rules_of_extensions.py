@@ -147,6 +147,12 @@ _POLICY = (
         "folds each by itself. Use one, or another lr_scale.",
     ),
     SettingsRule(
+        lambda policy, config: config.clip.of == "mean" and not policy.steps_on_mean,
+        "clip.of is mean, but steps of policy {policy.name} are not on the mean of all workers. Leave clip.of out, or use "
+        "{instead} or allreduce.",
+        instead=lambda: policies_that(lambda kind: kind.lock_step and kind.pushes == "gradients"),
+    ),
+    SettingsRule(
         lambda policy, config: policy.pushes == "differences" and not config.codec.push_codec.keeps_all,
         "codec.push is {codec.push.name}, which leaves values out, but workers of policy {policy.name} push differences of "
         "weights. Use {instead}, or a policy that pushes gradients, like bsp, ssp or asp.",

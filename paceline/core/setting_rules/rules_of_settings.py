@@ -173,6 +173,19 @@ _SCHEDULE = (
 )
 
 
+_CLIP = (
+    SettingsRule(
+        lambda clip, config: clip.of == "mean" and (clip.norm is None or clip.quantile is not None),
+        "clip.of is mean, whose one limit is clip.norm. Set clip.norm, and leave clip.quantile out.",
+    ),
+    SettingsRule(
+        lambda clip, config: clip.of == "mean" and config.servers > 1 and config.plan.slices != "whole",
+        "clip.of is mean, and the norm of a mean is known only where all of it is, but {servers} servers hold slices of the "
+        "model. Set plan.slices=whole, or servers=1.",
+    ),
+)
+
+
 # linear models over sparse rows
 def is_plain(config: Config) -> bool:
     """Whether the optimizer is SGD without momentum and decay."""
@@ -350,6 +363,7 @@ SETTINGS: Mapping[str, Rules] = {
     "data": (*_DATA, *_SCRIPT),
     "plan": _PLAN,
     "schedule": _SCHEDULE,
+    "clip": _CLIP,
     "updates": _UPDATES,
     "stopping": _STOPPING,
     "svm": _SVM,

@@ -131,8 +131,12 @@ class PlanConfig(Section):
 
 
 class ClipConfig(Section):
-    """A limit for the norm of every push, over the whole model; both may be set, the smaller wins."""
+    """A limit for the norm of gradients, over the whole model; both may be set, the smaller wins."""
 
+    of: Literal["push", "mean"] = Field(
+        "push",
+        description="Whose norm: each worker's gradient (push), or the mean of all in lock-step, on one server (mean).",
+    )
     norm: float | None = Field(None, gt=0, allow_inf_nan=False, description="Largest L2 norm of a gradient.")
     quantile: float | None = Field(
         None,

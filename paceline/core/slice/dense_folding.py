@@ -60,7 +60,9 @@ class DenseFolding:
         squares = self.sum.squares
         gathered = self.sum.close(len(view.seats))
         if gathered is not None:
-            self.fold(gathered, lr if squares is None else lr * rate.gain(gathered, squares))
+            lr = lr if squares is None else lr * rate.gain(gathered, squares)
+            self._half.clip(gathered)
+            self.fold(gathered, lr)
             return
         target = self.versions.target()
         np.copyto(target, self.versions.current.values)

@@ -10,7 +10,7 @@ from paceline.core.optimizers.layout import Layout
 from paceline.core.optimizers.optimizer import Optimizer
 from paceline.core.policies.clocks import Clocks
 from paceline.core.policies.policy import Policy
-from paceline.core.settings.config import ScheduleConfig
+from paceline.core.settings.config import ClipConfig, ScheduleConfig
 from paceline.core.slice.admission import Admission
 from paceline.core.slice.dense_folding import DenseFolding
 from paceline.core.slice.folding import NewFolding, settled
@@ -37,17 +37,18 @@ class ModelSlice:
         pool: Pool | None = None,
         folding: NewFolding = DenseFolding,
         layout: Layout | None = None,
+        clip: ClipConfig | None = None,
     ) -> None:
         """`optimizer`: the run's; the policy may fold with another one. `epochs`: the run's length, for the schedule. `pool`:
         the workers over which rate and momentum of one process are spread; None: use them unscaled. `folding`: how
         pushes get into the weights. `layout`: which parts of which tensors the slice holds, for parameter groups;
-        ConfigError if a group matches none."""
+        ConfigError if a group matches none. `clip`: limits of the mean gradient of a lock-step."""
         self.length = length
         self.term = term
         self.phase = Phase.EMPTY
         self.clocks = Clocks()
         schedule = schedule or ScheduleConfig(lr_scale="none")
-        self._half = ServerHalf(length, policy, optimizer, schedule, epochs, pool, layout)
+        self._half = ServerHalf(length, policy, optimizer, schedule, epochs, pool, layout, clip)
         self.folding = folding(length, self.clocks, self._half)
         self._admission = Admission(term, length, self.clocks, self.folding.check_form)
         self._rounds = Rounds(self.clocks, self._half, self.folding)

@@ -4,13 +4,14 @@ import math
 from collections import Counter
 
 from paceline.core.errors import BadPush, ConfigError
+from paceline.core.optimizers.clip import Clip
 from paceline.core.optimizers.effective import Pool, effective, scheduled
 from paceline.core.optimizers.groups import Grouped, Grouping, grouped
 from paceline.core.optimizers.layout import Layout
 from paceline.core.optimizers.optimizer import Optimizer
-from paceline.core.policies.policy import Policy
+from paceline.core.policies.policy import Gathered, Policy
 from paceline.core.policies.policy_in_force import PolicyInForce
-from paceline.core.settings.config import ScheduleConfig
+from paceline.core.settings.config import ClipConfig, ScheduleConfig
 from paceline.core.slice.copies import NO_COPIES
 from paceline.core.slice.rate import Rate
 from paceline.core.values import AS_SET, Manner, Switch, Vector
@@ -32,6 +33,7 @@ class ServerHalf(PolicyInForce):
         epochs: float,
         pool: Pool | None,
         layout: Layout | None = None,
+        clip: ClipConfig | None = None,
     ) -> None:
         """`length`: values of the slice. `asked`: the run's optimizer. The others as `ModelSlice` takes them."""
         super().__init__(policy)
@@ -41,6 +43,7 @@ class ServerHalf(PolicyInForce):
             raise ConfigError("A slice that steps parameter groups needs their layout.")
         self._asked = grouped(asked, layout)
         self._averages = bool(asked.averaged)
+        self._clip = Clip(clip or ClipConfig(), "mean")
         self._schedule = schedule
         self._epochs = epochs
         self._pool = pool
@@ -86,6 +89,11 @@ class ServerHalf(PolicyInForce):
         if not members or not self._averages or not isinstance(found, Grouped):
             return found
         return found.of_one(members if self._pool is None else max(members, self._pool.workers))  # some may be away
+
+    def clip(self, gathered: Gathered) -> None:
+        """Scales the sum down, in place, where the norm of the mean gradient is above its limit."""
+        total = gathered.total
+        self._clip.hold([total] if self._grouping is None else self._grouping.weights(total), gathered.scale)
 
     def _changed(self, manner: Manner) -> Optimizer:
         """The run's optimizer with the options of this manner; without a layout it has none that change."""

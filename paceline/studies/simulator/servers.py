@@ -7,7 +7,6 @@ from functools import partial
 import numpy as np
 
 from paceline.core import kernels
-from paceline.core.optimizers.clip import l2_norm
 from paceline.core.settings.config import Config
 from paceline.core.values import Base, Dense, Empty, Outcome, Reply, Update, Vector
 from paceline.data.dataset import Rows
@@ -22,8 +21,7 @@ def gradient_of(problem: Problem, worker: Worker, rows: Rows, local: Vector) -> 
     """Of these examples of the worker's at `local`, clipped, with the worker's own momentum."""
     inputs, labels = problem.shards[worker.rank]
     gradient = problem.net.gradient(local, inputs[rows], labels[rows])
-    if worker.clip.limits:
-        gradient *= np.float32(worker.clip.factor(l2_norm(gradient)))
+    worker.clip.hold([gradient])
     if worker.momentum is not None:
         worker.momentum.look_ahead(gradient, local)
     return gradient

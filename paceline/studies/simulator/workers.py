@@ -106,14 +106,23 @@ class Training(Members):
     def _new_slice(self, length: int) -> ModelSlice:
         config = self.config
         return ModelSlice(
-            length, build_policy(config.policy), self._asked, 1, config.schedule, config.epochs, self._pool
+            length,
+            build_policy(config.policy),
+            self._asked,
+            1,
+            config.schedule,
+            config.epochs,
+            self._pool,
+            clip=config.clip,
         )
 
     def _new_worker(self, rank: int) -> Worker:
         config, name = self.config, f"worker-{rank}"
         sampler = Sampler([self.data.sizes[rank]], config.worker_batch, self._steps, config.seed, name)
         policy, local = build_policy(config.policy), self.data.first.copy()
-        own = Own(local, self._optimizer, 0.0, local.copy() if policy.keeps_start else None)
+        own = Own(
+            local, self._optimizer, 0.0, local.copy() if policy.keeps_start else None, clip=Clip(config.clip, "mean")
+        )
         momentum = None if self._pool is None else self._pool.momentum(self._asked, policy)
         away = iter(()) if self._scene is None else goings(self._scene, rank, config.seed)
         return Worker(name, rank, policy, momentum, Clip(config.clip), sampler, own, away)

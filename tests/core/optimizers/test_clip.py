@@ -27,6 +27,22 @@ def test_a_gradient_above_the_limit_is_scaled_down_to_it(gradient, clipped):
     assert g * clip(norm=1).factor(l2_norm(g)) == pytest.approx(f32(*clipped))
 
 
+def test_a_gradient_in_parts_is_scaled_in_place_by_the_norm_of_all_of_it():
+    one, parts = clip(norm=1), (f32(30), f32(40))
+
+    assert [one.hold(parts, 0.1), one.hold(parts, 0.1)] == [True, False]
+    assert np.concatenate(parts) == pytest.approx([6, 8])
+
+
+def test_limits_are_of_the_gradients_that_the_settings_name():
+    settings = ClipConfig(norm=1, of="mean")
+    assert [Clip(settings).limits, Clip(settings, "mean").limits, Clip(ClipConfig(norm=1), "mean").limits] == [
+        False,
+        True,
+        False,
+    ]
+
+
 def test_without_a_limit_nothing_is_clipped():
     assert clip().factor(1e30) == 1
     assert [one.limits for one in (clip(), clip(norm=1), clip(quantile=0.5))] == [False, True, True]

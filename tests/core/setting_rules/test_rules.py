@@ -45,6 +45,7 @@ SPARSE = ("policy=asp", "updates=sparse", PLAIN)
 GRADIENTS = ("policy=asp", "updates=sparse", "optimizer=ftrl")
 ALONE = ("servers=0", "policy=dpsgd")
 TOPK = "codec.push={name: topk, share: 0.01}"
+MEAN = ("clip={of: mean, norm: 1}", "policy=bsp")
 RATED = "schedule.lr_scale=none"
 PAIRS: tuple[tuple[str, tuple[str, ...], str | None, str], ...] = (
     # what both have, what breaks the rule (None: what is not said breaks it), what is said instead and keeps it
@@ -83,6 +84,9 @@ PAIRS: tuple[tuple[str, tuple[str, ...], str | None, str], ...] = (
     ("schedule", ("schedule.name=cosine",), "schedule.epochs=11", "schedule.epochs=10"),
     ("schedule", ("schedule.name=cosine", "schedule.epochs=5"), "schedule.end=0", "schedule.end=0.1"),
     ("schedule", SPARSE, "schedule.lr_scale=adascale", "schedule.lr_scale=linear"),
+    ("clip", ("clip.of=mean", "policy=bsp", "servers=1"), None, "clip.norm=1"),
+    ("clip", (*MEAN, "servers=1"), "clip.quantile=0.5", "clip.quantile=null"),
+    ("clip", (*MEAN, "servers=2"), "plan.slices=layerwise", "plan.slices=whole"),
     ("updates", SPARSE, "optimizer.groups=[{parameters: weights, lr: 0.1}]", "optimizer.groups=[]"),
     ("updates", SPARSE, "optimizer.momentum=0.9", "optimizer.momentum=0"),
     ("updates", SPARSE, "optimizer=adam", PLAIN),
@@ -110,6 +114,8 @@ PAIRS: tuple[tuple[str, tuple[str, ...], str | None, str], ...] = (
     ("policy", ("codec.push=topk", "codec.error_feedback=false"), "policy=easgd", "policy=ssp"),
     ("policy", ("policy=easgd", "codec.push=int8"), "codec.error_feedback=true", "codec.error_feedback=false"),
     ("policy", ("push_norm_cap=1",), "policy=easgd", "policy=diloco"),
+    ("policy", (*MEAN, "servers=1"), "policy=ssp", "policy=backup"),
+    ("policy", (*MEAN, "servers=0"), "policy=dpsgd", "policy=allreduce"),
     ("policy without servers", ALONE, "push_norm_cap=1", "push_norm_cap=null"),
     ("policy without servers", ALONE, "codec.push=topk", "codec.push=int8"),
     ("policy without servers", ("servers=0", "optimizer=adam"), "policy=broadcast", "policy=dpsgd"),

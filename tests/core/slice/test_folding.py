@@ -7,13 +7,14 @@ from paceline.core.optimizers.layout import Layout
 from paceline.core.optimizers.optimizer import build_optimizer
 from paceline.core.policies.clocks import Clocks
 from paceline.core.policies.policy import build_policy
-from paceline.core.settings.config import Options, ScheduleConfig
+from paceline.core.settings.config import ClipConfig, Options, ScheduleConfig
 from paceline.core.slice.dense_folding import DenseFolding
 from paceline.core.slice.folding import settled
 from paceline.core.slice.server_half import ServerHalf
 from paceline.core.slice.sparse_folding import SparseFolding
 from paceline.core.slice.state import SliceState
 from paceline.core.values import Dense, Outcome, Places, Seat, Sparse
+from tests.support.one_slice import OneSlice
 from tests.support.slice_parts import a_push, clocks_with, counted, dense_folding, half_of
 
 NONE = np.empty(0, np.int64)
@@ -129,3 +130,15 @@ def test_many_workers_that_fold_each_by_itself_come_to_the_mean_of_their_statist
         pulled[worker] = float(folding.current().values[1])
 
     assert pulled == pytest.approx([own.mean()] * workers, abs=0.1)
+
+
+def test_a_mean_gradient_above_its_limit_is_clipped_but_for_what_is_averaged():
+    asked = build_optimizer(Options(name="sgd", lr=0.5, momentum=0.0, weight_decay=0.0, averaged=["running_mean"]))
+    layout = Layout.whole([("a", (1,)), ("b", (1,)), ("running_mean", (1,))])
+    one = OneSlice("bsp", ["a", "b"], [1, 1, 1], asked, layout=layout, clip=ClipConfig(norm=1, of="mean"))
+
+    one.push("a", 60, 0, 3, examples=1)
+    one.push("b", 0, 120, 2, examples=3)
+
+    # the mean is 15, 90, 2.25
+    assert one.weights == pytest.approx([1 - 0.5 * 15 / 8325**0.5, 1 - 0.5 * 90 / 8325**0.5, 1 - 2.25])

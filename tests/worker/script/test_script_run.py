@@ -166,6 +166,16 @@ def test_workers_that_stay_together_make_their_own_epochs_and_fast_ones_else_tak
     assert run.so_far().budget == "total"
 
 
+@pytest.mark.parametrize(("policy", "of", "slices"), [("bsp", "mean", "whole"), ("ssp", "push", "memorywise")])
+def test_a_gradient_is_clipped_where_a_step_is_on_it(given: Path, told: Any, policy: str, of: str, slices: str) -> None:
+    given.write_text(GIVEN.replace("policy: bsp", f"policy: {policy}"))
+    run = script_run.ScriptRun(told)
+    run.train(*model_and_optimizer(), 1, clip_norm=0.5)
+
+    config = run.so_far()
+    assert (config.clip.norm, config.clip.of, config.plan.slices) == (0.5, of, slices)
+
+
 @pytest.mark.parametrize("policy", ["bsp", "ssp", "asp"])
 @pytest.mark.parametrize("count", [1, 23, 2000])
 def test_a_run_is_as_long_as_the_script_says(
@@ -414,6 +424,34 @@ def test_alone_trains_on_in_the_modes_that_the_model_had(monkeypatch: pytest.Mon
     run.evaluate(lambda: {"loss": float(model.eval().training)}, 1, None, None)
 
     assert [[module.training for module in model] for _ in run.epochs(2)] == [[True, False, True]] * 2
+
+
+@pytest.mark.parametrize("has_closure", [False, True])
+def test_alone_a_step_clips_its_gradients_first(monkeypatch: pytest.MonkeyPatch, has_closure: bool) -> None:
+    monkeypatch.setattr(script, "current", alone.Alone)
+    weights = torch.nn.Parameter(torch.zeros(2))
+    model = torch.nn.ParameterList([weights])
+    optimizer = script.wrap(torch.optim.SGD([weights], lr=1.0), model, clip_norm=5.0)
+
+    def compute() -> float:
+        weights.grad = torch.tensor([30.0, 40.0])
+        return 1.5
+
+    if has_closure:
+        assert optimizer.step(compute) == 1.5
+    else:
+        compute()
+        optimizer.step()
+    assert weights.tolist() == pytest.approx([-3, -4])
+
+
+@pytest.mark.parametrize("norm", [0, -1.0, "1", float("nan")])
+def test_a_norm_that_limits_nothing_is_refused(monkeypatch: pytest.MonkeyPatch, norm: Any) -> None:
+    monkeypatch.setattr(script, "current", alone.Alone)
+    model = torch.nn.Linear(1, 1)
+
+    with pytest.raises(ConfigError, match=r"clip_norm is .*; expected a number above 0"):
+        script.wrap(torch.optim.SGD(model.parameters()), model, clip_norm=norm)
 
 
 def test_alone_says_once_what_a_number_is_taken_as(capsys: pytest.CaptureFixture[str]) -> None:

@@ -1,15 +1,16 @@
 """A wrapped optimizer in the hands of torch's GradScaler."""
 
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from paceline.core.errors import ConfigError
-from paceline.core.settings.config import Options
+from paceline.core.settings.config import Config, Options
 
 torch = pytest.importorskip("torch")
-from paceline.worker.script.wrapped_optimizer import WrappedOptimizer, wrap  # noqa: E402
+from paceline.worker.script.wrapped_optimizer import WrappedOptimizer, tell_of_clipping, wrap  # noqa: E402
 
 
 class Run:
@@ -106,3 +107,26 @@ def test_the_statistics_of_worker_0_alone_are_refused_where_workers_push_their_m
 
     with pytest.raises(ConfigError, match=rf"buffers is 'first', but workers of policy {policy.name} push .*='mean'"):
         wrap(run, torch.optim.SGD(model.parameters(), lr=0.1), model, 1, "first")
+
+
+@pytest.mark.parametrize(
+    ("servers", "workers", "norm", "said"),
+    [
+        (1, 2, None, "train.py, line 2: clip_grad_norm_ clips each worker's gradient, not the mean"),
+        (1, 1, None, ""),
+        (1, 2, 1.0, ""),
+        (2, 2, 1.0, "server 0 holds the whole model"),
+    ],
+)
+def test_in_lock_step_it_is_said_which_norm_is_clipped_and_where(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], servers: int, workers: int, norm: float | None, said: str
+) -> None:
+    script = tmp_path / "train.py"
+    script.write_text("# clip_grad_norm_(1)\ntorch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)\n")
+    settings = Config(task=str(script), servers=servers, workers=workers)
+
+    tell_of_clipping(SimpleNamespace(settings=settings, script="train.py"), norm)
+
+    told = capsys.readouterr().err
+    assert said in told
+    assert bool(said) == bool(told)
