@@ -1,5 +1,5 @@
-"""What a script draws at random: torch, numpy and Python's `random` have one seed at each step, and its own sampler draws
-alike in all processes."""
+"""What a script draws at random: torch, numpy and Python's `random` have one seed at each step, and its sampler draws alike in all
+processes."""
 
 import random
 from collections.abc import Iterator
@@ -54,8 +54,8 @@ class StepDraws:
 
 
 class SampledRows:
-    """The numbers of the rows that a sampler of the script's draws, epoch by epoch: by the run's seed and the epoch, so alike
-    in all processes."""
+    """The numbers of the rows that a script's sampler draws, epoch by epoch: by the run's seed and the epoch, so alike in all
+    processes."""
 
     def __init__(self, sampler: Any, seed: int) -> None:
         """`seed`: of the run. ConfigError where the sampler does not say how many it draws."""

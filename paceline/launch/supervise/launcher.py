@@ -325,12 +325,18 @@ class _Launch:
         stall = Stall(time.monotonic())
         alone_since: float | None = None
         while True:
+            is_deserted = self._processes.are_gone([child.name for child in self._processes.clients()])
             status, now = server.status(), time.monotonic()
             self._faults.hear(None if status is None else status.seconds, now)
             if status is not None:
                 self._note(status)
                 if status.phase == "finished":
                     return
+                if status.phase == "scoring" and is_deserted:
+                    who = "worker-0" if self._config.is_script and not self._config.evaluate_every else "the evaluator"
+                    raise Ended(
+                        PacelineError.exit_code, f"nobody is left to take the final model: {who} has ended before"
+                    )
                 if status.phase == "waiting" and status.version:
                     self._processes.call_back()
                 if status.unfinished and self._processes.are_gone(status.unfinished):

@@ -248,15 +248,18 @@ class Processes:
             self._say(f"{child.log} can't be written, so what {child.name} says is lost.")
 
     def _give_up(self, child: Child, code: int, what: str) -> None:
-        """The run goes on without a worker, as long as there is another one and it may; without any other process it can't."""
+        """The run goes on without a worker, as long as there is another one and it may; without any other process it can't, nor
+        where an error in the user's code would leave out this worker's part of the data."""
         child.given_up = True
         workers = [other for other in self._children if other.role == "worker"]
         is_last = all(worker.given_up for worker in workers) and not self._others.awaited()
-        if child.role != "worker" or is_last or self._waits_for_lost():
+        is_mistake = child.role == "worker" and code == _UNCAUGHT and child.is_here
+        if child.role != "worker" or is_last or is_mistake or self._waits_for_lost():
             last = "the last worker, " if child.role == "worker" and is_last else ""
-            others = "" if child.role != "worker" or is_last else "; the others would wait for it (on_lost_worker=wait)"
+            waits = child.role == "worker" and not is_last and self._waits_for_lost()
+            others = "; the others would wait for it (on_lost_worker=wait)" if waits else ""
             raise Ended(
-                code if code > 0 else PacelineError.exit_code,
+                Crashes.exit_code(code) if is_mistake else code if code > 0 else PacelineError.exit_code,
                 f"{last}{what}, and has no restarts left{_in_vain(child)}{others}. Its last lines:{child.tail()}",
             )
         self._say(

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from paceline.cli.run import summary
-from paceline.core.errors import ConfigError, NotYet
+from paceline.core.errors import ConfigError, NotYet, PacelineError
 from paceline.core.settings.config import Config, DataConfig
 from paceline.launch.folder import own_records
 from paceline.launch.folder.run_folder import RunFolder, open_run
@@ -345,6 +345,29 @@ def test_a_worker_that_keeps_dying_is_given_up_and_the_others_go_on(stage: Stage
 
     assert outcome.exit_code == 0
     assert len(stage.starts("worker-1")) == 3
+
+
+def test_a_worker_that_the_users_code_ends_again_and_again_ends_the_run(stage: Stage) -> None:
+    stage.plot(worker_0=["hang"], worker_1=[1])
+
+    outcome = stage.play(lambda: False)
+
+    assert outcome.exit_code == ConfigError.exit_code
+    assert "worker-1 ended with exit code 1, and has no restarts left" in outcome.reason
+    assert len(stage.starts("worker-1")) == 3
+
+
+def test_a_final_score_is_not_waited_for_where_nobody_is_left_to_take_it(stage: Stage) -> None:
+    class Scoring(FakeChief):
+        def status(self) -> StatusReply:
+            return StatusReply(phase="scoring", version=3)
+
+    stage.plot(worker_0=[0], worker_1=[0], evaluator=[0])
+
+    outcome = run_local(stage.config, stage.run.path, say=stage.said.append, connect=lambda *_: Scoring(lambda: False))
+
+    assert outcome.exit_code == PacelineError.exit_code
+    assert outcome.reason == "nobody is left to take the final model: the evaluator has ended before"
 
 
 def test_without_any_worker_left_the_run_ends_with_an_error(stage: Stage) -> None:
