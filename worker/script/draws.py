@@ -1,4 +1,4 @@
-"""What a script draws at random: torch, numpy and Python's `random` have one seed at each step, and its sampler draws alike in all
+"""What a script draws at random: torch, numpy and `random` have one seed at each step, and a sampler draws alike in all
 processes."""
 
 import random

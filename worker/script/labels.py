@@ -16,6 +16,8 @@ ATTRIBUTES = ("targets", "labels", "y")
 KEYS = ("label", "labels")
 """Columns of tables, and keys of rows that are dicts."""
 _HINT = "Give one for each row: labels=..., or set data.strategy to random or round_robin."
+_ROWS = 16
+"""Of a table whose labels are lists, for its fingerprint: the whole column takes seconds in every process."""
 Say = Callable[..., None]
 
 
@@ -125,10 +127,30 @@ def _candidates(dataset: Any) -> Iterator[Any]:
     tensors = getattr(dataset, "tensors", None)
     if isinstance(tensors, tuple) and len(tensors) > 1:
         yield tensors[-1]
-    names = getattr(dataset, "column_names", None)
-    for key in KEYS:
-        if isinstance(names, (list, tuple)) and key in names:
+    for key in _columns(dataset):
+        if _is_scalar(dataset, key):
             yield dataset[key][:]
+
+
+def _columns(dataset: Any) -> list[str]:
+    """Those of a table that may be its labels."""
+    names = getattr(dataset, "column_names", None)
+    return [key for key in KEYS if isinstance(names, (list, tuple)) and key in names]
+
+
+def _is_scalar(dataset: Any, key: str) -> bool:
+    """Whether a row of this column holds one value, as far as the table says; no strategy deals by lists."""
+    features = getattr(dataset, "features", None)
+    kind = features.get(key) if isinstance(features, Mapping) else None
+    return kind is None or type(kind).__name__ in ("Value", "ClassLabel")
+
+
+def some_lists(dataset: Any) -> Iterator[bytes]:
+    """What tells two tables apart whose labels are lists: those of a few rows."""
+    for key in _columns(dataset):
+        for row in np.linspace(0, len(dataset) - 1, _ROWS).astype(int).tolist():
+            labels = _plain(dataset[row][key])
+            yield repr(labels.tolist() if isinstance(labels, np.ndarray) else labels).encode()
 
 
 def _together(parts: list[Array | None]) -> Array | None:

@@ -18,7 +18,14 @@ from paceline.data.sampler import lens_of_epoch, proportions, steps_per_epoch
 from paceline.data.shards import Shard, Shards
 from paceline.worker.module_worker import epoch_lens
 from paceline.worker.script.draws import SampledRows
-from paceline.worker.script.labels import Say, given_labels, labels_at_hand, read_features, read_labels
+from paceline.worker.script.labels import (
+    Say,
+    given_labels,
+    labels_at_hand,
+    read_features,
+    read_labels,
+    some_lists,
+)
 
 Deal = Callable[[Config, Selection], Sequence[Rows]]
 """Who gets what: the rows of each shard that the settings ask for."""
@@ -273,8 +280,7 @@ def _marks(dataset: Any, count: int) -> Iterator[bytes]:
             yield from _marks(part, len(cast(Any, part)))
     elif not is_stream(dataset):
         labels = labels_at_hand(dataset)
-        if labels is not None:
-            yield np.ascontiguousarray(labels).tobytes()
+        yield from some_lists(dataset) if labels is None else (np.ascontiguousarray(labels).tobytes(),)
 
 
 # what is dealt

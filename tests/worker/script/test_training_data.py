@@ -1,6 +1,6 @@
 """A user's data set as shards of row numbers: labels found, strategies kept, processes that differ told apart."""
 
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import pytest
@@ -203,6 +203,23 @@ def test_workers_whose_data_differs_have_different_fingerprints() -> None:
         [0] * 60,
     ]
     assert len({dealt(one, "random").manifest.fingerprint for one in sets}) == len(sets)
+
+
+def test_a_column_of_lists_is_not_read_for_a_fingerprint() -> None:
+    class Value:
+        """A column of one value a row, as a Hugging Face set calls it."""
+
+    class Tokens(Columns):
+        features: ClassVar = {"label": Value(), "labels": [Value()]}
+
+        def __getitem__(self, key: Any) -> Any:
+            assert key != "labels"
+            return super().__getitem__(key)
+
+    lists = [[row, row % 3] for row in range(60)]
+    prints = {dealt(Tokens(labels=rows), "random").manifest.fingerprint for rows in (lists, lists[:], lists[::-1])}
+    assert len(prints) == 2
+    assert dealt(Tokens(label=CLASSES)).manifest.fingerprint != dealt(Tokens(label=CLASSES[::-1])).manifest.fingerprint
 
 
 def test_shards_are_row_numbers_that_need_no_check() -> None:
