@@ -333,10 +333,8 @@ class _Launch:
                 if status.phase == "finished":
                     return
                 if status.phase == "scoring" and is_deserted:
-                    who = "worker-0" if self._config.is_script and not self._config.evaluate_every else "the evaluator"
-                    raise Ended(
-                        PacelineError.exit_code, f"nobody is left to take the final model: {who} has ended before"
-                    )
+                    who = "every worker" if self._config.scored_by == "worker" else "the evaluator"
+                    raise Ended(PacelineError.exit_code, f"nobody is left to take the final model: {who} has ended")
                 if status.phase == "waiting" and status.version:
                     self._processes.call_back()
                 if status.unfinished and self._processes.are_gone(status.unfinished):

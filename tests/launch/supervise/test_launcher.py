@@ -367,7 +367,7 @@ def test_a_final_score_is_not_waited_for_where_nobody_is_left_to_take_it(stage: 
     outcome = run_local(stage.config, stage.run.path, say=stage.said.append, connect=lambda *_: Scoring(lambda: False))
 
     assert outcome.exit_code == PacelineError.exit_code
-    assert outcome.reason == "nobody is left to take the final model: the evaluator has ended before"
+    assert outcome.reason == "nobody is left to take the final model: the evaluator has ended"
 
 
 def test_without_any_worker_left_the_run_ends_with_an_error(stage: Stage) -> None:
