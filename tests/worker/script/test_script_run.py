@@ -178,9 +178,7 @@ def test_a_gradient_is_clipped_where_a_step_is_on_it(given: Path, told: Any, pol
 
 @pytest.mark.parametrize("policy", ["bsp", "ssp", "asp"])
 @pytest.mark.parametrize("count", [1, 23, 2000])
-def test_a_run_is_as_long_as_the_script_says(
-    given: Path, told: Any, policy: str, count: int
-) -> None:
+def test_a_run_is_as_long_as_the_script_says(given: Path, told: Any, policy: str, count: int) -> None:
     given.write_text(GIVEN.replace("policy: bsp", f"policy: {policy}"))
     run = script_run.ScriptRun(told)
     run.evaluate(dict, 7, None, None)
