@@ -88,7 +88,7 @@ class PacelineStrategy(_Base):  # type: ignore[misc]
         own = self.optimizers[0]
         wrapped: Any = script.wrap(own, self.lightning_module, accumulate=trainer.accumulate_grad_batches)
         wrapped._step_supports_amp_scaling = False  # Lightning clips what is unscaled before
-        self._run.schedulers = None  # the Trainer knows when it steps them
+        self._run.schedulers.clear()  # the Trainer knows when it steps them
         self.optimizers = [wrapped]
         own._opt_called = True  # its schedulers watch it; the servers step instead
 

@@ -48,7 +48,7 @@ def train(live: LiveTraining, run: ScriptRun, device: torch.device) -> None:
     warnings.filterwarnings("ignore", "Seems like `optimizer.step")  # a scheduler that was sent does not know better
     model = live.model.to(device).train()
     optimizer = script.wrap(live.optimizer, model, accumulate=live.accumulate)
-    run.schedulers = None  # `Schedule` keeps the one there is
+    run.schedulers.clear()  # `Schedule` keeps the one there is
     scheduler = live.scheduler(optimizer) if callable(live.scheduler) else live.scheduler
     loader = script.loader(live.train, batch_size=live.batch_size // live.accumulate, **live.loading)
     run.evaluate(

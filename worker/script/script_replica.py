@@ -41,6 +41,8 @@ class Answer:
     """As in Step."""
     position: Position | None = None
     """As in Step."""
+    optimizer: Optimizer | None = None
+    """The one that steps; None: the script has no other."""
 
 
 class ScriptReplica(Replica):
@@ -50,17 +52,19 @@ class ScriptReplica(Replica):
         self,
         name: str,
         model: nn.Module,
-        optimizer: Optimizer,
+        optimizers: Sequence[Optimizer],
         left_out: Collection[str] = (),
         buffers: Buffers = "mean",
         groups: Sequence[Collection[str]] = (),
         rate: float = 1.0,
     ) -> None:
-        """`name`: of the script, for errors; `optimizer`: takes own steps where the policy has any; `left_out`: parameters that
-        it does not step; `buffers`: whose running statistics count; `groups`: names of parameters that are stepped alike;
+        """`name`: of the script, for errors; `optimizers`: take own steps where the policy has any; `left_out`: parameters that
+        none of them steps; `buffers`: whose running statistics count; `groups`: names of parameters that are stepped alike;
         `rate`: the one that the run's settings have."""
         self._draws = StepDraws(torch.initial_seed())
-        self._optimizer = optimizer
+        self._optimizers = optimizers
+        self._stepping = optimizers[0]
+        """The one whose step it is."""
         self._buffers = buffers
         self._rate = rate
         self.statistics_weight = 1.0
@@ -68,6 +72,8 @@ class ScriptReplica(Replica):
         device = str(_device(name, model))
         super().__init__(_task(name), device, model=model, left_out=left_out, groups=groups, mixed=True)
         self._flat.detach()
+        self._others = {id(one): self._flat.outside(one) for one in optimizers}
+        """Numbers of the parameters that each of them does not step."""
         self.thread = LoopThread()
 
     def begins(self, seed: int) -> None:
@@ -94,10 +100,11 @@ class ScriptReplica(Replica):
 
     def own_steps(self, asked: OwnSteps | None) -> OwnSteps | None:
         self.steps_itself = asked is not None
-        return None if asked is None else TorchSteps(self._optimizer, self._rate, self._flat.follow)
+        return None if asked is None else TorchSteps(lambda: self._stepping, self._rate, self._flat.follow)
 
     def forget_steps(self) -> None:
-        self._optimizer.state.clear()
+        for one in self._optimizers:
+            one.state.clear()
 
     def clipped(self) -> None:
         if self.steps_itself:
@@ -108,11 +115,13 @@ class ScriptReplica(Replica):
         self._draws.seed(seed)
         answer: Answer = self.thread.ask(True)
         self.loaded = answer.loaded
-        untouched = self._flat.untouched()
-        step = self.gathered(answer.loss, answer.examples)
-        if self.statistics_weight != 1:
-            step.gradient[self._flat.weights_end :] *= self.statistics_weight
-        self._flat.forget(untouched)
+        self._stepping = answer.optimizer or self._stepping
+        with self._flat.without(self._others[id(self._stepping)]):
+            untouched = self._flat.untouched()
+            step = self.gathered(answer.loss, answer.examples)
+            if self.statistics_weight != 1:
+                step.gradient[self._flat.weights_end :] *= self.statistics_weight
+            self._flat.forget(untouched)
         return replace(
             step,
             finite=step.finite and answer.finite,
@@ -175,8 +184,9 @@ class TorchSteps:
     """Replaces the optimizer that a worker steps its local model with. Belongs to the loop's thread, which goes on only
     while the script waits."""
 
-    def __init__(self, optimizer: Optimizer, lr: float, after: Callable[[], None]) -> None:
-        """`lr`: the rate that the script has described; `after` brings what was stepped to the flat model."""
+    def __init__(self, optimizer: Callable[[], Optimizer], lr: float, after: Callable[[], None]) -> None:
+        """`optimizer`: gives the one whose step it is; `lr`: the rate that the script has described; `after` brings what was
+        stepped to the flat model."""
         self._optimizer = optimizer
         self._lr = lr
         self._after = after
@@ -196,12 +206,13 @@ class TorchSteps:
         steps: int,
     ) -> None:
         """One step of the model that the script has, at its groups' rates times what the run makes of them."""
-        groups, factor = self._optimizer.param_groups, lr / self._lr
+        optimizer = self._optimizer()
+        groups, factor = optimizer.param_groups, lr / self._lr
         rates = [group["lr"] for group in groups] if factor != 1 else []
         for group, rate in zip(groups, rates, strict=False):
             group["lr"] = rate * factor
         try:
-            self._optimizer.step()
+            optimizer.step()
         finally:
             for group, rate in zip(groups, rates, strict=False):
                 group["lr"] = rate

@@ -9,6 +9,9 @@ from copy import copy
 from pathlib import Path
 from typing import Any
 
+from torch import nn
+from torch.optim import Optimizer
+
 from paceline.core.errors import ConfigError
 from paceline.core.policies.policy import build_policy
 from paceline.core.settings.config import Config
@@ -50,8 +53,6 @@ class ScriptRun:
         self.name = told.name
         self.threads = told.threads
         self.device = told.device
-        self.kept = told.residuals / f"{told.name}.schedulers.json" if told.residuals else None
-        """What outlives this process of the script's schedulers."""
         self.accumulate = 1
         """Mini-batches of the script for each step."""
         self.say = make_log(told.name)
@@ -82,9 +83,22 @@ class ScriptRun:
         self.is_over = False
         self._is_final_due = False
         """Whether the loop waits until this process has scored the final version."""
-        self.schedulers: Schedulers | None = None
+        self.models: list[nn.Module] = []
+        self.described: tuple[list[Optimizer], dict[str, Any]] = [], {}
+        """The script's optimizers, and these in the run's words."""
+        self.schedulers: list[Schedulers] = []
         """The script's; None: its loop keeps them where the run is itself."""
         self._worker: ScriptWorker | None = None
+
+    @property
+    def steps_itself(self) -> bool:
+        """Whether the script's optimizers step the model, and not the servers."""
+        return self._replica is not None and self._replica.steps_itself
+
+    def notes(self, optimizer: int) -> Path | None:
+        """The file with what outlives this process of the schedulers of an optimizer, by its number from 1."""
+        number = "" if optimizer == 1 else f"-{optimizer}"
+        return self._told.residuals / f"{self.name}.schedulers{number}.json" if self._told.residuals else None
 
     @property
     def position(self) -> int:
@@ -103,10 +117,9 @@ class ScriptRun:
         """What is trained, and by which settings of the optimizer; each step takes `accumulate` mini-batches of the script, and
         its gradient has this norm at most."""
         self._refuse_late("paceline.wrap")
-        if self._replica is not None:
+        if self._replica is not None and (accumulate, clip_norm) != (self.accumulate, self._clip_norm):
             raise ConfigError(
-                "paceline.wrap was called for a second optimizer; a run trains one model with one optimizer. Put "
-                "all parameters into groups of one optimizer."
+                "paceline.wrap got another accumulate or clip_norm for a second optimizer. Give the same to both."
             )
         if accumulate < 1:
             raise ConfigError(
@@ -236,8 +249,8 @@ class ScriptRun:
         if self.is_over and not (self._worker and self._worker.has_model):
             tell("the run was over before this worker could join it. Its script ends here: its model is untrained.")
             sys.exit(0)
-        if self.schedulers is not None and not self.is_over:
-            self.schedulers.go_on(self.position)
+        for schedulers in () if self.is_over else self.schedulers:
+            schedulers.go_on(self.position)
 
     def _complete(self) -> tuple[ScriptReplica, TrainingRows, Config]:
         """What is needed to join, and the whole settings. ConfigError names what the script has not said."""
@@ -421,9 +434,11 @@ class ScriptRun:
         finite: bool = True,
         manner: Manner = AS_SET,
         searches: bool = False,
+        optimizer: Optimizer | None = None,
     ) -> None:
-        """Pushes the gradients in `.grad`, and returns when the model can go on; `manner`: what schedulers make of what is
-        described; `searches`: as in Step. Does nothing after the run's end, for a loader has mini-batches in store."""
+        """Pushes the gradients in `.grad`, and returns when the model can go on. `manner`: what schedulers make of what is
+        described; `searches`: as in Step; `optimizer`: whose step it is. Does nothing after the run's end, for a loader has
+        mini-batches in store."""
         self.join()
         if self.is_over:
             return
@@ -438,7 +453,7 @@ class ScriptRun:
         new = range(self._counted + 1, self.position + 1)
         self._counted = self.position
         position = Position(self.position, sum(map(self._examples, new)))
-        self._replica.thread.answer(Answer(examples, loss, finite, manner, self._loaded, searches, position))
+        self._replica.thread.answer(Answer(examples, loss, finite, manner, self._loaded, searches, position, optimizer))
         self._loaded = 0.0
         self._wait()
 

@@ -5,6 +5,7 @@ from contextlib import contextmanager
 from functools import cached_property
 from typing import Any
 
+from paceline.core.chief.workers import FINISHED
 from paceline.core.errors import Behind, TryAgain
 from paceline.core.policies.policy import build_policy
 from paceline.core.policies.policy_in_force import PolicyInForce
@@ -58,6 +59,8 @@ class ScriptWorker(Worker):
         except Finished:
             if "mean" in policy.scores:
                 self._peer.model.finish(self.replica.local)
+        self.progress.enter(FINISHED)
+        self.progress.alarm.set()
 
     def _goes_back(self, error: Behind) -> None:
         raise TryAgain(

@@ -1,6 +1,6 @@
 """What a torch optimizer asks for, as settings of a run: servers step with these in its place."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
@@ -36,15 +36,23 @@ _INSTEAD = (
 )
 
 
-def described(optimizer: Optimizer, model: nn.Module) -> dict[str, Any]:
+Optimizers = Optimizer | Sequence[Optimizer]
+"""One, or all of a script's, whose groups are numbered one after the other."""
+
+
+def described(optimizer: Optimizers, model: nn.Module) -> dict[str, Any]:
     """The section `optimizer` of the settings: its first group's options, and the others as `groups` of exact names. A group's
     rate is the one that its scheduler began with. ConfigError where servers can't step so, or a parameter is not the
     model's."""
-    names, kinds = _names(optimizer, model), {_kind(optimizer, group) for group in optimizer.param_groups}
+    groups = _groups(optimizer)
+    names, kinds = _names(groups, model), {_kind(*each) for each in groups}
     if len(kinds) > 1:
-        raise _refused(optimizer, "has groups with decoupled_weight_decay and without")
+        raise ConfigError(
+            f"The script steps with {' and '.join(sorted(kinds))}, but servers step with one kind of optimizer. Use one, "
+            f"{_INSTEAD}."
+        )
     name = kinds.pop()
-    main, *others = (_options(optimizer, name, group) for group in optimizer.param_groups)
+    main, *others = (_options(one, name, group) for one, group in groups)
     section = {"name": name, **main}
     if others:
         section["groups"] = [
@@ -54,23 +62,23 @@ def described(optimizer: Optimizer, model: nn.Module) -> dict[str, Any]:
     try:
         build_optimizer(Options(**section))
     except ConfigError as error:
-        raise _refused(optimizer, f"has options that Paceline's have not: {error}") from None
+        raise _refused(groups[0][0], f"has options that Paceline's have not: {error}") from None
     return section
 
 
-def left_out(optimizer: Optimizer, model: nn.Module) -> frozenset[str]:
+def left_out(optimizer: Optimizers, model: nn.Module) -> frozenset[str]:
     """Names of parameters that require a gradient, and that the optimizer does not step: to the run they are frozen, as they
     are to torch."""
-    mine = {id(parameter) for group in optimizer.param_groups for parameter in group["params"]}
+    mine = {id(parameter) for _, group in _groups(optimizer) for parameter in group["params"]}
     named = model.named_parameters()
     return frozenset(name for name, one in named if one.requires_grad and id(one) not in mine)
 
 
-def manner(optimizer: Optimizer, section: Mapping[str, Any]) -> Manner:
+def manner(optimizer: Optimizers, section: Mapping[str, Any]) -> Manner:
     """How the optimizer would step just now: by what each group's rate differs from the section's (ratios; empty: none does),
     and the options that do. ConfigError where one has changed that can't travel, or a group was added. Groups of the section
     that are not the optimizer's keep their rates."""
-    groups = optimizer.param_groups
+    groups = _groups(optimizer)
     said = [section, *({**section, **group} for group in section.get("groups", ()))]
     if len(groups) > len(said):
         raise ConfigError(
@@ -78,8 +86,8 @@ def manner(optimizer: Optimizer, section: Mapping[str, Any]) -> Manner:
             "groups before paceline.wrap. A group with lr=0 keeps its weights until you raise the rate."
         )
     rates, options = [1.0] * (len(said) + ("averaged" in section)), list[GroupOption]()
-    for number, (group, known) in enumerate(zip(groups, said, strict=False)):
-        for key, value in _options(optimizer, section["name"], group).items():
+    for number, ((one, group), known) in enumerate(zip(groups, said, strict=False)):
+        for key, value in _options(one, section["name"], group).items():
             if key == "lr" or value == _plain(known[key]):
                 continue
             if key not in MOVING:
@@ -91,6 +99,12 @@ def manner(optimizer: Optimizer, section: Mapping[str, Any]) -> Manner:
             options.append(GroupOption(number, key, value if isinstance(value, tuple) else (value,)))
         rates[number] = float(group["lr"]) / known["lr"]
     return Manner(() if all(rate == 1 for rate in rates) else tuple(rates), options=tuple(options))
+
+
+def _groups(optimizer: Optimizers) -> list[tuple[Optimizer, dict[str, Any]]]:
+    """All groups, each with its optimizer."""
+    every = [optimizer] if isinstance(optimizer, Optimizer) else optimizer
+    return [(one, group) for one in every for group in one.param_groups]
 
 
 def _kind(optimizer: Optimizer, group: Mapping[str, Any]) -> str:
@@ -129,11 +143,11 @@ def _plain(value: Any) -> Any:
     return value.item() if isinstance(value, Tensor) else value
 
 
-def _names(optimizer: Optimizer, model: nn.Module) -> list[list[str]]:
+def _names(groups: Sequence[tuple[Optimizer, Mapping[str, Any]]], model: nn.Module) -> list[list[str]]:
     """Of each group's parameters, without frozen ones; tied ones have the first of their names."""
     known = {id(parameter): name for name, parameter in model.named_parameters()}
-    found = []
-    for number, group in enumerate(optimizer.param_groups):
+    found = list[list[str]]()
+    for number, (_, group) in enumerate(groups):
         strangers = [tuple(one.shape) for one in group["params"] if id(one) not in known]
         if strangers:
             raise ConfigError(
@@ -144,6 +158,9 @@ def _names(optimizer: Optimizer, model: nn.Module) -> list[list[str]]:
         found.append([known[id(one)] for one in group["params"] if one.requires_grad])
     if not any(found):
         raise ConfigError("The optimizer has no parameter that requires a gradient, so there is nothing to train.")
+    every = [name for names in found for name in names]
+    if twice := next((name for name in every if every.count(name) > 1), None) if len(set(every)) < len(every) else None:
+        raise ConfigError(f"Two optimizers step '{twice}'. Give each parameter to one of them.")
     return found
 
 

@@ -1,7 +1,7 @@
 """A torch optimizer whose steps the servers take."""
 
 import ast
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, get_args
 
@@ -31,17 +31,12 @@ class WrappedOptimizer(Optimizer):
     _step_supports_amp_scaling = True
     """A GradScaler hands its factor over and never leaves a step out: every worker makes as many."""
 
-    def __init__(
-        self, optimizer: Optimizer, run: ScriptRun, replica: ScriptReplica, section: Mapping[str, Any]
-    ) -> None:
-        """`section`: the optimizer as the servers know it."""
+    def __init__(self, optimizer: Optimizer, run: ScriptRun) -> None:
         super().__init__(optimizer.param_groups, optimizer.defaults)
         self._own = optimizer
         self.param_groups = optimizer.param_groups
         self.state = optimizer.state
         self._run = run
-        self._replica = replica
-        self._section = section
         self._has_stepped = False
         self._sought = 0
         """Steps from the first one on that a GradScaler has left out."""
@@ -64,9 +59,9 @@ class WrappedOptimizer(Optimizer):
         self._sought = _SEARCH if finite else self._sought
         searches = not finite and self.leaves_out()
         self._note_state()
-        if self._run.schedulers is not None:
-            self._run.schedulers.note(self._run.position)
-        self._run.step(None if loss is None else float(loss), finite, self._manner(), searches)
+        for schedulers in self._run.schedulers:
+            schedulers.note(self._run.position)
+        self._run.step(None if loss is None else float(loss), finite, self._manner(), searches, self._own)
         return loss
 
     def leaves_out(self) -> bool:
@@ -91,7 +86,7 @@ class WrappedOptimizer(Optimizer):
 
     def _note_state(self) -> None:
         """Says once what a checkpoint has brought in vain."""
-        if not self._has_stepped and self.state and not self._replica.steps_itself:
+        if not self._has_stepped and self.state and not self._run.steps_itself:
             tell(
                 f"the optimizer brings the state of {len(self.state)} parameters, perhaps from a checkpoint. The servers step, "
                 "and begin with empty state; a run that goes on (--run NAME) keeps its state."
@@ -101,7 +96,7 @@ class WrappedOptimizer(Optimizer):
     def _manner(self) -> Manner:
         """What schedulers make of what is described; where workers take the steps, torch's optimizer knows it. ConfigError
         where a momentum moves, and the codec keeps it."""
-        found = AS_SET if self._replica.steps_itself else manner(self, self._section)
+        found = AS_SET if self._run.steps_itself else manner(*self._run.described)
         if any(option.name == "momentum" for option in found.options) and self._run.settings.codec.momentum:
             raise ConfigError(
                 "A scheduler moves the optimizer's momentum, but with codec.momentum workers keep another one, which stays "
@@ -139,18 +134,32 @@ def wrap(
             f"paceline.wrap: buffers is 'first', but workers of policy {run.settings.policy.name} push how their models have "
             "moved, and of that the statistics are averaged like the weights. Pass buffers='mean', or 'own'."
         )
-    section = _section(run, optimizer, within)
+    optimizers = [*run.described[0], optimizer]
+    together = joined([*run.models, within])
+    section = _section(run, optimizers, together)
     groups = [group["parameters"] for group in section.get("groups", ())]
-    replica = ScriptReplica(run.script, within, optimizer, left_out(optimizer, within), buffers, groups, section["lr"])
+    unstepped = left_out(optimizers, together)
+    replica = ScriptReplica(run.script, together, optimizers, unstepped, buffers, groups, section["lr"])
     if averaged := [name for name, _ in replica.shared_buffers()]:
         section["averaged"] = averaged
     run.train(replica, section, accumulate, clip_norm)
+    run.described, run.models = (optimizers, section), [*run.models, within]
     if policy.steps_on_mean and run.rank == 0:
         tell_of_clipping(run, clip_norm)
     setattr(optimizer, "_opt_called", True)  # noqa: B010  a scheduler that was made before watches it; the wrapped one steps
-    wrapped = WrappedOptimizer(optimizer, run, replica, section)
-    run.schedulers = Schedulers(wrapped, run.kept, run.epoch_of)
+    wrapped = WrappedOptimizer(optimizer, run)
+    run.schedulers.append(Schedulers(wrapped, run.notes(len(optimizers)), run.epoch_of))
     return wrapped
+
+
+def joined(models: Sequence[nn.Module]) -> nn.Module:
+    """What a script trains, as one module: several are parts of it, named by their classes."""
+    parts = {id(model): model for model in models}
+    within = {id(part) for model in parts.values() for part in model.modules() if part is not model}
+    found = [model for number, model in parts.items() if number not in within]
+    names = [type(model).__name__ for model in found]
+    numbered = (f"{name}{number}" if names.count(name) > 1 else name for number, name in enumerate(names))
+    return found[0] if len(found) == 1 else nn.ModuleDict(dict(zip(numbered, found, strict=True)))
 
 
 def tell_of_clipping(run: ScriptRun, norm: float | None) -> None:
@@ -177,14 +186,14 @@ def _line_of(name: str, script: Path) -> int | None:
     )
 
 
-def _section(run: ScriptRun, optimizer: Optimizer, model: nn.Module) -> dict[str, Any]:
-    """The optimizer in the run's words. One that the servers have not goes where workers take the steps; there its rate
+def _section(run: ScriptRun, optimizers: Sequence[Optimizer], model: nn.Module) -> dict[str, Any]:
+    """The optimizers in the run's words. One that the servers have not goes where workers take the steps; there its rate
     alone is known. ConfigError where servers would have to step so."""
     try:
-        return described(optimizer, model)
+        return described(optimizers, model)
     except ConfigError:
         policy = build_policy(run.settings.policy)
-        first = optimizer.param_groups[0]
+        first = optimizers[0].param_groups[0]
         rate = float(first.get("initial_lr", first.get("lr", 1.0))) or 1.0
         plain = {"name": "sgd", "lr": rate, "momentum": 0.0, "weight_decay": 0.0}
         if policy.pushes == "gradients" or policy.worker_optimizer(build_optimizer(Options(**plain))) is None:

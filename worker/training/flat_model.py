@@ -1,10 +1,12 @@
 """All trainable parameters of a model as one vector, and their gradient as another; a script's buffers behind them."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
+from torch.optim import Optimizer
 
 from paceline.core.values import Vector
 from paceline.worker.training.device import on_host
@@ -87,6 +89,21 @@ class FlatModel:
         """These have no gradients, until autograd makes some."""
         for number in which:
             self._parameters[number].grad = None
+
+    def outside(self, optimizer: Optimizer) -> tuple[int, ...]:
+        """Numbers of the parameters that it does not step."""
+        mine = {id(parameter) for group in optimizer.param_groups for parameter in group["params"]}
+        return tuple(number for number, one in enumerate(self._parameters) if id(one) not in mine)
+
+    @contextmanager
+    def without(self, which: Sequence[int]) -> Iterator[None]:
+        """Inside the block, these have no gradients; afterwards they have the ones that they had."""
+        kept = [(self._parameters[number], self._parameters[number].grad) for number in which]
+        for parameter, _ in kept:
+            parameter.grad = None
+        yield
+        for parameter, gradient in kept:
+            parameter.grad = gradient
 
     def gather(self) -> None:
         """Autograd may have put a new tensor in a view's place (after somebody's zero_grad()): copies it back."""

@@ -214,6 +214,12 @@ class Membership:
             seats[worker] = replace(seat, last=last if seat.last is None else min(seat.last, last))
         self._publish(seats)
 
+    def name_end(self, worker: str, last: int) -> None:
+        """A worker has finished by itself: this was its last clock, so that nobody waits for another one."""
+        seat = self.view.seats.get(worker)
+        if seat is not None and seat.last is None:
+            self._publish(self.view.seats | {worker: replace(seat, last=last)})
+
     def end_late(self, finished: str, clocks: Clocks) -> None:
         """A worker has finished by itself: names the last clock of those that came later than it, whose data would last on."""
         seat = self.view.seats.get(finished)

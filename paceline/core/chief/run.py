@@ -13,7 +13,7 @@ from paceline.core.chief.rollback import Divergence
 from paceline.core.chief.scoring import Score, Scoring
 from paceline.core.chief.stopping import CommonStopping, settled
 from paceline.core.chief.warnings import Warnings
-from paceline.core.chief.workers import WorkerReport, Workers
+from paceline.core.chief.workers import FINISHED, WorkerReport, Workers
 from paceline.core.errors import NotYet
 from paceline.core.policies.clocks import Clocks
 from paceline.core.policies.policy import build_policy
@@ -120,6 +120,8 @@ class Run:
         self.workers.heard(worker, report, clock)
         self.warnings.heard(worker, report.figures, self.membership.view.seats, self.budget.epochs, report.clock)
         self._judge_policy()
+        if report.phase == FINISHED and self.phase is RunPhase.TRAINING and self._ends_by_itself:
+            self.membership.name_end(worker, report.clock)
         if report.phase in ("data", "compute") and report.phase_seconds > self.config.stall_timeout:
             self.membership.leave(worker, incarnation)
 
@@ -137,8 +139,13 @@ class Run:
     def finishes(self, worker: str, clocks: Clocks) -> None:
         """A worker is about to leave, and has finished. A script's own end, which no clock was named for, ends those that
         came later, too."""
-        if self.phase is RunPhase.TRAINING and self.config.is_script and self.config.budget == "per_worker":
+        if self.phase is RunPhase.TRAINING and self._ends_by_itself:
             self.membership.end_late(worker, clocks)
+
+    @property
+    def _ends_by_itself(self) -> bool:
+        """Whether each worker ends when its script does."""
+        return self.config.is_script and self.config.budget == "per_worker"
 
     def leave(self, worker: str, incarnation: int, finished: bool, now: float, was_told: bool = False) -> None:
         """A worker has finished its last clock, can't go on, or `was_told` to stop before that."""

@@ -7,6 +7,10 @@ from paceline.core.chief.membership import Membership
 from paceline.core.values import worker_order
 
 
+FINISHED = "finished"
+"""The phase in which a script's worker reports that its last clock is behind it."""
+
+
 @dataclass(slots=True)
 class WorkerReport:
     """A worker's last report, for status and for the stall check."""

@@ -24,7 +24,7 @@ def normed() -> Any:
 
 
 def replica_of(model: Any, **more: Any) -> Any:
-    return scripts.ScriptReplica("train.py", model, torch.optim.SGD(model.parameters(), lr=0.1), **more)
+    return scripts.ScriptReplica("train.py", model, [torch.optim.SGD(model.parameters(), lr=0.1)], **more)
 
 
 def backward(model: Any, seed: int) -> None:
@@ -146,7 +146,7 @@ def test_a_model_on_several_devices_is_refused() -> None:
 def test_own_steps_are_those_of_the_scripts_optimizer_at_what_the_run_makes_of_its_rate() -> None:
     own, plain = normed(), normed()
     optimizer, other = torch.optim.NAdam(own.parameters(), lr=0.01), torch.optim.NAdam(plain.parameters(), lr=0.005)
-    replica = scripts.ScriptReplica("train.py", own, optimizer, rate=0.01)
+    replica = scripts.ScriptReplica("train.py", own, [optimizer], rate=0.01)
     stepper = replica.own_steps(build_optimizer(Options(name="sgd", lr=0.01)))
     assert stepper is not None
     assert replica.own_steps(None) is None
@@ -218,7 +218,7 @@ def test_own_steps_begin_again_without_what_they_remember() -> None:
     for earlier, forgets in ((False, False), (True, True), (True, False)):
         model = normed()
         optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
-        replica = scripts.ScriptReplica("train.py", model, optimizer, rate=0.1)
+        replica = scripts.ScriptReplica("train.py", model, [optimizer], rate=0.1)
         stepper = replica.own_steps(build_optimizer(Options(name="sgd", lr=0.1)))
         for is_last in (False, True) if earlier else (True,):
             model.load_state_dict(normed().state_dict())

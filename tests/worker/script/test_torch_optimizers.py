@@ -130,7 +130,7 @@ def test_slices_that_are_told_what_is_described_step_as_torch_does(
     there, here = (MADE[name](groups, model) for model in (plain, ours))
     section = described(here, ours)
     named = [group["parameters"] for group in section.get("groups", ())]
-    replica = replicas.ScriptReplica("train.py", ours, here, left_out(here, ours), groups=named)
+    replica = replicas.ScriptReplica("train.py", ours, [here], left_out(here, ours), groups=named)
     plan = make_plan(replica.shapes, 3, PlanConfig(alignment=1))
     optimizer = build_optimizer(Options(**section))
     slices = [
@@ -198,7 +198,7 @@ def test_parameters_of_a_group_lie_side_by_side_so_that_each_is_stepped_at_once(
     section = described(optimizer, model)
 
     named = [group["parameters"] for group in section["groups"]]
-    replica = replicas.ScriptReplica("train.py", model, optimizer, groups=named)
+    replica = replicas.ScriptReplica("train.py", model, [optimizer], groups=named)
 
     asked = build_optimizer(Options(**section))
     assert len(grouped(asked, Layout.whole(replica.shapes)).stretches) == 2
@@ -216,7 +216,7 @@ def test_what_the_optimizer_does_not_step_is_left_out_of_the_run() -> None:
     found = left_out(optimizer, model)
 
     assert found == {"first.bias", "norm.weight", "aside.weight", "aside.bias"}
-    assert [name for name, _ in replicas.ScriptReplica("train.py", model, optimizer, found, "own").shapes] == [
+    assert [name for name, _ in replicas.ScriptReplica("train.py", model, [optimizer], found, "own").shapes] == [
         "first.weight",
         "norm.bias",
     ]
