@@ -64,6 +64,7 @@ PAIRS: tuple[tuple[str, tuple[str, ...], str | None, str], ...] = (
     ),
     ("data", SPARSE, "data.source=script", "data.source=files"),
     ("data", ("batch=speed",), "data.source=script", "data.source=files"),
+    ("data", ("scored_by=worker",), "data.source=files", "data.source=script"),
     ("data", ("data.source=files",), "evaluate_every=0", "evaluate_every=1"),
     ("data", ("data.source=files",), "arguments=[--fast]", "arguments=[]"),
     ("plan", ("plan.max_slice_bytes=4096",), "plan.slices=whole", "plan.slices=memorywise"),

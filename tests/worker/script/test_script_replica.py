@@ -173,7 +173,7 @@ def test_a_warm_up_that_was_made_before_the_wrap_counts_once() -> None:
     run = SimpleNamespace(
         script="train.py",
         settings=SimpleNamespace(policy=Options(name="local_sgd")),
-        train=lambda replica, section, accumulate: said.append((replica, section)),
+        train=lambda replica, section, *_: said.append((replica, section)),
         kept=None,
         epoch_of=None,
     )
@@ -251,7 +251,7 @@ def test_an_optimizer_that_servers_have_not_is_for_policies_whose_servers_take_n
     run = SimpleNamespace(
         script="train.py",
         settings=SimpleNamespace(policy=Options(**policy)),
-        train=lambda replica, section, accumulate: described.append(section),
+        train=lambda replica, section, *_: described.append(section),
         kept=None,
         epoch_of=None,
     )
