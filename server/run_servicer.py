@@ -136,8 +136,6 @@ class RunServicer(RunServiceServicer):
         speak_for(request.worker)
         with self._chief.changed:
             now = time.monotonic()
-            if request.finished:
-                self._chief.run.finishes(request.worker, self._chief.clocks())
             self._chief.run.leave(request.worker, request.incarnation, request.finished, now, request.told)
             self._chief.settle()
         return pb.LeaveReply()

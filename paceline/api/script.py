@@ -29,11 +29,11 @@ def wrap(
     """The optimizer with the servers behind it: its `step()` pushes the gradients and pulls the weights, as the run's policy
     says. It is a torch.optim.Optimizer with the same parameter groups, for schedulers, GradScaler and closures too.
 
-    Call it once, before the first epoch. `model`: what is trained; move it to its device first. `accumulate`: mini-batches
-    whose gradients are added up before each `step()`. `buffers`: whose running statistics (as BatchNorm's) count. "mean": the
-    mean over all workers; "first": worker 0's; "own": each worker keeps its own. `clip_norm`: largest L2 norm of the gradient
-    of a step, in place of torch.nn.utils.clip_grad_norm_; in lock-step that of the mean of all workers, otherwise each
-    worker's. ConfigError: the servers can't do the steps of this optimizer."""
+    Call it before the first epoch, once for each optimizer. `model`: what is trained; move it to its device first.
+    `accumulate`: mini-batches whose gradients are added up before each `step()`. `buffers`: whose running statistics (as
+    BatchNorm's) count. "mean": the mean over all workers; "first": worker 0's; "own": each worker keeps its own. `clip_norm`:
+    largest L2 norm of the gradient of a step, in place of torch.nn.utils.clip_grad_norm_; in lock-step that of the mean of
+    all workers, otherwise each worker's. ConfigError: the servers can't do the steps of this optimizer."""
     run = current()
     if clip_norm is not None and not (isinstance(clip_norm, int | float) and clip_norm > 0):
         raise ConfigError(f"paceline.wrap: clip_norm is {clip_norm!r}; expected a number above 0.")
@@ -136,7 +136,7 @@ def epochs(count: int) -> Iterator[int]:
 
 
 def steps(count: int) -> Iterator[int]:
-    """0, 1, ... below `count`, for scripts that draw their mini-batches themselves, one `optimizer.step()` each."""
+    """0, 1, ... below `count`, for scripts that draw their mini-batches themselves: one `optimizer.step()` each, or more."""
     return current().steps(count)
 
 

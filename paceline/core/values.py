@@ -153,7 +153,7 @@ class Push:
     dropped: bool = False
     """Whether an earlier term of the server has dropped it; this one must, too."""
     position: Position | None = None
-    """Of a script, which may step several times for a mini-batch; None: a mini-batch of its own."""
+    """Of a script, which may step several times for a mini-batch; None: one mini-batch for each."""
 
     @property
     def counted(self) -> int:

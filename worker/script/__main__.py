@@ -20,11 +20,11 @@ from paceline.worker.training.device import device_of_script
 from paceline.worker.training.model_and_gradient import use_threads
 
 _EVERY = (
-    "Every process of the run runs this line: each worker, the evaluator, and one that is started again; another may have made "
-    "it. Let it pass where it is there already, as os.makedirs(folder, exist_ok=True) does; if only one worker should make "
+    "Every process of the run runs this line: each worker, and one that is started again; another may have made "
+    "it. Let it pass where it exists already, as os.makedirs(folder, exist_ok=True) does; if only one worker should make "
     "it, put `if paceline.rank() == 0:` before that."
 )
-"""What to say where a script makes something that is there already."""
+"""What to say where a script makes something that exists already."""
 
 
 def main() -> None:

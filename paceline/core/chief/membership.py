@@ -220,17 +220,6 @@ class Membership:
         if seat is not None and seat.last is None:
             self._publish(self.view.seats | {worker: replace(seat, last=last)})
 
-    def end_late(self, finished: str, clocks: Clocks) -> None:
-        """A worker has finished by itself: names the last clock of those that came later than it, whose data would last on."""
-        seat = self.view.seats.get(finished)
-        seats = {
-            worker: replace(other, last=self._next_ends(clocks)[worker])
-            for worker, other in self.view.seats.items()
-            if seat is not None and other.handicap > seat.handicap and other.last is None
-        }
-        if seats:
-            self._publish(self.view.seats | seats)
-
     def _next_ends(self, clocks: Clocks, ahead: int = ROUNDS_AHEAD) -> dict[str, int]:
         """For every member, a clock that it can't have passed yet: with rounds the next but one (later if a joiner only counts
         from then on), without rounds each worker's next clock."""

@@ -136,12 +136,6 @@ class Run:
         """A worker got a stop signal, and leaves soon."""
         self.membership.told(worker, incarnation, now)
 
-    def finishes(self, worker: str, clocks: Clocks) -> None:
-        """A worker is about to leave, and has finished. A script's own end, which no clock was named for, ends those that
-        came later, too."""
-        if self.phase is RunPhase.TRAINING and self._ends_by_itself:
-            self.membership.end_late(worker, clocks)
-
     @property
     def _ends_by_itself(self) -> bool:
         """Whether each worker ends when its script does."""

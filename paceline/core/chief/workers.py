@@ -6,7 +6,6 @@ from typing import Any
 from paceline.core.chief.membership import Membership
 from paceline.core.values import worker_order
 
-
 FINISHED = "finished"
 """The phase in which a script's worker reports that its last clock is behind it."""
 

@@ -382,7 +382,7 @@ def test_a_dataloader_with_a_subset_sampler_is_dealt_these_rows_only() -> None:
 
 
 class Rotating(data.Sampler):
-    """A sampler that counts its own passes; with `epochs` it is told them."""
+    """A sampler that counts its own passes; with `epochs` it gets them."""
 
     def __init__(self, epochs: bool) -> None:
         self.turn = 0

@@ -52,12 +52,11 @@ class Process:
         make, self.every = EACH.get(kind, (lambda _: None, LAST))
         parameter = torch.nn.Parameter(torch.ones(()))
         parameter.grad = torch.zeros(())
-        self.run: Any = SimpleNamespace(position=position, schedulers=None, step=lambda *_: None)
-        replica: Any = SimpleNamespace(steps_itself=True)
-        self.optimizer = WrappedOptimizer(torch.optim.SGD([parameter], lr=0.1), self.run, replica, {})
+        self.run: Any = SimpleNamespace(position=position, schedulers=[], step=lambda *_: None, steps_itself=True)
+        self.optimizer = WrappedOptimizer(torch.optim.SGD([parameter], lr=0.1), self.run)
         self.scheduler = make(self.optimizer)
-        self.run.schedulers = Schedulers(self.optimizer, file, lambda done: min(done // PER_EPOCH, EPOCHS - 1))
-        self.run.schedulers.go_on(position)
+        self.run.schedulers += [Schedulers(self.optimizer, file, lambda done: min(done // PER_EPOCH, EPOCHS - 1))]
+        self.run.schedulers[0].go_on(position)
 
     def train(self, until: int) -> list[float]:
         """The rate of each step."""

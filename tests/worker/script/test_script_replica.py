@@ -174,7 +174,10 @@ def test_a_warm_up_that_was_made_before_the_wrap_counts_once() -> None:
         script="train.py",
         settings=SimpleNamespace(policy=Options(name="local_sgd")),
         train=lambda replica, section, *_: said.append((replica, section)),
-        kept=None,
+        described=([], {}),
+        models=[],
+        schedulers=[],
+        notes=lambda _: None,
         epoch_of=None,
     )
     wrap(run, optimizer, model, 1, "own")
@@ -252,7 +255,10 @@ def test_an_optimizer_that_servers_have_not_is_for_policies_whose_servers_take_n
         script="train.py",
         settings=SimpleNamespace(policy=Options(**policy)),
         train=lambda replica, section, *_: described.append(section),
-        kept=None,
+        described=([], {}),
+        models=[],
+        schedulers=[],
+        notes=lambda _: None,
         epoch_of=None,
     )
     with pytest.raises(ConfigError, match="Servers can't do the steps of NAdam") if is_refused else nullcontext():
@@ -275,9 +281,11 @@ def test_state_that_servers_do_not_take_is_told_once(
     if has_state:
         optimizer.step()
     pushed: list[object] = []
-    run = SimpleNamespace(schedulers=None, step=lambda *what: pushed.append(what))
     section = {"name": "adam", "lr": 0.001, "betas": (0.9, 0.999), "eps": 1e-8, "weight_decay": 0, "maximize": False}
-    wrapped = WrappedOptimizer(optimizer, run, SimpleNamespace(steps_itself=steps_itself), section)
+    facts = {"described": ([optimizer], section), "steps_itself": steps_itself}
+    wrapped = WrappedOptimizer(
+        optimizer, SimpleNamespace(schedulers=[], step=lambda *what: pushed.append(what), **facts)
+    )
 
     for _ in range(2):
         wrapped.step()

@@ -527,7 +527,7 @@ def test_a_step_before_its_mini_batches_is_refused() -> None:
     with pytest.raises(ConfigError, match=r"came 2 times for 4 mini-batches.*4 mini-batches"):
         epoch.step()
     drawn(1, whole=False, steps=5)  # one mini-batch over and over
-    drawn(0, accumulate=4, whole=False, steps=5)  # a DataLoader of one's own
+    drawn(0, accumulate=4, whole=False, steps=5)  # your own DataLoader
 
 
 @pytest.mark.parametrize(

@@ -16,8 +16,9 @@ from paceline.worker.script.wrapped_optimizer import WrappedOptimizer, tell_of_c
 class Run:
     """Notes what would be pushed."""
 
-    schedulers = None
+    schedulers = ()
     position = 0
+    steps_itself = True
 
     def __init__(self, parameter: Any) -> None:
         self.steps: list[tuple[bool, float]] = []
@@ -25,20 +26,16 @@ class Run:
 
         self.searched: list[bool] = []
 
-    def step(self, loss: float | None, finite: bool, rates: Any, searches: bool) -> None:
+    def step(self, loss: float | None, finite: bool, rates: Any, searches: bool, _: Any) -> None:
         self.steps.append((finite, float(self._parameter.grad)))
         self.searched.append(searches)
-
-
-class Replica:
-    steps_itself = True
 
 
 @pytest.mark.parametrize("unscales", [False, True])
 def test_a_grad_scaler_steps_with_gradients_of_the_right_size_and_says_which_are_not_finite(unscales: bool) -> None:
     parameter = torch.nn.Parameter(torch.ones(()))
     run: Any = Run(parameter)
-    optimizer = WrappedOptimizer(torch.optim.SGD([parameter], lr=0.1), run, Replica(), {})  # type: ignore[arg-type]
+    optimizer = WrappedOptimizer(torch.optim.SGD([parameter], lr=0.1), run)
     scaler = torch.amp.GradScaler("cpu", init_scale=1024.0)
     for factor in (2.0, 3.0, float("inf"), 4.0):
         optimizer.zero_grad()
@@ -57,7 +54,7 @@ def test_a_grad_scaler_steps_with_gradients_of_the_right_size_and_says_which_are
 def test_a_scaler_that_looks_for_its_factor_is_told_from_a_model_without_gradients(skipped: int, searched: int) -> None:
     parameter = torch.nn.Parameter(torch.ones(()))
     run: Any = Run(parameter)
-    optimizer = WrappedOptimizer(torch.optim.SGD([parameter], lr=0.1), run, Replica(), {})  # type: ignore[arg-type]
+    optimizer = WrappedOptimizer(torch.optim.SGD([parameter], lr=0.1), run)
     scaler = torch.amp.GradScaler("cpu", init_scale=1024.0)
     for factor in [float("inf")] * skipped + [2.0, float("inf")]:
         optimizer.zero_grad()
@@ -72,7 +69,7 @@ def test_a_state_that_is_loaded_reaches_the_optimizer_that_steps() -> None:
     parameter = torch.nn.Parameter(torch.ones(()))
     own = torch.optim.SGD([parameter], lr=0.5, momentum=0.9)
     scheduler = torch.optim.lr_scheduler.StepLR(own, 1, 0.1)  # made before the wrap, so it watches this one
-    optimizer = WrappedOptimizer(own, Run(parameter), Replica(), {})  # type: ignore[arg-type]
+    optimizer = WrappedOptimizer(own, Run(parameter))  # type: ignore[arg-type]
     other = torch.optim.SGD([parameter], lr=0.2, momentum=0.9)
     parameter.grad = torch.ones(())
     other.step()
@@ -89,7 +86,7 @@ def test_a_state_that_is_loaded_reaches_the_optimizer_that_steps() -> None:
 def test_a_step_before_any_gradient_is_refused() -> None:
     parameter = torch.nn.Parameter(torch.ones(()))
     run: Any = Run(parameter)
-    optimizer = WrappedOptimizer(torch.optim.SGD([parameter], lr=0.1), run, Replica(), {})  # type: ignore[arg-type]
+    optimizer = WrappedOptimizer(torch.optim.SGD([parameter], lr=0.1), run)
 
     with pytest.raises(ConfigError, match=r"Call loss\.backward"):
         optimizer.step()
