@@ -59,7 +59,8 @@ with torch.no_grad():
     own = (model(x[300:]).argmax(1) == y[300:]).double().mean()
 dicts = Net()
 second = paceline.train(
-    dicts, Rows(), epochs=1, batch_size=20, collate_fn=collate, show=None, optimizer="adam",
+    dicts, Rows(), epochs=40, batch_size=20, collate_fn=collate, show=None, optimizer="adam",
+    stopping={"rule": "target", "target": 100.0},
     accumulate=2, precision="bf16", clip={"norm": 1.0}, scheduler_interval="step",
     scheduler=lambda optimizer: torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: 1 / (1 + step)),
     batch_loss=lambda net, batch: functional.cross_entropy(net(batch["x"]), batch["y"]), **small)
@@ -155,7 +156,9 @@ def test_a_script_trains_its_own_classes_lambdas_and_dict_batches_and_leaves_not
     assert 0 <= found["metrics"]["test_ones"] <= 1
     assert found["second"].keys() == {f"{split}_loss" for split in ("train", "validation", "test")}
     assert found["moved"]
-    assert 14 <= found["versions"][0] < 20  # steps of 20 examples, in two parts each, from 280
+    assert (
+        14 <= found["versions"][0] < 40 * 14
+    )  # steps of 20 examples, in two parts each, from 280, until it is stopped
     assert (found["left"], found["descriptors"], found["threads"]) == ([], 0, 1)
 
 

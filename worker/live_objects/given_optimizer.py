@@ -11,6 +11,7 @@ from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LRScheduler, ReduceLROnPlateau
 
 from paceline.core.errors import ConfigError
+from paceline.worker.script.torch_optimizers import refuse_closures
 
 _NAMES = {name.lower(): name for name in dir(torch.optim) if isinstance(getattr(torch.optim, name), type)}
 INTERVALS = ("epoch", "step")
@@ -32,6 +33,7 @@ def read_optimizer(found: Any, model: nn.Module) -> tuple[Optimizer, str]:
     if not isinstance(made, Optimizer):
         where = "optimizer" if made is found else "optimizer(parameters)"
         raise ConfigError(f"{where} is a {type(made).__name__}; expected {_WANTED}.")
+    refuse_closures(made)
     known = {id(parameter) for parameter in model.parameters()}
     stepped = [parameter for group in made.param_groups for parameter in group["params"]]
     strange = sum(id(parameter) not in known for parameter in stepped)

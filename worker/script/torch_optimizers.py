@@ -1,5 +1,6 @@
 """What a torch optimizer asks for, as settings of a run: servers step with these in its place."""
 
+import inspect
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -64,6 +65,17 @@ def described(optimizer: Optimizers, model: nn.Module) -> dict[str, Any]:
     except ConfigError as error:
         raise _refused(groups[0][0], f"has options that Paceline's have not: {error}") from None
     return section
+
+
+def refuse_closures(optimizer: Optimizer) -> None:
+    """Raises ConfigError where a step computes the loss several times, as that of LBFGS does."""
+    needed = inspect.signature(type(optimizer).step).parameters.get("closure")
+    if needed is not None and needed.default is inspect.Parameter.empty:
+        known = ", ".join(kind.__name__ for kind in _KINDS)
+        raise ConfigError(
+            f"{type(optimizer).__qualname__} computes the loss several times in each step, and a step of several workers has "
+            f"one gradient of each. Use another optimizer of torch.optim, under any policy: {known}."
+        )
 
 
 def left_out(optimizer: Optimizers, model: nn.Module) -> frozenset[str]:

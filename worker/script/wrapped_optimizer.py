@@ -18,7 +18,7 @@ from paceline.worker.script.schedulers import Schedulers
 from paceline.worker.script.script_replica import Buffers, ScriptReplica, inner, statistics
 from paceline.worker.script.script_run import ScriptRun
 from paceline.worker.script.tell import tell
-from paceline.worker.script.torch_optimizers import described, left_out, manner
+from paceline.worker.script.torch_optimizers import described, left_out, manner, refuse_closures
 
 _SEARCH = 20
 """Steps that a GradScaler may take to find its factor: halving 65,536 so often leaves less than 1."""
@@ -50,6 +50,7 @@ class WrappedOptimizer(Optimizer):
                 loss = closure()
         if not self._has_stepped:
             self._check_gradients()
+            self._say_sparse()
         # a GradScaler's, during its step(), which then deletes them
         scale: Tensor | None = getattr(self, "grad_scale", None)
         found_inf: Tensor | None = getattr(self, "found_inf", None)
@@ -82,6 +83,15 @@ class WrappedOptimizer(Optimizer):
             raise ConfigError(
                 "optimizer.step() came before any parameter had a gradient. Call loss.backward() before it, and "
                 "optimizer.zero_grad() after it or before loss.backward()."
+            )
+
+    def _say_sparse(self) -> None:
+        """Says once what sparse gradients cost."""
+        every = (one for group in self.param_groups for one in group["params"])
+        if count := sum(one.numel() for one in every if one.grad is not None and one.grad.is_sparse):
+            tell(
+                f"sparse gradients are sent whole: {count:,} values in each push, not only the rows that a mini-batch touches. "
+                "--set codec.push=topk sends the largest ones."
             )
 
     def _note_state(self) -> None:
@@ -126,6 +136,7 @@ def wrap(
             "and the model whose parameters it has: paceline.wrap(torch.optim.SGD(model.parameters(), lr=0.1), "
             "model)."
         )
+    refuse_closures(optimizer)
     if buffers not in get_args(Buffers):
         raise ConfigError(f"paceline.wrap: buffers is {buffers!r}; expected one of {', '.join(get_args(Buffers))}.")
     within, policy = inner(model), build_policy(run.settings.policy)
@@ -143,6 +154,8 @@ def wrap(
     if averaged := [name for name, _ in replica.shared_buffers()]:
         section["averaged"] = averaged
     run.train(replica, section, accumulate, clip_norm)
+    if within not in run.models:
+        _say_rounded(within)
     run.described, run.models = (optimizers, section), [*run.models, within]
     if policy.steps_on_mean and run.rank == 0:
         tell_of_clipping(run, clip_norm)
@@ -184,6 +197,16 @@ def _line_of(name: str, script: Path) -> int | None:
     return min(
         (one.lineno for one in called if name in (getattr(one, "attr", ""), getattr(one, "id", ""))), default=None
     )
+
+
+def _say_rounded(model: nn.Module) -> None:
+    """Says once what becomes of a precision that servers don't have."""
+    double = (one.numel() for one in model.parameters() if one.requires_grad and one.dtype == torch.float64)
+    if count := sum(double):
+        tell(
+            f"{count:,} values of the model are float64, but servers keep and step them as float32: each pull brings about 7 "
+            "digits. model.float() makes workers compute so, too."
+        )
 
 
 def _section(run: ScriptRun, optimizers: Sequence[Optimizer], model: nn.Module) -> dict[str, Any]:

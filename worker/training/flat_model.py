@@ -106,11 +106,15 @@ class FlatModel:
             parameter.grad = gradient
 
     def gather(self) -> None:
-        """Autograd may have put a new tensor in a view's place (after somebody's zero_grad()): copies it back."""
+        """Autograd may have put a new tensor in a view's place (after somebody's zero_grad()): copies it back, a sparse one
+        as a dense one."""
         for parameter, view in zip(self._parameters, self.gradient.views, strict=False):
             if parameter.grad is not view:
-                view.zero_() if parameter.grad is None else view.copy_(parameter.grad)
-                if parameter.dtype == view.dtype:
+                if parameter.grad is None or parameter.grad.is_sparse:
+                    view.zero_()
+                if parameter.grad is not None:
+                    view.add_(parameter.grad) if parameter.grad.is_sparse else view.copy_(parameter.grad)
+                if parameter.dtype == view.dtype and not (parameter.grad is not None and parameter.grad.is_sparse):
                     parameter.grad = view
         views = self.gradient.views[len(self._parameters) :]
         for view, before, buffer in zip(views, self._before, self._buffers, strict=True):
@@ -132,7 +136,9 @@ class FlatModel:
         if self.gradient.host is not self.gradient.values:
             self.gradient.values.copy_(self.gradient.host)
         for parameter, view in zip(self._parameters, self.gradient.views, strict=False):
-            if parameter.grad is not None and parameter.grad is not view:
+            if parameter.grad is not None and parameter.grad.is_sparse:
+                parameter.grad = view.sparse_mask(parameter.grad.coalesce())
+            elif parameter.grad is not None and parameter.grad is not view:
                 parameter.grad.copy_(view)
 
     def size(self) -> float:

@@ -279,6 +279,14 @@ def test_what_servers_can_not_do_is_told_with_what_to_do(made: Callable[[Any], A
     assert "or train under a policy with own steps, like --policy local_sgd" in str(error.value).replace("; or", ", or")
 
 
+def test_an_optimizer_that_computes_its_loss_several_times_a_step_is_refused_under_every_policy() -> None:
+    model = Net()
+    torch_optimizers.refuse_closures(optim.NAdam(model.parameters()))
+
+    with pytest.raises(ConfigError, match="LBFGS computes the loss several times in each step"):
+        torch_optimizers.refuse_closures(optim.LBFGS(model.parameters()))
+
+
 def test_a_parameter_that_is_not_the_models_is_told() -> None:
     model = Net()
     optimizer = optim.SGD([*model.parameters(), nn.Parameter(torch.ones(2, 3))], lr=0.1)
