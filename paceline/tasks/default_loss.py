@@ -17,8 +17,8 @@ _GIVE = "Name one, as loss= of paceline.train(model), or as loss() in a task's f
 
 
 def chosen_loss(outputs: Any, targets: Any) -> tuple[Loss, str]:
-    """Returns the loss of outputs and targets where nobody gives one, and why it is that. It goes by their kinds and sizes
-    alone, but for shares of classes. Raises ConfigError with the choices where none fits, or more than one."""
+    """Returns the loss of outputs and targets where nobody gives one, and why it is that. Their kinds and sizes alone
+    decide, but for shares of classes. Raises ConfigError with the choices where none fits, or more than one."""
     both = f"outputs that are {_described(outputs)} and targets that are {_described(targets)}"
     if not (isinstance(outputs, Tensor) and isinstance(targets, Tensor) and outputs.is_floating_point()):
         raise ConfigError(f"No loss is known for {both}. {_GIVE}")

@@ -24,7 +24,7 @@ HEALTH = b"GET /healthz HTTP/1.1\r\nHost: here\r\n"
 
 
 def served(test: Callable[[Callable[[], Awaitable[Streams]]], Awaitable[None]], **limits: Any) -> None:
-    """Runs the test beside a server with these limits; what it gets opens a connection."""
+    """Runs the test with a server with these limits; what it gets opens a connection."""
     kind = type("Small", (Connection,), limits)
 
     async def run() -> None:
