@@ -60,6 +60,8 @@ class Link:
         self.ranges = plan.slices[index]
         self._length = plan.lengths[index]
         self._plan = plan
+        self._runs = plan.runs(index)
+        """Once for all: a step of `paceline.steps` is an epoch."""
         self._transport = transport
         self._worker = around.name
         self.patience = around.patience
@@ -115,7 +117,7 @@ class Link:
         if epoch == self._epoch:
             return
         self._epoch = epoch
-        codec = self._codecs.push_codec_in(epoch).fitted(self._plan.runs(self.index))
+        codec = self._codecs.push_codec_in(epoch).fitted(self._runs)
         if epoch and codec == self._push_codec:
             return
         self._push_codec = codec
