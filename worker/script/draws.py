@@ -13,6 +13,7 @@ import torch
 
 from paceline.core.errors import ConfigError
 from paceline.data.dataset import Rows
+from paceline.worker.training.device import seed_torch
 
 
 def seed_all(seed: int) -> None:
@@ -50,7 +51,9 @@ class StepDraws:
         """Seeds all generators for a step. `step`: drawn from the run's seed, the worker and the step (32 bits)."""
         if self._own is not None:
             step = int(np.random.SeedSequence([step, self._own]).generate_state(1)[0])
-        seed_all(step)
+        random.seed(step)
+        np.random.seed(step % 2**32)
+        seed_torch(step)
 
 
 class SampledRows:

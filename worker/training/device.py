@@ -38,6 +38,13 @@ def choose_device(name: str, rank: int = 0) -> torch.device:
     return device
 
 
+def seed_torch(seed: int) -> None:
+    """As torch.manual_seed, for what a step draws: that one takes 0.6 ms each time for GPUs that nobody uses yet."""
+    torch.default_generator.manual_seed(seed)
+    if torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
+        torch.cuda.manual_seed_all(seed)
+
+
 def device_of_script(name: str, rank: int = 0) -> torch.device:
     """Where a process computes that sees no GPU but the one that `name` means: as `cuda`, whatever its number is. ConfigError
     where it sees none."""

@@ -19,7 +19,14 @@ from paceline.core.optimizers.optimizer import OwnSteps
 from paceline.core.values import Vector
 from paceline.tasks import defaults
 from paceline.tasks.task import Task
-from paceline.worker.training.device import Precision, check_compiler, choose_device, send, tell_device
+from paceline.worker.training.device import (
+    Precision,
+    check_compiler,
+    choose_device,
+    seed_torch,
+    send,
+    tell_device,
+)
 from paceline.worker.training.explain_task_errors import explained
 from paceline.worker.training.flat_model import FlatModel
 from paceline.worker.training.split_metrics import Measuring
@@ -120,7 +127,7 @@ class Replica:
     def gradient(self, features: Array, labels: Array, seed: int, rng: np.random.Generator | None) -> Step:
         """The gradient of the mean loss over a mini-batch at the present weights; `seed` fixes dropout,
         `rng` the augmentation. ConfigError where the task's loss can't be used."""
-        torch.manual_seed(seed)
+        seed_torch(seed)
         self.model.train()
         self._flat.gradient.values.zero_()
         loss = self.loaded = 0.0
