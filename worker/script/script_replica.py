@@ -117,15 +117,13 @@ class ScriptReplica(Replica):
         self.loaded = answer.loaded
         self._stepping = answer.optimizer or self._stepping
         with self._flat.without(self._others[id(self._stepping)]):
-            untouched = self._flat.untouched()
             step = self.gathered(answer.loss, answer.examples)
             if self.statistics_weight != 1:
                 step.gradient[self._flat.weights_end :] *= self.statistics_weight
-            self._flat.forget(untouched)
         return replace(
             step,
             finite=step.finite and answer.finite,
-            manner=replace(answer.manner, untouched=() if self.steps_itself else untouched),
+            manner=replace(answer.manner, untouched=() if self.steps_itself else self._flat.untouched),
             searches=answer.searches,
             position=answer.position,
         )

@@ -115,10 +115,9 @@ class WrappedOptimizer(Optimizer):
         return found
 
     def _unscale(self, scale: Tensor) -> None:
-        for group in self.param_groups:
-            for parameter in group["params"]:
-                if parameter.grad is not None:
-                    parameter.grad.div_(scale.to(parameter.grad.device))
+        parameters = (parameter for group in self.param_groups for parameter in group["params"])
+        if found := [parameter.grad for parameter in parameters if parameter.grad is not None]:
+            torch._foreach_div_(found, scale.to(found[0].device))
 
 
 def wrap(

@@ -52,6 +52,8 @@ class FlatModel:
         self.local: Vector = self._weights.host.numpy()
         """The weights on the CPU. On CUDA a copy: `refresh` after a change."""
         self.gradient = self._new_gradient()
+        self.untouched: tuple[int, ...] = ()
+        """Numbers of the parameters that had no gradient when the last one was gathered."""
         self._spare = list[Flat]()
         self.attach()
 
@@ -81,15 +83,6 @@ class FlatModel:
         for parameter in self._parameters:
             parameter.grad = None
 
-    def untouched(self) -> tuple[int, ...]:
-        """Numbers of the parameters that have no gradient."""
-        return tuple(number for number, parameter in enumerate(self._parameters) if parameter.grad is None)
-
-    def forget(self, which: Sequence[int]) -> None:
-        """These have no gradients, until autograd makes some."""
-        for number in which:
-            self._parameters[number].grad = None
-
     def outside(self, optimizer: Optimizer) -> tuple[int, ...]:
         """Numbers of the parameters that it does not step."""
         mine = {id(parameter) for group in optimizer.param_groups for parameter in group["params"]}
@@ -106,16 +99,25 @@ class FlatModel:
             parameter.grad = gradient
 
     def gather(self) -> None:
-        """Autograd may have put a new tensor in a view's place (after somebody's zero_grad()): copies it back, a sparse one
-        as a dense one."""
-        for parameter, view in zip(self._parameters, self.gradient.views, strict=False):
-            if parameter.grad is not view:
-                if parameter.grad is None or parameter.grad.is_sparse:
-                    view.zero_()
-                if parameter.grad is not None:
-                    view.add_(parameter.grad) if parameter.grad.is_sparse else view.copy_(parameter.grad)
-                if parameter.dtype == view.dtype and not (parameter.grad is not None and parameter.grad.is_sparse):
-                    parameter.grad = view
+        """Copies what autograd has put in the views' places (after somebody's zero_grad()), sparse ones as dense ones; 0 where there
+        is no gradient."""
+        empty, views, grads = list[int](), list[Tensor](), list[Tensor]()
+        for number, (parameter, view) in enumerate(zip(self._parameters, self.gradient.views, strict=False)):
+            if (grad := parameter.grad) is None:
+                empty.append(number)
+            elif grad.is_sparse:
+                view.zero_().add_(grad)
+            elif grad is not view:
+                views.append(view)
+                grads.append(grad)
+
+        _copy(views, grads)
+        if empty:
+            torch._foreach_zero_([self.gradient.views[number] for number in empty])
+        self.untouched = tuple(empty)
+        self._gather_buffers()
+
+    def _gather_buffers(self) -> None:
         views = self.gradient.views[len(self._parameters) :]
         for view, before, buffer in zip(views, self._before, self._buffers, strict=True):
             torch.sub(before, buffer, out=view)
@@ -135,11 +137,14 @@ class FlatModel:
         """The gradient was changed in main memory: the parameters' own follow."""
         if self.gradient.host is not self.gradient.values:
             self.gradient.values.copy_(self.gradient.host)
+        views, grads = list[Tensor](), list[Tensor]()
         for parameter, view in zip(self._parameters, self.gradient.views, strict=False):
-            if parameter.grad is not None and parameter.grad.is_sparse:
-                parameter.grad = view.sparse_mask(parameter.grad.coalesce())
-            elif parameter.grad is not None and parameter.grad is not view:
-                parameter.grad.copy_(view)
+            if (grad := parameter.grad) is not None and grad.is_sparse:
+                parameter.grad = view.sparse_mask(grad.coalesce())
+            elif grad is not None and grad is not view:
+                views.append(view)
+                grads.append(grad)
+        _copy(grads, views)
 
     def size(self) -> float:
         """The gradient's largest element without its sign; NaN or infinite where any element is. One pass without a
@@ -167,3 +172,9 @@ class FlatModel:
         tensors = (*self._parameters, *self._buffers)
         cuts = torch.split(values, [tensor.numel() for tensor in tensors])
         return values, tuple(cut.view(tensor.shape) for cut, tensor in zip(cuts, tensors, strict=True))
+
+
+def _copy(to: Sequence[Tensor], source: Sequence[Tensor]) -> None:
+    """In one call: of 2,000 small tensors each by itself would cost more than all else of a step."""
+    if to:
+        torch._foreach_copy_(to, source)

@@ -15,6 +15,7 @@ from paceline.core.settings.config import Options
 
 torch = pytest.importorskip("torch")
 nn = torch.nn
+TorchDispatchMode = pytest.importorskip("torch.utils._python_dispatch").TorchDispatchMode
 scripts = pytest.importorskip("paceline.worker.script.script_replica")
 
 
@@ -117,6 +118,33 @@ def test_parameters_of_other_precisions_are_rounded_from_float32(kind: str) -> N
 
 
 @pytest.mark.filterwarnings("ignore:Complex modules")
+def test_many_small_tensors_take_as_many_calls_as_a_few_and_a_tensor_without_gradient_is_untouched() -> None:
+    class Count(TorchDispatchMode):
+        """Calls of torch."""
+
+        found = 0
+
+        def __torch_dispatch__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+            self.found += 1
+            return function(*args, **(kwargs or {}))
+
+    calls = []
+    for many in (4, 400):
+        model = nn.ParameterList([nn.Parameter(torch.ones(3)) for _ in range(many)])
+        replica = replica_of(model)
+        for place, parameter in enumerate(model):
+            parameter.grad = None if place == 1 else torch.full((3,), float(place))
+        with Count() as count:
+            step = replica.gathered(None, 1)
+        calls.append(count.found)
+        wanted = np.arange(many, dtype=np.float32)
+        wanted[1] = 0
+        assert step.gradient.tolist() == np.repeat(wanted, 3).tolist()
+        assert replica._flat.untouched == (1,)
+        assert model[1].grad is None
+    assert calls[0] == calls[1]
+
+
 def test_what_is_no_floating_number_can_not_be_trained() -> None:
     model = nn.Linear(2, 2)
     model.to(torch.complex64)
