@@ -53,14 +53,14 @@ class ScriptReplica(Replica):
         name: str,
         model: nn.Module,
         optimizers: Sequence[Optimizer],
-        left_out: Collection[str] = (),
+        trained: Collection[str] | None = None,
         buffers: Buffers = "mean",
         groups: Sequence[Collection[str]] = (),
         rate: float = 1.0,
     ) -> None:
-        """`name`: of the script, for errors; `optimizers`: take own steps where the policy has any; `left_out`: parameters that
-        none of them steps; `buffers`: whose running statistics count; `groups`: names of parameters that are stepped alike;
-        `rate`: the one that the run's settings have."""
+        """`name`: of the script, for errors; `optimizers`: take own steps where the policy has any; `trained`: names of what
+        they hold, frozen or not; `buffers`: whose running statistics count; `groups`: names of parameters that are stepped
+        alike; `rate`: the one that the run's settings have."""
         self._draws = StepDraws(torch.initial_seed())
         self._optimizers = optimizers
         self._stepping = optimizers[0]
@@ -70,7 +70,7 @@ class ScriptReplica(Replica):
         self.statistics_weight = 1.0
         """How much this worker's statistics count relative to the others'."""
         device = str(_device(name, model))
-        super().__init__(_task(name), device, model=model, left_out=left_out, groups=groups, mixed=True)
+        super().__init__(_task(name), device, model=model, trained=trained, groups=groups, mixed=True)
         self._flat.detach()
         self._others = {id(one): self._flat.outside(one) for one in optimizers}
         """Numbers of the parameters that each of them does not step."""
@@ -97,6 +97,19 @@ class ScriptReplica(Replica):
         before = self.local.copy()
         yield
         self.load(before)
+
+    def look(self) -> None:
+        """Looks whether the script has moved or changed weights since the last step. ConfigError where a change would be
+        lost, because servers hold the weights."""
+        changed = self._flat.look()
+        is_own = self.steps_itself or any(getattr(layer, "max_norm", None) for layer in self.model.modules())
+        if changed is not None and not is_own:
+            raise ConfigError(
+                f"The script has changed weights after optimizer.step(), those of '{self.shapes[changed][0]}'. The servers "
+                "hold the weights, so that such a change is lost at the next step. Keep weights within bounds by "
+                "torch.nn.utils.parametrize, load others before the first epoch, or train under a policy with own steps, "
+                "like --policy local_sgd, under which the change is pushed."
+            )
 
     def own_steps(self, asked: OwnSteps | None) -> OwnSteps | None:
         self.steps_itself = asked is not None

@@ -95,6 +95,11 @@ class ScriptRun:
         """Whether the script's optimizers step the model, and not the servers."""
         return self._replica is not None and self._replica.steps_itself
 
+    def look(self) -> None:
+        """Before a step: see ScriptReplica."""
+        if self._has_joined and not self.is_over and self._replica is not None:
+            self._replica.look()
+
     def notes(self, optimizer: int) -> Path | None:
         """The file with what outlives this process of the schedulers of an optimizer, by its number from 1."""
         number = "" if optimizer == 1 else f"-{optimizer}"

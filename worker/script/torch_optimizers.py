@@ -78,12 +78,11 @@ def refuse_closures(optimizer: Optimizer) -> None:
         )
 
 
-def left_out(optimizer: Optimizers, model: nn.Module) -> frozenset[str]:
-    """Names of parameters that require a gradient, and that the optimizer does not step: to the run they are frozen, as they
-    are to torch."""
+def held(optimizer: Optimizers, model: nn.Module) -> frozenset[str]:
+    """Names of the parameters that the optimizer holds, also frozen ones: a script may unfreeze them later. To the run all
+    others are frozen, as they are to torch."""
     mine = {id(parameter) for _, group in _groups(optimizer) for parameter in group["params"]}
-    named = model.named_parameters()
-    return frozenset(name for name, one in named if one.requires_grad and id(one) not in mine)
+    return frozenset(name for name, one in model.named_parameters() if id(one) in mine)
 
 
 def manner(optimizer: Optimizers, section: Mapping[str, Any]) -> Manner:
@@ -156,7 +155,7 @@ def _plain(value: Any) -> Any:
 
 
 def _names(groups: Sequence[tuple[Optimizer, Mapping[str, Any]]], model: nn.Module) -> list[list[str]]:
-    """Of each group's parameters, without frozen ones; tied ones have the first of their names."""
+    """Of each group's parameters; tied ones have the first of their names."""
     known = {id(parameter): name for name, parameter in model.named_parameters()}
     found = list[list[str]]()
     for number, (_, group) in enumerate(groups):
@@ -167,8 +166,8 @@ def _names(groups: Sequence[tuple[Optimizer, Mapping[str, Any]]], model: nn.Modu
                 f"first of shape {strangers[0]}. Give paceline.wrap the module with all of them, "
                 "and make the optimizer from its parameters."
             )
-        found.append([known[id(one)] for one in group["params"] if one.requires_grad])
-    if not any(found):
+        found.append([known[id(one)] for one in group["params"]])
+    if not any(one.requires_grad for _, group in groups for one in group["params"]):
         raise ConfigError("The optimizer has no parameter that requires a gradient, so there is nothing to train.")
     every = [name for names in found for name in names]
     if twice := next((name for name in every if every.count(name) > 1), None) if len(set(every)) < len(every) else None:

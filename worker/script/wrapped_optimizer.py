@@ -18,7 +18,7 @@ from paceline.worker.script.schedulers import Schedulers
 from paceline.worker.script.script_replica import Buffers, ScriptReplica, inner, statistics
 from paceline.worker.script.script_run import ScriptRun
 from paceline.worker.script.tell import tell
-from paceline.worker.script.torch_optimizers import described, left_out, manner, refuse_closures
+from paceline.worker.script.torch_optimizers import described, held, manner, refuse_closures
 
 _SEARCH = 20
 """Steps that a GradScaler may take to find its factor: halving 65,536 so often leaves less than 1."""
@@ -48,6 +48,7 @@ class WrappedOptimizer(Optimizer):
         if closure is not None:
             with torch.enable_grad():
                 loss = closure()
+        self._run.look()
         if not self._has_stepped:
             self._check_gradients()
             self._say_sparse()
@@ -148,8 +149,10 @@ def wrap(
     together = joined([*run.models, within])
     section = _section(run, optimizers, together)
     groups = [group["parameters"] for group in section.get("groups", ())]
-    unstepped = left_out(optimizers, together)
-    replica = ScriptReplica(run.script, together, optimizers, unstepped, buffers, groups, section["lr"])
+    replica = ScriptReplica(
+        run.script, together, optimizers, held(optimizers, together), buffers, groups, section["lr"]
+    )
+    tell_of_frozen(optimizer)
     if averaged := [name for name, _ in replica.shared_buffers()]:
         section["averaged"] = averaged
     run.train(replica, section, accumulate, clip_norm)
@@ -172,6 +175,18 @@ def joined(models: Sequence[nn.Module]) -> nn.Module:
     names = [type(model).__name__ for model in found]
     numbered = (f"{name}{number}" if names.count(name) > 1 else name for number, name in enumerate(names))
     return found[0] if len(found) == 1 else nn.ModuleDict(dict(zip(numbered, found, strict=True)))
+
+
+def tell_of_frozen(optimizer: Optimizer) -> None:
+    """Says what frozen parameters cost that the optimizer holds."""
+    every = [parameter for group in optimizer.param_groups for parameter in group["params"]]
+    frozen = sum(parameter.numel() for parameter in every if not parameter.requires_grad)
+    if frozen:
+        tell(
+            f"{frozen:,} of the {sum(parameter.numel() for parameter in every):,} weights that the optimizer holds are frozen "
+            "now; they are sent too, so that you can unfreeze them. If you won't, give the optimizer the others alone: "
+            "[p for p in model.parameters() if p.requires_grad]."
+        )
 
 
 def tell_of_clipping(run: ScriptRun, norm: float | None) -> None:

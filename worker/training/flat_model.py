@@ -1,9 +1,10 @@
 """All trainable parameters of a model as one vector, and their gradient as another; a script's buffers behind them."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import NamedTuple
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
@@ -20,11 +21,19 @@ class Flat(NamedTuple):
     """Each parameter's part, in its shape."""
     host: Tensor
     """The same in main memory: `values` itself on the CPU, a pinned copy on CUDA."""
+    array: Vector
+    """That memory, which stays where it is even if torch moves what parameters share with it."""
+
+
+_WHOLE_LOOKS = 2
+"""Looks at all weights; later ones are at some."""
+_SOME = 512
+"""Weights that a later look is at."""
 
 
 class FlatModel:
-    """Moves the parameters into one vector, which they are views of from then on; those that are not float32 follow it. Not
-    thread-safe."""
+    """Moves the parameters into one vector, which they are views of from then on; those that are not float32, or lie in another
+    order, or that the script moves later, follow it by copies. Not thread-safe."""
 
     def __init__(
         self, parameters: Sequence[nn.Parameter], device: torch.device, buffers: Sequence[Tensor] = ()
@@ -36,21 +45,28 @@ class FlatModel:
         self.weights_end = sum(parameter.numel() for parameter in parameters)
         """Where the parameters end in the vector, and the buffers begin."""
         self.length = sum(tensor.numel() for tensor in (*parameters, *buffers))
-        values, views = self._cut(torch.empty(self.length, device=device))
+        self._weights = self._new(torch.empty)
+        views = self._weights.views
         for tensor, weights in zip((*parameters, *buffers), views, strict=True):
             weights.copy_(tensor.detach())
-            if tensor.dtype == torch.float32:
+            if tensor.dtype == torch.float32 and tensor.is_contiguous():
                 tensor.data = weights
         self._others = [
             (tensor, weights)
             for tensor, weights in zip(parameters, views, strict=False)
-            if tensor.dtype != torch.float32
+            if tensor.data_ptr() != weights.data_ptr()
         ]
-        """Parameters of another precision, and the float32 values that they are rounded from."""
+        """Parameters that lie elsewhere, and the values that they are copied from."""
+        self._addresses = [parameter.data_ptr() for parameter in parameters]
         self._before = [buffer.clone() for buffer in buffers]
-        self._weights = Flat(values, views, on_host(values))
-        self.local: Vector = self._weights.host.numpy()
+        self.local: Vector = self._weights.array
         """The weights on the CPU. On CUDA a copy: `refresh` after a change."""
+        if self._weights.host is not self._weights.values:
+            self._weights.host.copy_(self._weights.values)
+        self._looks = 0
+        self._sample: Tensor | None = None
+        """Weights as they were when the model last followed, of those that the next look is at."""
+        self._looked_at: Tensor | slice = slice(0, self.weights_end)
         self.gradient = self._new_gradient()
         self.untouched: tuple[int, ...] = ()
         """Numbers of the parameters that had no gradient when the last one was gathered."""
@@ -65,6 +81,40 @@ class FlatModel:
             parameter.data.copy_(weights)
         for before, buffer in zip(self._before, self._buffers, strict=True):
             before.copy_(buffer)
+        if self._sample is not None:
+            self._sample = self._weights.values[self._looked_at].clone()
+
+    def look(self) -> int | None:
+        """Lets parameters that the script has moved follow by copies from now on. Returns the number of one whose weights it
+        has changed since the last look, if that is seen: the first looks are at all, later ones at some."""
+        changed = None
+        if self._sample is not None and not torch.equal(self._sample, self._weights.values[self._looked_at]):
+            changed = self._first_changed()
+        self._adopt_moved()
+        self._looks += 1
+        if self._looks == _WHOLE_LOOKS:
+            self._looked_at = torch.randint(self.weights_end, (_SOME,), generator=torch.Generator().manual_seed(0))
+        self._sample = self._weights.values[self._looked_at].clone()
+        return changed
+
+    def _first_changed(self) -> int:
+        assert self._sample is not None
+        differs = (self._sample != self._weights.values[self._looked_at]).nonzero()[0]
+        place = int(differs if isinstance(self._looked_at, slice) else self._looked_at[differs])
+        ends = np.cumsum([parameter.numel() for parameter in self._parameters])
+        return int(np.searchsorted(ends, place, side="right"))
+
+    def _adopt_moved(self) -> None:
+        values = self._weights.values
+        if values is self._weights.host and values.data_ptr() != self.local.ctypes.data:
+            # the whole vector has gone with a parameter, to where other processes read it
+            self._weights = self._weights._replace(host=torch.from_numpy(self.local))
+        for number, parameter in enumerate(self._parameters):
+            if parameter.data_ptr() != self._addresses[number]:
+                self._addresses[number] = parameter.data_ptr()
+                view = self._weights.views[number]
+                if parameter.data_ptr() != view.data_ptr():
+                    self._others.append((parameter, view))
 
     def follow(self) -> None:
         """The model was changed in place: `local` follows."""
@@ -99,8 +149,8 @@ class FlatModel:
             parameter.grad = gradient
 
     def gather(self) -> None:
-        """Copies what autograd has put in the views' places (after somebody's zero_grad()), sparse ones as dense ones; 0 where there
-        is no gradient."""
+        """Copies what autograd has put in the views' places (after somebody's zero_grad()), sparse ones as dense ones; 0
+        where there is no gradient."""
         empty, views, grads = list[int](), list[Tensor](), list[Tensor]()
         for number, (parameter, view) in enumerate(zip(self._parameters, self.gradient.views, strict=False)):
             if (grad := parameter.grad) is None:
@@ -130,8 +180,7 @@ class FlatModel:
         """The gradient in main memory."""
         if self.gradient.host is not self.gradient.values:
             self.gradient.host.copy_(self.gradient.values)
-        found: Vector = self.gradient.host.numpy()
-        return found
+        return self.gradient.array
 
     def spread(self) -> None:
         """The gradient was changed in main memory: the parameters' own follow."""
@@ -165,16 +214,25 @@ class FlatModel:
         self.attach()
 
     def _new_gradient(self) -> Flat:
-        values, views = self._cut(torch.zeros(self.length, device=self._device))
-        return Flat(values, views, on_host(values))
+        return self._new(torch.zeros)
 
-    def _cut(self, values: Tensor) -> tuple[Tensor, tuple[Tensor, ...]]:
+    def _new(self, make: Callable[..., Tensor]) -> Flat:
+        """Memory of numpy's where that is main memory: torch's own might be freed under an array that shares it."""
+        values = make(self.length, device=self._device)
+        host, array = values, np.empty(0, np.float32)
+        if self._device.type == "cpu":
+            array = np.array(values.numpy())
+            host = values = torch.from_numpy(array)
+        else:
+            host = on_host(values)
+            array = host.numpy()
         tensors = (*self._parameters, *self._buffers)
         cuts = torch.split(values, [tensor.numel() for tensor in tensors])
-        return values, tuple(cut.view(tensor.shape) for cut, tensor in zip(cuts, tensors, strict=True))
+        views = tuple(cut.view(tensor.shape) for cut, tensor in zip(cuts, tensors, strict=True))
+        return Flat(values, views, host, array)
 
 
-def _copy(to: Sequence[Tensor], source: Sequence[Tensor]) -> None:
+def _copy(to: list[Tensor], source: list[Tensor]) -> None:
     """In one call: of 2,000 small tensors each by itself would cost more than all else of a step."""
     if to:
         torch._foreach_copy_(to, source)

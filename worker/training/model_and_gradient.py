@@ -37,10 +37,10 @@ Array = npt.NDArray[Any]
 
 class Replica:
     """The task's model with all trainable parameters in one vector (model order, tied ones once, frozen ones left out).
-    `model`: one of the caller's own in its place; `left_out`: names of parameters that count as frozen; `groups`: names of
-    parameters that lie side by side, behind all that are in none, so that each is stepped at once; `rank` picks the GPU
-    of device 'auto'; the others are the config's keys. Not thread-safe. ConfigError: no such device or compiler, nothing to
-    train, or parameters that are not float32."""
+    `model`: one of the caller's own in its place; `trained`: names of the parameters, if not those that require a gradient;
+    `groups`: names of parameters that lie side by side, behind all that are in none, so that each is stepped at once; `rank`
+    picks the GPU of device 'auto'; the others are the config's keys. Not thread-safe. ConfigError: no such device or
+    compiler, nothing to train, or parameters that are not float32."""
 
     def __init__(
         self,
@@ -53,7 +53,7 @@ class Replica:
         precision: str = "float32",
         accumulate: int = 1,
         compile: bool = False,
-        left_out: Collection[str] = (),
+        trained: Collection[str] | None = None,
         groups: Sequence[Collection[str]] = (),
         mixed: bool = False,
     ) -> None:
@@ -68,7 +68,7 @@ class Replica:
         self.steps_itself = False
         """Whether an optimizer of torch's steps the model, and not the servers or the run's own."""
         self.model = (task.model() if model is None else model).to(self.device)
-        named = _trainable(task.name, self.model, left_out, mixed)
+        named = _trainable(task.name, self.model, trained, mixed)
         place = {name: number for number, group in enumerate(groups, 1) for name in group}
         named.sort(key=lambda one: place.get(one[0], 0))
         buffers = self.shared_buffers()
@@ -282,11 +282,13 @@ def use_threads(threads: int) -> None:
     torch.set_num_threads(threads)
 
 
-def _trainable(task: str, model: nn.Module, left_out: Collection[str], mixed: bool) -> list[tuple[str, nn.Parameter]]:
-    """Names and parameters in model order, but for those that are left out; named_parameters lists tied ones once. `mixed`: of
-    any floating precision."""
+def _trainable(
+    task: str, model: nn.Module, trained: Collection[str] | None, mixed: bool
+) -> list[tuple[str, nn.Parameter]]:
+    """Names and parameters in model order, those of `trained`, or that require a gradient; named_parameters lists tied ones
+    once. `mixed`: of any floating precision."""
     found = model.named_parameters()
-    named = [(name, parameter) for name, parameter in found if parameter.requires_grad and name not in left_out]
+    named = [(name, one) for name, one in found if (one.requires_grad if trained is None else name in trained)]
     if not named:
         raise ConfigError(
             f"The model of task '{task}' has no trainable parameters; at least one must require a gradient."

@@ -52,7 +52,9 @@ class Process:
         make, self.every = EACH.get(kind, (lambda _: None, LAST))
         parameter = torch.nn.Parameter(torch.ones(()))
         parameter.grad = torch.zeros(())
-        self.run: Any = SimpleNamespace(position=position, schedulers=[], step=lambda *_: None, steps_itself=True)
+        self.run: Any = SimpleNamespace(
+            position=position, schedulers=[], step=lambda *_: None, steps_itself=True, look=int
+        )
         self.optimizer = WrappedOptimizer(torch.optim.SGD([parameter], lr=0.1), self.run)
         self.scheduler = make(self.optimizer)
         self.run.schedulers += [Schedulers(self.optimizer, file, lambda done: min(done // PER_EPOCH, EPOCHS - 1))]

@@ -141,8 +141,9 @@ def test_the_trainer_of_transformers_is_told_what_to_do(told: Any, monkeypatch: 
 def test_what_comes_twice_is_refused(told: Any) -> None:
     run = script_run.ScriptRun(told)
     run.train(*model_and_optimizer(), 1)
-    with pytest.raises(ConfigError, match="second optimizer"):
-        run.train(*model_and_optimizer(), 1)
+    run.train(*model_and_optimizer(), 1)  # of another optimizer
+    with pytest.raises(ConfigError, match="another accumulate"):
+        run.train(*model_and_optimizer(), 2)
     run.steps(5)
     with pytest.raises(ConfigError, match="a run has only one length"):
         run.epochs(5)

@@ -18,7 +18,7 @@ torch = pytest.importorskip("torch")
 torch_optimizers = pytest.importorskip("paceline.worker.script.torch_optimizers")
 replicas = pytest.importorskip("paceline.worker.script.script_replica")
 optim, nn = torch.optim, torch.nn
-described, left_out, manner = torch_optimizers.described, torch_optimizers.left_out, torch_optimizers.manner
+described, held, manner = torch_optimizers.described, torch_optimizers.held, torch_optimizers.manner
 
 
 class Net(nn.Module):
@@ -130,7 +130,7 @@ def test_slices_that_are_told_what_is_described_step_as_torch_does(
     there, here = (MADE[name](groups, model) for model in (plain, ours))
     section = described(here, ours)
     named = [group["parameters"] for group in section.get("groups", ())]
-    replica = replicas.ScriptReplica("train.py", ours, [here], left_out(here, ours), groups=named)
+    replica = replicas.ScriptReplica("train.py", ours, [here], held(here, ours), groups=named)
     plan = make_plan(replica.shapes, 3, PlanConfig(alignment=1))
     optimizer = build_optimizer(Options(**section))
     slices = [
@@ -148,6 +148,7 @@ def test_slices_that_are_told_what_is_described_step_as_torch_does(
         replica.thread.ask = lambda question: replicas.Answer(5, 1.0, True, manner(here, section))
         told = replica.gradient(np.zeros(0), np.zeros(0), 0, None)
         aside = {"aside.weight", "aside.bias"} if step % 3 == 0 else set()
+        aside |= {"frozen"} & {name for name, _ in replica.shapes}
         assert {replica.shapes[tensor][0] for tensor in told.manner.untouched} == aside
         here._opt_called = True  # torch's schedulers want step() to be called before theirs
         for one, parts in zip(slices, plan.split(told.gradient), strict=True):
@@ -213,9 +214,9 @@ def test_what_the_optimizer_does_not_step_is_left_out_of_the_run() -> None:
     model = Net()
     optimizer = optim.SGD([model.first.weight, model.norm.bias], lr=1.0)
 
-    found = left_out(optimizer, model)
+    found = held(optimizer, model)
 
-    assert found == {"first.bias", "norm.weight", "aside.weight", "aside.bias"}
+    assert found == {"first.weight", "norm.bias"}
     assert [name for name, _ in replicas.ScriptReplica("train.py", model, [optimizer], found, "own").shapes] == [
         "first.weight",
         "norm.bias",

@@ -26,6 +26,9 @@ class Run:
 
         self.searched: list[bool] = []
 
+    def look(self) -> None:
+        """Nothing was moved."""
+
     def step(self, loss: float | None, finite: bool, rates: Any, searches: bool, _: Any) -> None:
         self.steps.append((finite, float(self._parameter.grad)))
         self.searched.append(searches)
