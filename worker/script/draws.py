@@ -4,6 +4,8 @@ processes."""
 import random
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import cached_property
+from hashlib import sha256
 from itertools import islice
 from operator import index
 from typing import Any
@@ -11,7 +13,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from paceline.core.errors import ConfigError
+from paceline.core.errors import ConfigError, TryAgain
 from paceline.data.dataset import Rows
 from paceline.worker.training.device import seed_torch
 
@@ -81,11 +83,22 @@ class SampledRows:
     def __len__(self) -> int:
         return self._length
 
+    @cached_property
+    def mark(self) -> bytes:
+        """SHA-256 of those of the first epoch."""
+        return sha256(self.of(0).data).digest()
+
     def of(self, epoch: int) -> Rows:
-        """Those of this epoch, from 0. ConfigError where they are no numbers, or not as many as it says."""
+        """Those of this epoch, from 0. ConfigError where they are no numbers, or not as many as it says; TryAgain where it is
+        long over."""
         # what only counts its own passes draws the ones before again in a process that has started in the middle
         while epoch not in self._drawn:
             drawn = epoch if hasattr(self._sampler, "set_epoch") else self._next
+            if drawn > epoch:
+                raise TryAgain(
+                    f"The {self.kind} can't draw the rows of epoch {epoch} again after those of epoch {drawn - 1}, so this "
+                    "process ends; the next one begins there."
+                )
             self._drawn = {one: rows for one, rows in self._drawn.items() if one == drawn - 1}
             self._drawn[drawn] = self._draw(drawn)
             self._next = drawn + 1

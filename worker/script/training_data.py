@@ -177,7 +177,7 @@ class Brought:
         for part in _marks(self.dataset, len(self)):
             total.update(part)
         if self._sampled is not None:
-            total.update(self._sampled.of(0).data)
+            total.update(self._sampled.mark)
         if self._labels is not None:
             total.update(np.ascontiguousarray(self._labels).data)
         return total.hexdigest()

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from paceline.core.errors import ConfigError, DataError
+from paceline.core.errors import ConfigError, DataError, TryAgain
 from tests.support.nights import fewer
 
 torch = pytest.importorskip("torch")
@@ -426,6 +426,14 @@ def test_what_a_sampler_draws_comes_once_over_all_workers_also_after_a_restart(n
         assert sorted(seen) == sorted(drawn.of(epoch).tolist())
     assert later == [mine[done:] for mine in whole]
     assert drawn.of(1).tolist() != drawn.of(2).tolist()
+
+
+def test_a_sampler_draws_no_epoch_that_is_long_over() -> None:
+    drawn = draws.SampledRows(SAMPLERS["counting"](), 0)
+    before, last = drawn.of(1), drawn.of(2)
+    assert (drawn.of(1).tolist(), drawn.of(2).tolist()) == (before.tolist(), last.tolist())
+    with pytest.raises(TryAgain, match="can't draw the rows of epoch 0 again after those of epoch 2"):
+        drawn.of(0)
 
 
 def test_weighted_draws_have_the_shares_of_torchs_own() -> None:
