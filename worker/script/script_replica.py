@@ -80,6 +80,7 @@ class ScriptReplica(Replica):
         """The model is what it is now: the script may have loaded weights since `paceline.wrap`. `seed`: of the run."""
         self._draws = StepDraws(seed)
         self._flat.follow()
+        self._flat.begin_looks()
         self._flat.refresh()
 
     def shared_buffers(self) -> list[tuple[str, Tensor]]:
@@ -102,8 +103,9 @@ class ScriptReplica(Replica):
         """Looks whether the script has moved or changed weights since the last step. ConfigError where a change would be
         lost, because servers hold the weights."""
         changed = self._flat.look()
-        is_own = self.steps_itself or any(getattr(layer, "max_norm", None) for layer in self.model.modules())
-        if changed is not None and not is_own:
+        if changed is None or self.steps_itself:
+            return
+        if not any(getattr(layer, "max_norm", None) for layer in self.model.modules()):  # those change it by themselves
             raise ConfigError(
                 f"The script has changed weights after optimizer.step(), those of '{self.shapes[changed][0]}'. The servers "
                 "hold the weights, so that such a change is lost at the next step. Keep weights within bounds by "

@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from paceline.core.values import Vector
+from paceline.data.dataset import Rows
 from paceline.worker.training.device import on_host
 
 
@@ -27,8 +28,8 @@ class Flat(NamedTuple):
 
 _WHOLE_LOOKS = 2
 """Looks at all weights; later ones are at some."""
-_SOME = 512
-"""Weights that a later look is at."""
+_RUNS, _RUN = 16, 16
+"""Weights that a later look is at: so many runs of so many, since each run is a wait for memory."""
 
 
 class FlatModel:
@@ -59,14 +60,16 @@ class FlatModel:
         """Parameters that lie elsewhere, and the values that they are copied from."""
         self._addresses = [parameter.data_ptr() for parameter in parameters]
         self._before = [buffer.clone() for buffer in buffers]
+        self._address = self._weights.array.ctypes.data
         self.local: Vector = self._weights.array
         """The weights on the CPU. On CUDA a copy: `refresh` after a change."""
         if self._weights.host is not self._weights.values:
             self._weights.host.copy_(self._weights.values)
-        self._looks = 0
-        self._sample: Tensor | None = None
-        """Weights as they were when the model last followed, of those that the next look is at."""
-        self._looked_at: Tensor | slice = slice(0, self.weights_end)
+        self._looks: int | None = None
+        """Refreshes since the looks have begun; None: nobody looks."""
+        self._looked_at: Rows | slice = slice(0, self.weights_end)
+        self._sample: Vector | None = None
+        """Those weights after the last refresh."""
         self.gradient = self._new_gradient()
         self.untouched: tuple[int, ...] = ()
         """Numbers of the parameters that had no gradient when the last one was gathered."""
@@ -81,40 +84,47 @@ class FlatModel:
             parameter.data.copy_(weights)
         for before, buffer in zip(self._before, self._buffers, strict=True):
             before.copy_(buffer)
-        if self._sample is not None:
-            self._sample = self._weights.values[self._looked_at].clone()
+        if self._looks is not None:
+            self._looks += 1
+            if self._looks == _WHOLE_LOOKS + 1:
+                begins = np.random.default_rng(0).integers(self.weights_end, size=(_RUNS, 1))
+                self._looked_at = ((begins + np.arange(_RUN)) % self.weights_end).ravel()
+            self._sample = self._seen()
+
+    def begin_looks(self) -> None:
+        """From the next refresh on, `look` sees changes."""
+        self._looks = 0
 
     def look(self) -> int | None:
         """Lets parameters that the script has moved follow by copies from now on. Returns the number of one whose weights it
-        has changed since the last look, if that is seen: the first looks are at all, later ones at some."""
-        changed = None
-        if self._sample is not None and not torch.equal(self._sample, self._weights.values[self._looked_at]):
-            changed = self._first_changed()
+        has changed since the last refresh, if that is seen: the first looks are at all, later ones at some."""
+        before, now = self._sample, self._seen()
         self._adopt_moved()
-        self._looks += 1
-        if self._looks == _WHOLE_LOOKS:
-            self._looked_at = torch.randint(self.weights_end, (_SOME,), generator=torch.Generator().manual_seed(0))
-        self._sample = self._weights.values[self._looked_at].clone()
-        return changed
+        if before is None or before.tobytes() == now.tobytes():
+            return None
+        place = np.arange(self.weights_end)[self._looked_at][np.flatnonzero(before != now)[0]]
+        return int(np.searchsorted(np.cumsum([one.numel() for one in self._parameters]), place, side="right"))
 
-    def _first_changed(self) -> int:
-        assert self._sample is not None
-        differs = (self._sample != self._weights.values[self._looked_at]).nonzero()[0]
-        place = int(differs if isinstance(self._looked_at, slice) else self._looked_at[differs])
-        ends = np.cumsum([parameter.numel() for parameter in self._parameters])
-        return int(np.searchsorted(ends, place, side="right"))
+    def _seen(self) -> Vector:
+        values = self._weights.values
+        if values is self._weights.host and values.data_ptr() == self._address:
+            return np.array(self.local[self._looked_at])
+        found: Vector = values[self._looked_at].cpu().numpy()
+        return np.array(found)
 
     def _adopt_moved(self) -> None:
         values = self._weights.values
-        if values is self._weights.host and values.data_ptr() != self.local.ctypes.data:
+        if values is self._weights.host and values.data_ptr() != self._address:
             # the whole vector has gone with a parameter, to where other processes read it
             self._weights = self._weights._replace(host=torch.from_numpy(self.local))
-        for number, parameter in enumerate(self._parameters):
-            if parameter.data_ptr() != self._addresses[number]:
-                self._addresses[number] = parameter.data_ptr()
-                view = self._weights.views[number]
-                if parameter.data_ptr() != view.data_ptr():
-                    self._others.append((parameter, view))
+        if (found := [parameter.data_ptr() for parameter in self._parameters]) == self._addresses:
+            return
+        for parameter, view, now, before in zip(
+            self._parameters, self._weights.views, found, self._addresses, strict=False
+        ):
+            if now not in (before, view.data_ptr()):
+                self._others.append((parameter, view))
+        self._addresses = found
 
     def follow(self) -> None:
         """The model was changed in place: `local` follows."""
