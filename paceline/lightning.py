@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from paceline.api import script
 from paceline.base.extras import is_installed, needing
 from paceline.core.errors import ConfigError
+from paceline.core.policies.policy import build_policy
 from paceline.worker.script.current import current
 
 if TYPE_CHECKING:
@@ -32,6 +33,8 @@ def _chosen() -> str:
 with needing("paceline.lightning"):
     _strategies: Any = importlib.import_module(f"{_chosen()}.strategies")
     _rank_zero: Any = importlib.import_module(f"{_chosen()}.utilities.rank_zero").rank_zero_only
+    _is_overridden: Any = importlib.import_module(f"{_chosen()}.utilities.model_helpers").is_overridden
+    _Timer: Any = importlib.import_module(f"{_chosen()}.callbacks").Timer
 _Base: Any = _strategies.SingleDeviceStrategy
 
 
@@ -74,23 +77,34 @@ class PacelineStrategy(_Base):  # type: ignore[misc]
         return self.lightning_module.trainer
 
     def setup_optimizers(self, trainer: Any) -> None:
-        """The servers step. ConfigError: the module has several optimizers, or none."""
+        """The servers step, with each of the module's optimizers. ConfigError: it has none."""
         if self._run.is_alone:
             super().setup_optimizers(trainer)
             return
         self._run.accumulate = trainer.accumulate_grad_batches  # configure_optimizers may ask for the epoch's length
         super().setup_optimizers(trainer)
-        if len(self.optimizers) != 1:
+        if not all(one.param_groups for one in self.optimizers):  # Lightning has put an empty one there
             raise ConfigError(
-                f"configure_optimizers of {type(self.lightning_module).__name__} gives {len(self.optimizers)} optimizers; "
-                "PacelineStrategy trains with one. Put all parameters into groups of one optimizer."
+                f"configure_optimizers of {type(self.lightning_module).__name__} gives no optimizer, so there is nothing to "
+                "train. Return one."
             )
-        own = self.optimizers[0]
-        wrapped: Any = script.wrap(own, self.lightning_module, accumulate=trainer.accumulate_grad_batches)
-        wrapped._step_supports_amp_scaling = False  # Lightning clips what is unscaled before
-        self._run.schedulers.clear()  # the Trainer knows when it steps them
-        self.optimizers = [wrapped]
-        own._opt_called = True  # its schedulers watch it; the servers step instead
+        how = {"accumulate": trainer.accumulate_grad_batches, "clip_norm": self._clip_norm(trainer)}
+        self.optimizers = [script.wrap(one, self.lightning_module, **how) for one in self.optimizers]
+        for wrapped in self.optimizers:
+            wrapped._step_supports_amp_scaling = False  # Lightning clips what is unscaled before
+        if self.lightning_module.automatic_optimization:
+            self._run.schedulers.clear()  # the Trainer knows when it steps them
+
+    def _clip_norm(self, trainer: Any) -> float | None:
+        """Takes the Trainer's largest norm in lock-step, where a step is on the mean gradient, which the servers clip. None:
+        Lightning clips this worker's, or the module does."""
+        value = trainer.gradient_clip_val
+        by_norm = trainer.gradient_clip_algorithm in (None, "norm")
+        by_module = _is_overridden("configure_gradient_clipping", self.lightning_module)
+        if not value or not by_norm or by_module or not build_policy(self._run.settings.policy).steps_on_mean:
+            return None
+        trainer.gradient_clip_val = None
+        return float(value)
 
     def process_dataloader(self, dataloader: Any) -> Any:
         """The training data, dealt to the workers; other data as they are."""
@@ -111,8 +125,9 @@ class PacelineStrategy(_Base):  # type: ignore[misc]
         self._epoch = next(self._epochs, None)
         loop.max_epochs = self._count
         loop.min_epochs = loop.epoch_loop.min_steps = None
-        if not self.is_global_zero:
-            loop.epoch_loop.max_steps = -1  # worker 0 ends the run for all
+        if not self.is_global_zero:  # worker 0 ends the run for all
+            loop.epoch_loop.max_steps = -1
+            self._trainer.callbacks = [one for one in self._trainer.callbacks if not isinstance(one, _Timer)]
         if self._epoch is None:
             self._trainer.should_stop = True
         elif self._run.position:
@@ -120,7 +135,7 @@ class PacelineStrategy(_Base):  # type: ignore[misc]
 
     def _begin_epoch(self) -> bool:
         """Has the Trainer count the mini-batches of an epoch that begins, or of the rest of it; False: the run is over.
-        The last one has no end but the run's, because slower workers may still have to finish theirs."""
+        Where a fast worker takes over what slow ones have not done, the last one has no end but the run's."""
         epoch = next(self._epochs, None) if self._epoch is None else self._epoch
         self._epoch = None
         if epoch is None:
@@ -129,7 +144,7 @@ class PacelineStrategy(_Base):  # type: ignore[misc]
         done = self._run.position % self._run.steps_per_epoch * self._run.accumulate
         _set(loop.epoch_loop.batch_progress.current, done)
         loop._data_fetcher.fetched = done
-        if epoch >= self._count - 1:
+        if epoch >= self._count - 1 and self._run.settings.budget == "total":
             if trainer.val_check_batch == loop.max_batches:
                 trainer.val_check_batch = math.inf  # at the end of the epoch
             loop.max_batches = math.inf
@@ -143,8 +158,7 @@ class PacelineStrategy(_Base):  # type: ignore[misc]
         if before is None:
             return found
         if self._run.steps_made == before and not self._run.is_over:
-            # a scaler has left the step out; every worker makes as many
-            self._run.step(finite=False, searches=self.optimizers[0].leaves_out())
+            optimizer.leave_out()
         if self._run.position >= self._count * self._run.steps_per_epoch:
             for config in self._trainer.lr_scheduler_configs:
                 if config.interval == "step":
@@ -159,14 +173,14 @@ class PacelineStrategy(_Base):  # type: ignore[misc]
         return decision and (all or self.is_global_zero)
 
     def on_train_end(self) -> None:
-        """Where the Trainer of worker 0 ends early, the run does."""
+        """This worker's share of the run is done. Where the Trainer of worker 0 ends early, the run does."""
         super().on_train_end()
-        if self._run.is_alone or self._run.is_over:
+        if self._run.is_alone:
             return
-        if self._run.position >= self._count * self._run.steps_per_epoch:
-            self._run.finish()
-        elif self.is_global_zero:
+        is_early = self._epoch is not None or next(self._epochs, None) is not None
+        if is_early and self.is_global_zero:
             self._run.stop("the Trainer of worker 0 has stopped")
+        self._run.finish()
 
     def load_checkpoint(self, checkpoint_path: Any, *more: Any, **options: Any) -> Any:
         """Workers only read a checkpoint that worker 0 has written."""
@@ -227,8 +241,8 @@ def _go_on_from(trainer: Any, epoch: int, steps: int) -> None:
     inner = loop.epoch_loop
     inner._batches_that_stepped = steps
     _set(inner.automatic_optimization.optim_progress.optimizer.step.total, steps)
-    _set(inner.manual_optimization.optim_step_progress.total, steps)
-    for config in trainer.lr_scheduler_configs:
+    _set(inner.manual_optimization.optim_step_progress.total, steps * len(trainer.optimizers))
+    for config in trainer.lr_scheduler_configs if trainer.lightning_module.automatic_optimization else ():
         if not config.reduce_on_plateau:  # that one needs scores, which are gone
             for _ in range((epoch if config.interval == "epoch" else steps) // config.frequency):
                 config.scheduler.step()

@@ -10,7 +10,8 @@ import pytest
 
 from paceline.api import script
 from paceline.core.errors import ConfigError
-from paceline.core.settings.config import Config
+from paceline.core.settings.config import Config, Options
+from paceline.core.values import AS_SET
 from tests.support.script_run import FakeRun
 
 torch = pytest.importorskip("torch")
@@ -37,24 +38,34 @@ STEPS = ROWS // BATCH
 
 class Run(FakeRun):
     """A run of one worker whose servers step at once. `more`: its mini-batches beyond the epochs (less, where negative), as
-    policies that don't wait have it."""
+    policies that don't wait have it; None: each worker makes its own."""
 
     script = "mine.py"
+    steps_itself = False
 
-    def __init__(self, *, more: int = 0, done: int = 0, rank: int = 0, workers: int = 1) -> None:
+    def __init__(
+        self, *, more: int | None = 0, done: int = 0, rank: int = 0, workers: int = 1, policy: str = "ssp"
+    ) -> None:
         super().__init__(rank, done=done, workers=workers)
         self.workers = workers
-        self.kept: Path | None = None
-        self.settings = Config(workers=workers)
-        self._more = more
-        self.optimizer: Any = None
+        budget = "per_worker" if more is None else "total"
+        self.settings = Config(workers=workers, policy=Options(name=policy), budget=budget)
+        self._more, self._done = more or 0, done
+        self.described: Any = [], {}
+        self.models: list[Any] = []
+        self.schedulers: list[Any] = []
+        self.steps_made = 0
+        self.clip_norm: float | None = None
         self.told: list[tuple[bool, tuple[float, ...]]] = []
         """Of each step: whether its gradient was finite, and the rates."""
         self.stopped: str | None = None
+        self.has_finished = False
 
-    def train(self, replica: Any, optimizer: dict[str, Any], accumulate: int) -> None:  # type: ignore[override]
-        self.optimizer = replica._optimizer
-        self.accumulate = accumulate
+    def train(self, replica: Any, optimizer: dict[str, Any], accumulate: int, clip_norm: float | None) -> None:  # type: ignore[override]
+        self.accumulate, self.clip_norm = accumulate, clip_norm
+
+    def notes(self, optimizer: int) -> None:
+        """Nothing outlives the run."""
 
     def epoch_of(self, position: int) -> int:
         return position // self.steps_per_epoch
@@ -66,18 +77,25 @@ class Run(FakeRun):
         while not self.is_over:
             self.epoch = min(count - 1, max(self.epoch + 1, self.position // self.steps_per_epoch))
             yield self.epoch
+            if self.epoch == count - 1 and self.settings.budget == "per_worker":
+                self.finish()
 
     def step(  # type: ignore[override]
-        self, loss: Any = None, finite: bool = True, rates: tuple[float, ...] = (), searches: bool = False
+        self, loss: Any = None, finite: bool = True, manner: Any = AS_SET, searches: bool = False, optimizer: Any = None
     ) -> None:
-        self.position += 1
-        self.told.append((finite, rates))
+        self.steps_made += 1
+        self.position = self.steps_made // len(self.described[0]) + self._done
+        self.told.append((finite, manner.rates))
         if finite:
-            type(self.optimizer).step(self.optimizer)
-        self.is_over = self.position >= self._epochs * self.steps_per_epoch + self._more
+            type(optimizer).step(optimizer)
+        last = self._epochs * self.steps_per_epoch + self._more
+        self.is_over = self.settings.budget == "total" and self.position >= last
 
     def stop(self, reason: str) -> None:
         self.stopped, self.is_over = reason, True
+
+    def finish(self) -> None:
+        self.is_over = self.has_finished = True
 
 
 class Net(lightning.LightningModule):
@@ -114,6 +132,24 @@ class Net(lightning.LightningModule):
             return optimizer
         chosen = {"scheduler": self._schedule(optimizer, self), "interval": self._interval, "monitor": "loss"}
         return {"optimizer": optimizer, "lr_scheduler": chosen}
+
+
+class Two(Net):
+    """Weight and bias have an optimizer each, as generator and discriminator do."""
+
+    def __init__(self) -> None:
+        super().__init__(manual=True)
+
+    def training_step(self, batch: Any, _index: int) -> None:
+        for optimizer in self.optimizers():
+            self.toggle_optimizer(optimizer)
+            optimizer.zero_grad()
+            self.manual_backward((self.layer(batch[0]) - batch[1]).square().mean())
+            optimizer.step()
+            self.untoggle_optimizer(optimizer)
+
+    def configure_optimizers(self) -> Any:
+        return [torch.optim.SGD([one], lr=0.1) for one in self.layer.parameters()]
 
 
 class Seen(Callback):  # type: ignore[misc]
@@ -194,6 +230,15 @@ def test_the_last_epoch_lasts_until_the_run_is_over_and_none_is_added(tmp_path: 
     assert done.seen.epochs == done.seen.validated == [0, 1, 2]
     assert len(done.seen.batches) == done.run.position == 3 * STEPS + more
     assert done.trainer.current_epoch == 3
+    assert not done.run.stopped
+
+
+def test_where_each_worker_makes_its_own_steps_the_last_epoch_ends_as_the_others_do(tmp_path: Path) -> None:
+    done = Trained(tmp_path, Run(more=None))
+
+    assert done.seen.epochs == done.seen.validated == [0, 1, 2]
+    assert len(done.seen.batches) == done.run.position == 3 * STEPS
+    assert done.run.has_finished
     assert not done.run.stopped
 
 
@@ -284,6 +329,14 @@ def test_early_stopping_of_another_worker_leaves_it_to_worker_0(tmp_path: Path) 
 
 
 @pytest.mark.parametrize("rank", [0, 1])
+def test_time_that_is_over_ends_the_run_by_worker_0(tmp_path: Path, rank: int) -> None:
+    done = Trained(tmp_path, Run(rank=rank, workers=2), max_time={"microseconds": 1})
+
+    assert done.run.position == (1 if rank == 0 else 3 * STEPS)
+    assert bool(done.run.stopped) == (rank == 0)
+
+
+@pytest.mark.parametrize("rank", [0, 1])
 def test_most_steps_end_the_run_by_worker_0(tmp_path: Path, rank: int) -> None:
     run = Run(rank=rank, workers=2, more=2)
     done = Trained(tmp_path, run, max_epochs=-1, max_steps=7)
@@ -323,6 +376,15 @@ def test_manual_optimisation_steps_once_for_each_mini_batch(tmp_path: Path) -> N
     assert done.seen.epochs == [0, 1, 2]
 
 
+def test_each_of_several_optimizers_steps_once_for_each_mini_batch(tmp_path: Path) -> None:
+    done = Trained(tmp_path, Run(more=None), Two())
+
+    assert done.run.position == 3 * STEPS
+    assert done.trainer.global_step == done.run.steps_made == 2 * 3 * STEPS
+    assert done.run.has_finished
+    assert done.loss < 1
+
+
 def test_accumulated_mini_batches_are_one_step(tmp_path: Path) -> None:
     done = Trained(tmp_path, Run(), accumulate_grad_batches=2, validate=False)
 
@@ -330,19 +392,25 @@ def test_accumulated_mini_batches_are_one_step(tmp_path: Path) -> None:
     assert len(done.seen.batches) == 18
 
 
-def test_a_gradient_is_clipped_before_it_goes_to_the_servers(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("policy", "algorithm", "by_servers"), [("ssp", "norm", False), ("bsp", "value", False), ("bsp", "norm", True)]
+)
+def test_a_gradient_is_clipped_here_or_in_lock_step_by_the_servers(
+    tmp_path: Path, policy: str, algorithm: str, by_servers: bool
+) -> None:
     norms: list[float] = []
-    run = Run()
+    run = Run(policy=policy)
     step = run.step
 
-    def measured(*told: Any, **more: Any) -> None:
-        norms.append(float(run.optimizer.param_groups[0]["params"][0].grad.norm()))
-        step(*told, **more)
+    def measured(*told: Any) -> None:
+        norms.append(float(run.described[0][0].param_groups[0]["params"][0].grad.norm()))
+        step(*told)
 
     run.step = measured  # type: ignore[method-assign]
-    Trained(tmp_path, run, gradient_clip_val=0.01)
+    Trained(tmp_path, run, gradient_clip_val=0.01, gradient_clip_algorithm=algorithm)
 
-    assert max(norms) <= 0.0101
+    assert run.clip_norm == (0.01 if by_servers else None)
+    assert (max(norms) <= 0.0174) is not by_servers
 
 
 def test_bf16_mixed_trains_as_float32_does(tmp_path: Path) -> None:
@@ -368,11 +436,11 @@ def test_16_mixed_unscales_clips_and_tells_the_servers_what_is_not_finite(tmp_pa
 
 
 # refused
-def test_several_optimizers_are_refused(tmp_path: Path) -> None:
-    net = Net(manual=True)
-    net.configure_optimizers = lambda: [torch.optim.SGD(net.parameters(), lr=0.1) for _ in range(2)]
+def test_a_module_without_an_optimizer_is_refused(tmp_path: Path) -> None:
+    net = Net()
+    net.configure_optimizers = lambda: None
 
-    with pytest.raises(ConfigError, match="Net gives 2 optimizers; PacelineStrategy trains with one"):
+    with pytest.raises(ConfigError, match="configure_optimizers of Net gives no optimizer"):
         Trained(tmp_path, Run(), net)
 
 

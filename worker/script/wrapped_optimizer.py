@@ -59,14 +59,18 @@ class WrappedOptimizer(Optimizer):
         if scale is not None and finite:
             self._unscale(scale)
         self._sought = _SEARCH if finite else self._sought
-        searches = not finite and self.leaves_out()
+        searches = not finite and self._searches()
         self._note_state()
         for schedulers in self._run.schedulers:
             schedulers.note(self._run.position)
         self._run.step(None if loss is None else float(loss), finite, self._manner(), searches, self._own)
         return loss
 
-    def leaves_out(self) -> bool:
+    def leave_out(self) -> None:
+        """A GradScaler has left a step out; every worker makes as many."""
+        self._run.step(finite=False, searches=self._searches(), optimizer=self._own)
+
+    def _searches(self) -> bool:
         """A GradScaler leaves a step out; whether it still looks for its factor: until its first step that is not left out, and
         for no longer than some steps."""
         self._sought += 1
