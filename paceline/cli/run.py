@@ -29,7 +29,7 @@ from paceline.launch.status.recoveries import Recovery
 from paceline.launch.supervise.faults import Inflicted
 from paceline.launch.supervise.launcher import run_local
 from paceline.launch.supervise.others import Others
-from paceline.launch.supervise.outcome import Outcome
+from paceline.launch.supervise.outcome import NOT_WELL, Outcome
 
 if TYPE_CHECKING:
     from paceline.launch.other_machines.listening import Listening
@@ -91,7 +91,7 @@ def finish(
             facts.get("exit_code", 0),
             facts.get("accuracy"),
             facts.get("seconds", 0.0),
-            reason="it was finished before",
+            reason=f"it was finished before: {facts.get('reason')}",
             metrics=facts.get("metrics", {}),
             measure=facts.get("measure", ""),
             scored=facts.get("scored", {}),
@@ -137,10 +137,9 @@ def summary(config: Config, folder: RunFolder, outcome: Outcome) -> list[str]:
     trained, unit = (outcome.steps[0], "steps") if outcome.steps else (outcome.examples, "examples")
     rate = trained / outcome.seconds if outcome.seconds else 0.0
     told = f" ({trained:,} {unit}, {rate:,.0f} a second, version {outcome.version:,})" if trained else ""
-    gave_up = [f"The run gave up (exit code {outcome.exit_code}): its last version may be of no use."]
     return [
         f"run {folder.name}: {outcome.seconds:.1f} s of training{told}; {outcome.reason or 'finished'}",
-        *(gave_up if outcome.exit_code else []),
+        *([NOT_WELL[outcome.exit_code].format(outcome.exit_code)] if outcome.exit_code else []),
         *(
             [f"The model is {_model(folder)}{_best(config, outcome)}. {_use(config)}", *_loading(config, folder)]
             if outcome.metrics or _model(folder).exists()

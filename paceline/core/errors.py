@@ -157,6 +157,18 @@ class Diverged(PacelineError):
     exit_code = 76
 
 
+class Incomplete(PacelineError):
+    """A run has finished without a worker that could not go on; its model is kept, but may have had less to learn from."""
+
+    exit_code = 74
+
+
+class ScriptFailed(PacelineError):
+    """A script failed after its training. The run has finished, and its model is kept."""
+
+    exit_code = 77
+
+
 class Stopped(PacelineError):
     """The process got a signal to stop (SIGTERM)."""
 

@@ -11,7 +11,7 @@ from bdb import BdbQuit
 from pathlib import Path
 
 from paceline.base.own_files import package_of, said, show_own, where
-from paceline.core.errors import ConfigError, PacelineError, Stopped
+from paceline.core.errors import ConfigError, PacelineError, ScriptFailed, Stopped
 from paceline.processes.exits import NO_TERMINAL
 from paceline.worker.script.alone import Alone
 from paceline.worker.script.current import current
@@ -50,7 +50,8 @@ def main() -> None:
     try:
         _run_script(Path(script))
     except PacelineError as error:
-        raise type(error)(f"{where(error, script)}: {error}") from error
+        kind = ScriptFailed if run.has_trained and not isinstance(error, Stopped) else type(error)
+        raise kind(f"{where(error, script)}: {error}") from error
     except BdbQuit as error:  # of pdb.set_trace(), which reads an input that has ended
         raise ConfigError(f"{where(error, script)}: {NO_TERMINAL}") from error
     except Exception as error:
@@ -59,10 +60,14 @@ def main() -> None:
         if note := _EVERY if isinstance(error, FileExistsError) else run.overtime:
             error.add_note(note)
         show_own(error, script)
-        sys.exit(1)
+        sys.exit(ScriptFailed.exit_code if run.has_trained else 1)
     except SystemExit as end:
         if not end.code:
             run.finish()
+        elif run.has_trained:
+            raise ScriptFailed(f"{script}: sys.exit({end.code!r}) after its training.") from end
+        elif end.code == ScriptFailed.exit_code:  # it would be taken for one that has trained
+            sys.exit(1)
         raise
     else:
         run.finish()

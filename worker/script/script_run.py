@@ -500,6 +500,11 @@ class ScriptRun:
         self._take_final()
 
     @property
+    def has_trained(self) -> bool:
+        """Whether all is done that the run wants of this process, so that only the script's own lines are left."""
+        return self._has_joined and self.is_over and not self._is_final_due
+
+    @property
     def overtime(self) -> str:
         """What to say of an error in the steps that a fast worker makes beyond its own; empty where it makes none."""
         own = self.steps_per_epoch * self._length.get("epochs", 0)

@@ -1,5 +1,6 @@
 """How much a run trains: what an epoch is, how many examples have been counted, and which clock is a worker's last."""
 
+from collections.abc import Collection
 from typing import Any
 
 from paceline.core.errors import ConfigError, DataError
@@ -8,6 +9,15 @@ from paceline.core.settings.config import Config, Options
 
 OWN_BATCHES = "own batches"
 """The fingerprint of data that nobody knows: scripts draw their own mini-batches, and an epoch is one step of all workers."""
+
+
+def all_but(left: Collection[str], examples: int, total: int, steps: int) -> str:
+    """Returns why a run is over whose workers have all finished but those that are `left`, and what of the `total` that leaves
+    out. `steps`: of each worker, where the run counts them."""
+    who = f"every worker but {', '.join(left)}" if left else "every worker"
+    unit, missing = "steps" if steps else "examples", total - examples
+    of = f"; {missing:,} of all workers' {total:,} {unit} were left out" if left and missing > 0 else ""
+    return f"{who} has finished its {'steps' if steps else 'epochs'}{of}"
 
 
 class Budget:

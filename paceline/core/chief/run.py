@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
-from paceline.core.chief.budget import Budget
+from paceline.core.chief.budget import Budget, all_but
 from paceline.core.chief.common_snapshots import CommonSnapshots
 from paceline.core.chief.membership import ROUNDS_AHEAD, Membership
 from paceline.core.chief.other_servers import OtherServers
@@ -278,11 +278,9 @@ class Run:
         if self.phase is RunPhase.STOPPING:
             self.phases.enter(RunPhase.SCORING, now)
         elif self.phase is RunPhase.TRAINING and self.workers.finished and not self.awaited(now):
-            others = ", ".join(self.workers.unfinished)
-            who = f"every worker but {others}" if others else "every worker"
-            self.phases.enter(
-                RunPhase.SCORING, now, f"{who} has finished its {'steps' if self.budget.steps else 'epochs'}"
-            )
+            budget = self.budget
+            why = all_but(self.workers.unfinished, budget.examples, budget.total, budget.steps)
+            self.phases.enter(RunPhase.SCORING, now, why)
 
     def awaited(self, now: float) -> list[str]:
         """Workers without which the run does not end, where all others have finished: each may come back for

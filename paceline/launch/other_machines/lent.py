@@ -156,7 +156,7 @@ class LentProcesses(Others):
         for host in self._hosts.gone():
             self._bury(host, children)
         for child in [each for each in children if isinstance(each, RemoteChild) and each.on.leaving]:
-            if child.poll() is not None and child.code != 0 and child.role == "worker":
+            if child.poll() is not None and not child.is_done and child.role == "worker":
                 self._vacate(child, children)
         for rank in sorted(self._vacant):
             self._fill(rank, children)
@@ -179,7 +179,7 @@ class LentProcesses(Others):
     def _look_for_workers(self, children: list[Child]) -> None:
         """Says where there is none; ServersGone when that has lasted too long."""
         workers = [child for child in children if child.role == "worker"]
-        is_over = any(child.poll() == 0 for child in workers)  # they end well only with the run
+        is_over = any(child.is_done for child in workers)  # they end well only with the run
         is_there = not self._vacant or is_over or any(child.running for child in workers)
         if told := self._nobody.check(is_there, self._now()):
             self._say(told)

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from paceline.base.private import make_private
-from paceline.core.errors import OUT_OF_MEMORY, OutOfMemory, error_classes
+from paceline.core.errors import OUT_OF_MEMORY, OutOfMemory, ScriptFailed, error_classes
 from paceline.launch.forks.forker import Forked, Forker
 from paceline.launch.this_machine.end_with_parent import tethered
 from paceline.launch.this_machine.processors import kept_to
@@ -149,6 +149,11 @@ class Child:
             self.code = self._process.returncode = os.waitstatus_to_exitcode(status)
             self.peak = usage.ru_maxrss * (1 if sys.platform == "darwin" else 1024)
         return self.code
+
+    @property
+    def is_done(self) -> bool:
+        """Whether it has ended, and its part of the run is done: it needs no new start."""
+        return self.poll() == 0 or (self.role == "worker" and self.code == ScriptFailed.exit_code)
 
     def signal(self, number: int) -> None:
         """Sends it to the process and all that it has started."""

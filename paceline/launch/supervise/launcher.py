@@ -12,7 +12,8 @@ from pathlib import Path
 
 from paceline.base.variables import TLS
 from paceline.callback import Callback
-from paceline.core.errors import Diverged, NotYet, OutOfMemory, PacelineError
+from paceline.core.chief.budget import all_but
+from paceline.core.errors import Diverged, Incomplete, NotYet, OutOfMemory, PacelineError, ScriptFailed
 from paceline.core.settings.config import Config
 from paceline.data.shards import is_there
 from paceline.launch.folder.audit import lost_pushes
@@ -32,7 +33,7 @@ from paceline.launch.supervise.children import Child
 from paceline.launch.supervise.faults import Faults
 from paceline.launch.supervise.frozen_servers import FrozenServers
 from paceline.launch.supervise.others import Others
-from paceline.launch.supervise.outcome import Outcome
+from paceline.launch.supervise.outcome import FINISHED, Outcome
 from paceline.launch.supervise.processes import HOPELESS, Ended, Processes
 from paceline.launch.supervise.run_history import Records
 from paceline.launch.supervise.starting import Starting
@@ -225,6 +226,7 @@ class _Launch:
             objects=objects,
             is_unheard=lambda: config.is_script and described(folder.server(0)) is None,
             has_begun=self._has_begun,
+            has_trained=self._has_trained,
             got_to=self._progress.of,
             waits_for_lost=lambda: self._config.on_lost_worker == "wait",
         )
@@ -243,9 +245,9 @@ class _Launch:
         self._causes = Causes(self._config)
         self._records.begin(self._config)
         self._watch(self._chief)
-        self.outcome.exit_code = Diverged.exit_code if self._gave_up else 0
         self._processes.thaw()
         self._processes.let_end(FAREWELL, self._config.is_script)
+        self._note_finish()
 
     def _note_launch(self) -> None:
         """The run's folder keeps who trains what."""
@@ -279,14 +281,31 @@ class _Launch:
     def note_end(self, end: Ended) -> None:
         """The run ends with this."""
         self.outcome.refused = end.code in (*HOPELESS, OutOfMemory.exit_code) and not self._has_begun()
-        self.outcome.exit_code = end.code
+        self.outcome.exit_code = (
+            PacelineError.exit_code if end.code in FINISHED else end.code
+        )  # one that a script chose
         self.outcome.reason = end.reason
+
+    def _note_finish(self) -> None:
+        """The run has finished, well or not."""
+        out, failed, in_vain = self.outcome, self._processes.failed, self._processes.in_vain
+        if in_vain:
+            out.reason += f"; {', '.join(in_vain)} could not go on"
+        if failed:
+            out.reason += f"; the script of {', '.join(sorted(failed))} failed after its training"
+        ends = {Diverged: self._gave_up, Incomplete: in_vain, ScriptFailed: failed}
+        out.exit_code = next((kind.exit_code for kind, is_so in ends.items() if is_so), 0)
 
     def _has_begun(self) -> bool:
         """Whether anything was pushed; asks, since the last answer may be half a second old."""
         if not self.outcome.version and self._chief is not None and (status := self._chief.status()) is not None:
             self._note(status)
         return self.outcome.version > 0
+
+    def _has_trained(self) -> bool:
+        """Whether nothing is left but the last lines of scripts; asks, too."""
+        status = self._chief.status() if self._chief is not None and self._config.is_script else None
+        return status is not None and status.phase == "finished"
 
     def end(self) -> None:
         """No process is left after this."""
@@ -339,8 +358,7 @@ class _Launch:
                     self._processes.call_back()
                 if status.unfinished and self._processes.are_gone(status.unfinished):
                     with suppress(NotYet):
-                        own = "steps" if status.steps else "epochs"
-                        server.stop(f"every worker but {', '.join(status.unfinished)} has finished its {own}")
+                        server.stop(all_but(status.unfinished, status.examples, status.budget, status.steps))
             stalled = stall.check(status, now)
             if stalled:
                 self._say(stalled)

@@ -5,14 +5,21 @@ from dataclasses import dataclass, field
 from paceline.callback import End
 from paceline.core.chief.scoring import Score
 from paceline.core.chief.warnings import RunWarning
-from paceline.core.errors import Diverged, PacelineError, Stopped, error_of
+from paceline.core.errors import Diverged, Incomplete, PacelineError, ScriptFailed, Stopped, error_of
 from paceline.core.explain.cause import Finding
 from paceline.launch.folder.audit import Lost
 from paceline.launch.status.recoveries import Recovery
 from paceline.launch.supervise.faults import Inflicted
 from paceline.launch.this_machine.signals import CTRL_C
 
-FINISHED = (0, Diverged.exit_code)
+NOT_WELL = {
+    Diverged.exit_code: "The run gave up (exit code {}): its last version may be of no use.",
+    Incomplete.exit_code: "A worker could not go on (exit code {}): the others have finished the run without it.",
+    ScriptFailed.exit_code: "The script failed after its training (exit code {}): the model is kept, but what the script "
+    "does at its end may be missing.",
+}
+"""What is to be said at the end of runs that have finished, but not well, by their exit code."""
+FINISHED = (0, *NOT_WELL)
 """Exit codes of a run that has trained to its end and was scored, be it in vain."""
 
 

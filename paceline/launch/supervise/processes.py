@@ -8,7 +8,7 @@ from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
 from typing import TypeVar
 
-from paceline.core.errors import ConfigError, DataError, DiskError, OutOfMemory, PacelineError, UsageError
+from paceline.core.errors import ConfigError, DataError, DiskError, OutOfMemory, PacelineError, Stopped, UsageError
 from paceline.launch.folder.own_records import OwnRecords
 from paceline.launch.folder.run_folder import RunFolder
 from paceline.launch.forks.forker import Forker
@@ -29,7 +29,7 @@ DISK_FORGOTTEN = 60.0
 """Seconds after which a disk's next failure is said again."""
 _UNCAUGHT = 1
 """Python's exit code after an exception that nobody has caught: in a user's script it is theirs to repair."""
-_BY_OTHERS = (signal.SIGKILL, signal.SIGTERM, signal.SIGINT)
+_BY_OTHERS = (-signal.SIGKILL, -signal.SIGTERM, -signal.SIGINT, Stopped.exit_code)
 _OWN_FAULTS = (_UNCAUGHT, PacelineError.exit_code, OutOfMemory.exit_code)
 _EVENT = b'{"process": "'
 """What our own lines in a log begin with."""
@@ -64,12 +64,14 @@ class Processes:
         objects: int | None,
         is_unheard: Callable[[], bool],
         has_begun: Callable[[], bool],
+        has_trained: Callable[[], bool],
         got_to: Callable[[Child], int],
         waits_for_lost: Callable[[], bool],
     ) -> None:
         """`echo`: gets what scripts print; `objects`: the descriptor that all but servers inherit; `is_unheard`: whether a
-        script has yet to say what it wants; `has_begun`: whether anything was pushed; `got_to`: how far a
-        process has come (any unit that only grows); `waits_for_lost`: whether workers wait for one that is gone."""
+        script has yet to say what it wants; `has_begun`: whether anything was pushed; `has_trained`: whether scripts have only
+        their own last lines left; `got_to`: how far a process has come (any unit that only grows); `waits_for_lost`: whether
+        workers wait for one that is gone."""
         self._folder = folder
         self._own = own
         self._say = say
@@ -80,6 +82,7 @@ class Processes:
         self._objects = objects
         self._is_unheard = is_unheard
         self._has_begun = has_begun
+        self._has_trained = has_trained
         self._got_to = got_to
         self._waits_for_lost = waits_for_lost
         self._waits = ""
@@ -91,6 +94,8 @@ class Processes:
         self._restart_at: dict[str, float] = {}
         self._crashes = Crashes()
         self._children: list[Child] = []
+        self.failed: list[str] = []
+        """Whose script failed after its training."""
         self._printed: list[Printed] = []
 
     # starting
@@ -136,10 +141,12 @@ class Processes:
             if late and not self._signals.seen:
                 self._say(f"The training is over; the script of {late} still runs. Ctrl-C ends it.")
                 self._wait_for_end(float("inf"))
-        for child in self.clients():
-            if child.poll() and (child.role == "evaluator" or are_scripts) and not self._signals.seen:
-                lost = "; its model may be missing" if child.role == "evaluator" else ""
-                self._say(f"{child.name} {child.how_it_ended()} after the end{lost}. It said:{child.tail()}")
+        for child in [] if self._signals.seen else self.clients():
+            if child.poll() and child.role == "evaluator":
+                lost = f"{child.name} {child.how_it_ended()} after the end; its model may be missing."
+                self._say(f"{lost} It said:{child.tail()}")
+            elif child.poll() and are_scripts and not child.given_up:
+                self._note_failed(child)
 
     def _wait_for_end(self, seconds: float) -> None:
         end = time.monotonic() + seconds
@@ -169,9 +176,18 @@ class Processes:
         """Workers and the evaluator."""
         return [child for child in self._children if child.role in ("worker", "evaluator")]
 
+    @property
+    def in_vain(self) -> list[str]:
+        """Workers that were started again in vain, or that their own fault has ended where none is to be started again."""
+        return [
+            child.name
+            for child in self.clients()
+            if child.given_up and (child.restarts or child.lacked_memory or child.code not in _BY_OTHERS)
+        ]
+
     def are_gone(self, workers: Collection[str]) -> bool:
         """Whether these have ended for good: they are not started again, and no machine lends them."""
-        gone = {child.name for child in self._children if child.given_up or child.poll() == 0}
+        gone = {child.name for child in self._children if child.given_up or child.is_done}
         return gone.issuperset(workers) and not self._others.awaited()
 
     def present(self) -> int:
@@ -200,7 +216,9 @@ class Processes:
             code = child.poll()
             if code is None or child.given_up or (code == 0 and child.role != "server"):
                 continue
-            if child.name not in self._restart_at:
+            if child.name in self.failed or (code and child.is_done):
+                self._note_failed(child)
+            elif child.name not in self._restart_at:
                 self._died(child, code)
             elif time.monotonic() >= self._restart_at[child.name]:
                 del self._restart_at[child.name]
@@ -210,8 +228,18 @@ class Processes:
         for each in self._printed:
             each.tell()
 
+    def _note_failed(self, child: Child) -> None:
+        """Says it once: the others train on, and the run is none the worse."""
+        if child.name not in self.failed:
+            self.failed.append(child.name)
+            how = "" if child.is_done else f": it {child.how_it_ended()}"
+            self._say(f"The script of {child.name} failed after its training{how}. Its last lines:{child.tail()}")
+
     def _died(self, child: Child, code: int) -> None:
         what = f"{child.name} {child.how_it_ended()}"
+        if child.role == "worker" and self._has_trained():
+            self._note_failed(child)
+            return
         if code in HOPELESS or child.role in ("sharder", "check"):
             reason = child.sentence() or f"{what}. It said:{child.tail()}"
             raise Ended(code if code > 0 else PacelineError.exit_code, reason)
@@ -285,7 +313,7 @@ class Crashes:
     def repeated(self, child: Child, code: int) -> str | None:
         """Notes a death; says so where the same one was seen before, of this worker or another."""
         words = _bare(child.last_words(), child.name)
-        if not words or not (code in _OWN_FAULTS or (code < 0 and -code not in _BY_OTHERS)):
+        if not words or not (code in _OWN_FAULTS or (code < 0 and code not in _BY_OTHERS)):
             return None
         if words not in self._seen:
             self._seen[words] = child.name

@@ -84,6 +84,8 @@ subprocess.run(tethered(sys.executable, "-c", {inner!r}))
 class Ending:
     """A process that runs for this number of looks, and then has this exit code."""
 
+    given_up = is_done = False
+
     def __init__(self, name: str, looks: int, code: int = 0) -> None:
         self.name = name
         self.role = name.split("-")[0]
@@ -110,7 +112,7 @@ def ended(*children: Any, are_scripts: bool) -> list[str]:
     said: list[str] = []
     processes = object.__new__(Processes)
     vars(processes).update(
-        _children=list(children), _signals=SimpleNamespace(seen=False), _say=said.append, _printed=[]
+        _children=list(children), _signals=SimpleNamespace(seen=False), _say=said.append, _printed=[], failed=[]
     )
     processes.let_end(0.0, are_scripts)
     return said
@@ -134,6 +136,6 @@ def test_scripts_have_the_time_that_they_need_after_their_training() -> None:
 
 def test_a_script_that_fails_after_its_training_is_told() -> None:
     assert ended(Ending("worker-0", 0, 1), Ending("worker-1", 0), are_scripts=True) == [
-        "worker-0 ended with exit code 1 after the end. It said: Error"
+        "The script of worker-0 failed after its training: it ended with exit code 1. Its last lines: Error"
     ]
     assert ended(Ending("worker-0", 0, 1), are_scripts=False) == []

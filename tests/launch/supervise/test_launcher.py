@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from paceline.cli.run import summary
-from paceline.core.errors import ConfigError, NotYet, PacelineError
+from paceline.core.errors import ConfigError, Incomplete, NotYet, PacelineError
 from paceline.core.settings.config import Config, DataConfig
 from paceline.launch.folder import own_records
 from paceline.launch.folder.run_folder import RunFolder, open_run
@@ -343,7 +343,9 @@ def test_a_worker_that_keeps_dying_is_given_up_and_the_others_go_on(stage: Stage
 
     outcome = stage.play(lambda: any("no restarts left" in text for text in stage.said))
 
-    assert outcome.exit_code == 0
+    assert outcome.exit_code == Incomplete.exit_code
+    assert outcome.is_finished
+    assert "worker-1 could not go on" in outcome.reason
     assert len(stage.starts("worker-1")) == 3
 
 
@@ -421,7 +423,7 @@ def test_nobody_waits_at_the_end_for_a_worker_without_restarts(stage: Stage) -> 
 
     outcome = run_local(stage.config, stage.run.path, say=stage.said.append, connect=lambda *_: chief)
 
-    assert outcome.exit_code == 0
+    assert outcome.exit_code == Incomplete.exit_code
     assert chief.reasons == ["every worker but worker-1 has finished its epochs"] * 2
     assert len(stage.starts("worker-1")) == 3
 
