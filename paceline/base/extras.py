@@ -31,6 +31,7 @@ EXTRAS = {
     "mlflow": "mlflow",
     "wandb": "wandb",
     "optuna": "search",
+    "h11": "serve",
     "starlette": "serve",
     "uvicorn": "serve",
 }

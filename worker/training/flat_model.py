@@ -29,7 +29,7 @@ class Flat(NamedTuple):
 _WHOLE_LOOKS = 2
 """Looks at all weights; later ones are at some."""
 _RUNS, _RUN = 16, 16
-"""Weights that a later look is at: so many runs of so many, since each run is a wait for memory."""
+"""Weights that a later look is at: runs, and weights of each, since each run is a wait for memory."""
 
 
 class FlatModel:
