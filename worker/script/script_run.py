@@ -87,7 +87,7 @@ class ScriptRun:
         self.described: tuple[list[Optimizer], dict[str, Any]] = [], {}
         """The script's optimizers, and these in the run's words."""
         self.schedulers: list[Schedulers] = []
-        """The script's; None: its loop keeps them where the run is itself."""
+        """Of each optimizer; none where the script's loop keeps them where the run is."""
         self._worker: ScriptWorker | None = None
 
     @property
