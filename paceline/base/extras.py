@@ -28,6 +28,8 @@ EXTRAS = {
     "onnxscript": "onnx",
     "matplotlib": "report",
     "lightning": "lightning",
+    "transformers": "transformers",
+    "accelerate": "transformers",
     "mlflow": "mlflow",
     "wandb": "wandb",
     "optuna": "search",

@@ -72,7 +72,7 @@ FOR_SCRIPTS = [
     "workers",
     "wrap",
 ]
-LASTING = {"paceline", "paceline.extend", "paceline.lightning"}
+LASTING = {"paceline", "paceline.extend", "paceline.lightning", "paceline.transformers"}
 
 
 @pytest.mark.parametrize(("module", "names"), [(paceline, FOR_SCRIPTS), (paceline.extend, FROM_HERE)])

@@ -133,6 +133,8 @@ def test_the_extra_all_brings_all_but_spark_lightning_and_loggers():
         "pyspark",
         "py4j",
         "lightning",
+        "transformers",
+        "accelerate",
         "mlflow",
         "wandb",
         "threadpoolctl",
@@ -221,6 +223,7 @@ CALLS = {
     "paceline.sampler([1, 2])": "paceline.sampler needs torch",
     "paceline.split([1, 2])": "paceline.split needs torch",
     "import paceline.lightning": "paceline.lightning needs lightning",
+    "import paceline.transformers": "paceline.transformers needs transformers",
     "paceline.train('digits', show=None)": "it needs scikit-learn",
 }
 EACH_CALL = """

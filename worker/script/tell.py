@@ -2,10 +2,7 @@
 
 import sys
 
-TRAINER = (
-    " transformers.Trainer runs its own loop, which no worker can run: write the loop, as in "
-    "examples/scripts/accelerate_loop.py."
-)
+TRAINER = " If transformers.Trainer trains here, import Trainer from paceline.transformers instead."
 
 
 def tell(what: str) -> None:

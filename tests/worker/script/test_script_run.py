@@ -134,7 +134,7 @@ def test_a_script_that_has_not_said_all_is_told_what_lacks(told: Any) -> None:
 def test_the_trainer_of_transformers_is_told_what_to_do(told: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(script_run.sys.modules, "transformers.trainer", SimpleNamespace())
 
-    with pytest.raises(ConfigError, match=r"write the loop, as in examples/scripts/accelerate_loop\.py\.$"):
+    with pytest.raises(ConfigError, match=r"import Trainer from paceline\.transformers instead\.$"):
         script_run.ScriptRun(told).join()
 
 
