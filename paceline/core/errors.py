@@ -164,7 +164,7 @@ class Incomplete(PacelineError):
 
 
 class ScriptFailed(PacelineError):
-    """A script failed after its training, whose model is kept."""
+    """A script failed after its training; the run has finished, and its model is kept."""
 
     exit_code = 77
 

@@ -24,7 +24,7 @@ AFTER = """
 | 70 | may help; processes of different releases meet it again | [releases](docs/understand/releases.md#older-and-newer-peers) |
 | 71 | fails again, until it needs less memory or gets more | [plan a run](docs/choose/plan.md) |
 | 73 | helps once the disk has room | [when something dies](docs/failures/promises-and-failures.md) |
-| 74, 76, 77 | says the same again: the run has finished | [own scripts](docs/start/script-details.md) |
+| 74, 76, 77 | says the same again, since the run has finished | [own scripts](docs/start/script-details.md) |
 | 75 | helps later; workers wait by themselves | |
 | 130, 143 | starts another run; `paceline run runs/NAME/config.yaml` resumes it | [resume a run](docs/failures/resume.md) |
 

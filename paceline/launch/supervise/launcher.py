@@ -281,9 +281,8 @@ class _Launch:
     def note_end(self, end: Ended) -> None:
         """The run ends with this."""
         self.outcome.refused = end.code in (*HOPELESS, OutOfMemory.exit_code) and not self._has_begun()
-        self.outcome.exit_code = (
-            PacelineError.exit_code if end.code in FINISHED else end.code
-        )  # one that a script chose
+        is_chosen = end.code in FINISHED  # by a script's sys.exit: the run has not finished
+        self.outcome.exit_code = PacelineError.exit_code if is_chosen else end.code
         self.outcome.reason = end.reason
 
     def _note_finish(self) -> None:

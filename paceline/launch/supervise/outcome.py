@@ -18,7 +18,7 @@ NOT_WELL = {
     ScriptFailed.exit_code: "The script failed after its training (exit code {}): the model is kept, but what the script "
     "does at its end may be missing.",
 }
-"""What the end says of runs that have finished, but not well, by their exit code."""
+"""What to say at the end of runs that have finished, but not well, by their exit code."""
 FINISHED = (0, *NOT_WELL)
 """Exit codes of a run that has trained to its end and was scored, be it in vain."""
 

@@ -178,7 +178,7 @@ class Processes:
 
     @property
     def in_vain(self) -> list[str]:
-        """Workers that were started again in vain, or that their own fault has ended where none are started again."""
+        """Workers that were started again in vain, or that their own fault has ended where `restarts` is 0."""
         return [
             child.name
             for child in self.clients()

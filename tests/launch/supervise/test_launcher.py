@@ -383,6 +383,15 @@ def test_without_any_worker_left_the_run_ends_with_an_error(stage: Stage) -> Non
     assert gone(stage.pids())
 
 
+def test_a_script_can_not_choose_an_exit_code_that_means_a_finished_run(stage: Stage) -> None:
+    stage.plot(worker_0=[74], worker_1=[74])
+
+    outcome = stage.play(lambda: False)
+
+    assert (outcome.exit_code, outcome.is_finished) == (PacelineError.exit_code, False)
+    assert "the last worker" in outcome.reason
+
+
 def test_a_run_that_waits_for_lost_workers_ends_where_one_is_not_started_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, stage: Stage
 ) -> None:
