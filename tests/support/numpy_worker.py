@@ -34,6 +34,7 @@ class Step:
     finite: bool = True
     size: float = 1.0
     manner: Manner = AS_SET
+    position: None = None
     searches: bool = False
 
 
@@ -46,6 +47,7 @@ class Softmax:
 
     def __init__(self, task: Any, device: str = "cpu", seed: int = 0, **computing: Any) -> None:
         self.length = sum(int(np.prod(shape)) for _, shape in self.shapes)
+        self.weights_end = self.length
         self.local = np.zeros(self.length, np.float32)
 
     def own_steps(self, asked: Any) -> Any:
