@@ -15,7 +15,17 @@ from prometheus_client.samples import Sample
 
 from paceline.core.chief.phases import RunPhase
 from paceline.core.chief.warnings import Kind
-from paceline.core.errors import Behind, ConfigError, Diverged, NoData, OutOfMemory, UsageError, error_classes
+from paceline.core.errors import (
+    Behind,
+    ConfigError,
+    Diverged,
+    Incomplete,
+    NoData,
+    OutOfMemory,
+    ScriptFailed,
+    UsageError,
+    error_classes,
+)
 from paceline.rpc.process import serve_metrics, start_metrics
 from paceline.server.metrics import ServerMetrics
 from paceline.v1 import parameter_service_pb2 as pb
@@ -110,9 +120,9 @@ def test_a_server_with_64_workers_has_at_most_250_series(registry: CollectorRegi
         name
         for name, kind in error_classes().items()
         if kind.__module__ == "paceline.core.errors"
-        and kind not in (Behind, Diverged, NoData)
+        and kind not in (Behind, Diverged, Incomplete, NoData, ScriptFailed)
         and not issubclass(kind, OutOfMemory | UsageError)
-    ]  # by a server; processes end with OutOfMemory, NoData, Diverged and UsageErrors, a worker goes back with Behind
+    ]  # by a server; the others are how processes and runs end, and a worker goes back with Behind
     for reason in ["old_policy", "old_version", *raised]:
         metrics.rejected.labels(reason).inc()
     assert series(registry) <= 250
