@@ -229,7 +229,7 @@ class RunServicer(RunServiceServicer):
                 )
             if number:
                 run.scoring.admit(number)
-            due = self._due(request.midway) if not is_elsewhere() else None
+            due = self._due(request.midway, request.epoch) if not is_elsewhere() else None
             epoch, final = due or (0, False)
             return pb.EvaluateReply(
                 due=due is not None,
@@ -243,11 +243,11 @@ class RunServicer(RunServiceServicer):
                 elsewhere=is_elsewhere(),
             )
 
-    def _due(self, midway: bool) -> tuple[int, bool] | None:
-        """As `Run.due_score`; `midway`: for a worker between two epochs of its script."""
+    def _due(self, midway: bool, ended: int) -> tuple[int, bool] | None:
+        """As `Run.due_score`; `midway`: for a worker that has `ended` that many epochs of its script."""
         if not midway:
             return self._chief.run.due_score()
-        epoch = self._chief.run.due_midway()
+        epoch = self._chief.run.due_midway(ended)
         return None if epoch is None else (epoch, False)
 
     def Status(self, request: pb.StatusRequest, context: Any) -> pb.StatusReply:

@@ -4,6 +4,7 @@ import json
 import os
 import sys
 import warnings
+from functools import partial
 
 import torch
 
@@ -17,6 +18,7 @@ from paceline.worker.live_objects.own_faults import told as faults_told
 from paceline.worker.live_objects.scores import baseline, score
 from paceline.worker.live_objects.steps import Schedule, Steps
 from paceline.worker.script.alone import Alone
+from paceline.worker.script.asked_scores import AskedScores
 from paceline.worker.script.current import current
 from paceline.worker.script.draws import seed_all
 from paceline.worker.script.script_run import ScriptRun
@@ -51,9 +53,8 @@ def train(live: LiveTraining, run: ScriptRun, device: torch.device) -> None:
     run.schedulers.clear()  # `Schedule` keeps the one there is
     scheduler = live.scheduler(optimizer) if callable(live.scheduler) else live.scheduler
     loader = script.loader(live.train, batch_size=live.batch_size // live.accumulate, **live.loading)
-    run.evaluate(
-        lambda: score(live, device, run.seed), 1, None, None, lambda: baseline(live, device, run.seed), apart=True
-    )
+    scored = partial(score, live, device, run.seed)
+    run.evaluate(AskedScores.of(scored, baseline=partial(baseline, live, device, run.seed), apart=True))
     steps = Steps(live, model, optimizer, device)
     schedule = Schedule(scheduler)
     for epoch in script.epochs(live.epochs):

@@ -8,6 +8,7 @@ from paceline.base.extras import needing
 from paceline.base.notebook import ALONE, in_notebook
 from paceline.core.errors import ConfigError
 from paceline.worker.script.alone import Alone, clip_steps
+from paceline.worker.script.asked_scores import AskedScores
 from paceline.worker.script.current import current
 
 if TYPE_CHECKING:
@@ -156,7 +157,7 @@ def evaluate(
     `best`: what chooses the best model, like "max f1". If it is not given, the accuracy chooses, or the loss where there is no
     accuracy. `patience`: the run ends after this number of scores in a row without a better one. `apart`: a
     separate process scores, from a script's state that never trains, so that no worker waits; in pods one always does."""
-    current().evaluate(function, every, best, patience, apart=apart)
+    current().evaluate(AskedScores.of(function, every, best, patience, apart=apart))
 
 
 def rank() -> int:

@@ -923,6 +923,7 @@ class EvaluateRequest(_message.Message):
     NUMBER_FIELD_NUMBER: _builtins.int
     WORKER_FIELD_NUMBER: _builtins.int
     MIDWAY_FIELD_NUMBER: _builtins.int
+    EPOCH_FIELD_NUMBER: _builtins.int
     protocol: _builtins.int
     """Protocol that the caller speaks (paceline/rpc/protocol_version.py); another one is refused (FAILED_PRECONDITION)."""
     epochs: _builtins.int
@@ -933,6 +934,8 @@ class EvaluateRequest(_message.Message):
     """The worker that asks, where no evaluator scores; empty: the evaluator does."""
     midway: _builtins.bool
     """That worker's script is between two epochs: the answer comes at once."""
+    epoch: _builtins.int
+    """Epochs of its script that have ended then."""
     @_builtins.property
     def score(self) -> Global___Score:
         """A score to report; absent when the evaluator only asks."""
@@ -953,10 +956,11 @@ class EvaluateRequest(_message.Message):
         number: _builtins.int = ...,
         worker: _builtins.str = ...,
         midway: _builtins.bool = ...,
+        epoch: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["score", b"score"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["baseline", b"baseline", "epochs", b"epochs", "midway", b"midway", "number", b"number", "protocol", b"protocol", "score", b"score", "worker", b"worker"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["baseline", b"baseline", "epoch", b"epoch", "epochs", b"epochs", "midway", b"midway", "number", b"number", "protocol", b"protocol", "score", b"score", "worker", b"worker"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -139,9 +139,10 @@ class ChiefClient:
         *,
         is_worker: bool = False,
         midway: bool = False,
+        epoch: int = 0,
     ) -> pb.EvaluateReply:
         """Reports a score, if any, and what scores are compared with; learns what to score next. `midway`: between two epochs
-        of a worker's script, at once."""
+        of a worker's script, at once; `epoch`: how many of these have ended."""
         request = pb.EvaluateRequest(
             score=score,
             baseline=baseline,
@@ -150,6 +151,7 @@ class ChiefClient:
             number=self._number,
             worker=self._worker if is_worker else "",
             midway=midway,
+            epoch=epoch,
         )
         reply: pb.EvaluateReply = self._retried(lambda: waiting_call(self._stub.Evaluate, request, 30.0, self._stop))
         self._number = reply.number

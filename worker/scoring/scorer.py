@@ -146,9 +146,12 @@ class Scorer(ABC):
                 return
             score = self._score(reply) if reply.due else None
 
-    def _ask(self, score: pb.Score | None, midway: bool = False) -> pb.EvaluateReply:
-        """What the chief wants next, after this score."""
-        reply = self._chief.evaluate(score, self._baseline or {}, is_worker=self._is_worker, midway=midway)
+    def _ask(self, score: pb.Score | None, midway: int = 0) -> pb.EvaluateReply:
+        """What the chief wants next, after this score. `midway`: the epochs of a worker's script that have ended, which goes
+        on; 0: no worker trains any more, or an evaluator asks."""
+        reply = self._chief.evaluate(
+            score, self._baseline or {}, is_worker=self._is_worker, midway=midway > 0, epoch=midway
+        )
         switch = switch_value(reply.switch)
         if switch is not None:
             self._in_force.adopt(switch)

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from typing import Any
 
-from paceline.worker.script.asked_scores import AskedScores, Evaluate, kept_modes, named
+from paceline.worker.script.asked_scores import AskedScores, kept_modes, named
 
 
 class Alone:
@@ -21,12 +21,9 @@ class Alone:
         self.model: Any = None
         """The one that is trained; scoring leaves it in its mode."""
 
-    def evaluate(
-        self, function: Evaluate, every: int, best: str | None, patience: int | None, *, apart: bool = False
-    ) -> None:
-        """Sets the function that scores the model after every `every` epochs. Keeps no model and stops nothing early: only a
-        run does."""
-        self._asked = AskedScores.of(function, every, best, patience)
+    def evaluate(self, asked: AskedScores) -> None:
+        """Sets what scores the model after every `every` epochs. Keeps no model and stops nothing early: only a run does."""
+        self._asked = asked
 
     def epochs(self, count: int) -> Iterator[int]:
         """0, 1, ... below `count`; scores come after an epoch."""

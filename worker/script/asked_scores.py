@@ -33,9 +33,9 @@ class AskedScores:
     def of(
         cls,
         function: Evaluate,
-        every: int,
-        best: str | None,
-        patience: int | None,
+        every: int = 1,
+        best: str | None = None,
+        patience: int | None = None,
         baseline: Baseline | None = None,
         apart: bool = False,
     ) -> Self:

@@ -23,7 +23,7 @@ from paceline.rpc.process import make_log
 from paceline.settings.load_settings import load
 from paceline.worker.command_line import ToldLaunched
 from paceline.worker.module_worker import Listen
-from paceline.worker.script.asked_scores import AskedScores, Baseline, Evaluate
+from paceline.worker.script.asked_scores import AskedScores
 from paceline.worker.script.course import BatchesDone, OwnBatches, PresentEpoch, TrainingRows, beyond_own
 from paceline.worker.script.describe import describe
 from paceline.worker.script.loop_thread import FINAL, Stopping
@@ -146,18 +146,10 @@ class ScriptRun:
             )
         self._data = data
 
-    def evaluate(
-        self,
-        function: Evaluate,
-        every: int,
-        best: str | None,
-        patience: int | None,
-        baseline: Baseline | None = None,
-        apart: bool = False,
-    ) -> None:
-        """What scores the model, and what these scores are compared with. `apart`: in a process that does nothing else."""
+    def evaluate(self, asked: AskedScores) -> None:
+        """What scores the model, and what its scores decide."""
         self._refuse_late("paceline.evaluate")
-        self._asked = AskedScores.of(function, every, best, patience, baseline, apart)
+        self._asked = asked
 
     def epochs(self, count: int) -> Iterator[int]:
         """0, 1, ... below `count`; after a restart from where the run is. The last one lasts until the run is over."""
@@ -229,7 +221,6 @@ class ScriptRun:
             self._batches.end()
             self._score_midway(self.position)
         self.finish()
-        self._take_final()
 
     @property
     def _pass(self) -> int:
@@ -249,8 +240,7 @@ class ScriptRun:
         start = Start(self._told, config, self._credentials)
         replica.thread.start(lambda stopping: self._work(start, replica, shards, stopping))
         self._wait()
-        if self.is_over and not (self._worker and self._worker.has_model):
-            self._take_final()
+        self._take_final()
         if self.is_over and not (self._worker and self._worker.has_model):
             tell("the run was over before this worker could join it. Its script ends here: its model is untrained.")
             sys.exit(0)
@@ -369,12 +359,12 @@ class ScriptRun:
         """After this many epochs of the script (steps, with `paceline.steps`), while the loop waits for a gradient; the last
         one has the final score."""
         worker, is_last = self._worker, epoch >= self._length["epochs"]
-        if self._asked is None or self.is_over or is_last or worker is None or worker.scorer is None:
+        if self._asked is None or self.is_over or is_last or epoch % self._asked.every:
             return
-        if epoch % self._asked.every:
-            return
-        with worker.scoring():
-            worker.scorer.midway()
+        assert worker is not None
+        if worker.scores:
+            with worker.scoring():
+                worker.scorer.midway(epoch)
 
     def _take_final(self) -> None:
         """When training is over, and the script's epoch, too: scores the final version where that is left to this worker."""
@@ -383,7 +373,6 @@ class ScriptRun:
         self._is_final_due = False
         assert self._replica is not None
         assert self._worker is not None
-        assert self._worker.scorer is not None
         self._worker.scorer.run()
         self._replica.thread.answer(True)
         self._wait()

@@ -63,19 +63,14 @@ class ScriptScorer(Scorer):
         if self._final_threads:
             use_threads(self._final_threads)
 
-    @property
-    def is_here(self) -> bool:
-        """Whether it is this process that scores; of workers, one does."""
-        return not self._ask(None, midway=True).elsewhere
-
-    def midway(self) -> None:
-        """Between two epochs of a worker's script: scores the newest version, where the chief wants that from this worker now.
-        The model then has the worker's own weights again."""
-        due = self._ask(None, midway=True)
+    def midway(self, epoch: int) -> None:
+        """After this many epochs of a worker's script: scores the newest version, where the chief wants that from this worker
+        now. The model then has the worker's own weights again."""
+        due = self._ask(None, midway=epoch)
         if due.due:
             with self._replica.kept_weights():
                 score = self._score(due)
-            self._ask(score, midway=True)
+            self._ask(score, midway=epoch)
 
     def baseline(self) -> dict[str, float]:
         return {} if self._asked is None or self._asked.baseline is None else self._asked.baseline()

@@ -68,10 +68,16 @@ class ScriptWorker(Worker):
             "larger checkpoint.retain avoids that."
         )
 
+    @property
+    def scores(self) -> bool:
+        """Whether it is this worker that scores: of all, one does."""
+        return self._scorer is not None and not self.chief.evaluate(None, is_worker=True, midway=True).elsewhere
+
     @cached_property
-    def scorer(self) -> ScriptScorer | None:
-        """What scores in this process; None: an evaluator does."""
-        return None if self._scorer is None else self._scorer(self._around)
+    def scorer(self) -> ScriptScorer:
+        """What scores here. It has connections for itself, so that only a worker that scores makes it."""
+        assert self._scorer is not None
+        return self._scorer(self._around)
 
     @contextmanager
     def scoring(self) -> Iterator[None]:
@@ -84,7 +90,7 @@ class ScriptWorker(Worker):
     def left(self, incarnation: int) -> None:
         """Without an evaluator, one worker takes the final version, for its script and for the run's folder; in a pod, which
         has no such folder, an evaluator does. Local models that will be scored are served until then."""
-        if self.scorer is not None and self.scorer.is_here:
+        if self.scores:
             if self._peer.model.is_final:
                 self._peer.model.finish(self.replica.local.copy())
             self._take_final()
@@ -93,10 +99,10 @@ class ScriptWorker(Worker):
 
     def late(self) -> None:
         """Handles a start after the others have trained to the end: worker 0's final version is still wanted."""
-        if self.scorer is not None and self.scorer.is_here:
+        if self.scores:
             self._take_final()
 
     def _take_final(self) -> None:
         assert isinstance(self.replica, ScriptReplica)
         self.replica.thread.ask(FINAL)
-        self.has_model |= self.scorer is not None and self.scorer.has_taken
+        self.has_model |= self.scorer.has_taken

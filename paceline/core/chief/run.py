@@ -348,14 +348,13 @@ class Run:
         is_training = self.phase is RunPhase.TRAINING and not self.policy_change.goes_back
         return (self.budget.epoch, False) if is_training and self.scoring.is_due(self.budget.epoch) else None
 
-    def due_midway(self) -> int | None:
-        """The epoch that the run has come to, if a worker should score between its epochs; None: it should not,
-        or the final score is near."""
-        epoch = round(self.budget.epochs)
-        is_training = (
-            self.phase is RunPhase.TRAINING and not self.policy_change.goes_back and epoch < self.config.epochs
-        )
-        return epoch if is_training and self.scoring.is_new(epoch) else None
+    def due_midway(self, ended: int) -> int | None:
+        """The epoch that the version now counts as, if a worker whose script has `ended` that many should score; None: it
+        should not, or the final score is near. Its own counts where each worker has its own: others' pushes may be of the next
+        round already. Where a fast worker takes over, it is what all have done."""
+        epoch = ended if self._ends_by_itself else round(self.budget.epochs)
+        is_training = self.phase is RunPhase.TRAINING and not self.policy_change.goes_back
+        return epoch if is_training and epoch < self.config.epochs and self.scoring.is_new(epoch) else None
 
     def score(self, score: Score, now: float) -> None:
         """The evaluator reports; the final score ends the run."""

@@ -257,9 +257,9 @@ def test_the_first_worker_that_is_there_scores_between_epochs_where_no_evaluator
     run, clocks = started("worker-0", "worker-1", epochs=9, scored_by="worker", data={"source": "script"}, task="a.py")
     run.budget.examples = 2 * run.budget.examples_per_epoch - 1
 
-    assert (run.workers.first, run.due_score(), run.due_midway()) == ("worker-0", None, 2)
+    assert (run.workers.first, run.due_score(), run.due_midway(3)) == ("worker-0", None, 2)
     run.score(Score(2, 1.0, [1], {}), 1.0)
-    assert run.due_midway() is None, "this one has been scored"
+    assert run.due_midway(4) is None, "this one has been scored"
     run.leave("worker-0", 1, False, 2.0)
     assert run.workers.first == "worker-1"
     run.stop("asked to", clocks, 5.0)
@@ -267,6 +267,16 @@ def test_the_first_worker_that_is_there_scores_between_epochs_where_no_evaluator
     run.other_servers.acknowledged(1, 1, run.membership.view.number, 0)
 
     assert (run.workers.first, run.due_score()) == ("worker-1", (1, True))
+
+
+def test_a_score_is_of_the_workers_own_epoch_though_others_have_pushed_for_the_next_round():
+    script = {"scored_by": "worker", "data": {"source": "script"}, "task": "a.py", "budget": "per_worker"}
+    run, _ = started("worker-0", "worker-1", epochs=9, **script)
+    run.budget.examples = run.budget.examples_per_epoch * 3 // 2
+
+    assert run.due_midway(1) == 1
+    run.score(Score(1, 1.0, [1], {}), 1.0)
+    assert (run.due_midway(1), run.due_midway(2), run.due_midway(9)) == (None, 2, None)
 
 
 def test_a_run_that_nobody_scores_finishes_and_says_so():

@@ -23,7 +23,7 @@ from paceline.server.script_settings import ScriptServicer
 from paceline.settings.load_settings import load, write_yaml
 from paceline.v1 import script_service_pb2 as pb
 from paceline.worker.script import current as of_process
-from paceline.worker.script.asked_scores import named
+from paceline.worker.script.asked_scores import AskedScores, named
 from paceline.worker.script.course import BatchesDone, PresentEpoch
 
 torch = pytest.importorskip("torch")
@@ -182,7 +182,7 @@ def test_a_gradient_is_clipped_where_a_step_is_on_it(given: Path, told: Any, pol
 def test_a_run_is_as_long_as_the_script_says(given: Path, told: Any, policy: str, count: int) -> None:
     given.write_text(GIVEN.replace("policy: bsp", f"policy: {policy}"))
     run = script_run.ScriptRun(told)
-    run.evaluate(dict, 7, None, None)
+    run.evaluate(AskedScores.of(dict, 7, None, None))
     run.steps(count)
 
     config = run.so_far()
@@ -208,13 +208,13 @@ def test_a_length_is_a_whole_number_from_1_on(told: Any, count: Any) -> None:
 def test_bad_evaluations_are_refused(told: Any, is_alone: bool) -> None:
     run = alone.Alone() if is_alone else script_run.ScriptRun(told)
     with pytest.raises(ConfigError, match="a function without arguments"):
-        run.evaluate(3, 1, None, None)
+        run.evaluate(AskedScores.of(3, 1, None, None))
     with pytest.raises(ConfigError, match="a function without arguments"):
-        run.evaluate(dict, 0, None, None)
+        run.evaluate(AskedScores.of(dict, 0, None, None))
     with pytest.raises(ConfigError, match="patience is 0"):
-        run.evaluate(dict, 1, None, 0)
+        run.evaluate(AskedScores.of(dict, 1, None, 0))
     with pytest.raises(ConfigError, match="best is 'f1'"):
-        run.evaluate(dict, 1, "f1", None)
+        run.evaluate(AskedScores.of(dict, 1, "f1", None))
 
 
 def test_scores_without_a_better_one_end_the_run_when_patience_is_out() -> None:
@@ -408,7 +408,7 @@ def test_alone_has_what_a_run_has() -> None:
 
 def test_alone_scores_after_every_so_many_epochs_and_the_last(capsys: pytest.CaptureFixture[str]) -> None:
     run = alone.Alone()
-    run.evaluate(lambda: {"loss": 0.25}, 2, None, None)
+    run.evaluate(AskedScores.of(lambda: {"loss": 0.25}, 2, None, None))
 
     assert list(run.epochs(5)) == [0, 1, 2, 3, 4]
     assert capsys.readouterr().out.splitlines() == [f"epoch {epoch} of 5: loss 0.25" for epoch in (2, 4, 5)]
@@ -420,7 +420,7 @@ def test_alone_trains_on_in_the_modes_that_the_model_had(monkeypatch: pytest.Mon
     model = torch.nn.Sequential(torch.nn.Dropout(), torch.nn.BatchNorm1d(2), torch.nn.Linear(2, 1))
     model[1].eval()  # a frozen layer
     script.wrap(torch.optim.SGD(model.parameters()), model)
-    run.evaluate(lambda: {"loss": float(model.eval().training)}, 1, None, None)
+    run.evaluate(AskedScores.of(lambda: {"loss": float(model.eval().training)}, 1, None, None))
 
     assert [[module.training for module in model] for _ in run.epochs(2)] == [[True, False, True]] * 2
 
@@ -455,7 +455,7 @@ def test_a_norm_that_limits_nothing_is_refused(monkeypatch: pytest.MonkeyPatch, 
 
 def test_alone_says_once_what_a_number_is_taken_as(capsys: pytest.CaptureFixture[str]) -> None:
     run = alone.Alone()
-    run.evaluate(accuracy_of_all, 1, None, None)
+    run.evaluate(AskedScores.of(accuracy_of_all, 1, None, None))
 
     assert list(run.epochs(2)) == [0, 1]
     told, *scores = capsys.readouterr().out.splitlines()
