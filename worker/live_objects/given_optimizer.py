@@ -11,7 +11,7 @@ from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LRScheduler, ReduceLROnPlateau
 
 from paceline.core.errors import ConfigError
-from paceline.worker.script.torch_optimizers import refuse_closures
+from paceline.worker.script.torch_optimizers import parameters_of, refuse_closures
 
 _NAMES = {name.lower(): name for name in dir(torch.optim) if isinstance(getattr(torch.optim, name), type)}
 INTERVALS = ("epoch", "step")
@@ -35,7 +35,7 @@ def read_optimizer(found: Any, model: nn.Module) -> tuple[Optimizer, str]:
         raise ConfigError(f"{where} is a {type(made).__name__}; expected {_WANTED}.")
     refuse_closures(made)
     known = {id(parameter) for parameter in model.parameters()}
-    stepped = [parameter for group in made.param_groups for parameter in group["params"]]
+    stepped = parameters_of(made)
     strange = sum(id(parameter) not in known for parameter in stepped)
     if strange:
         raise ConfigError(

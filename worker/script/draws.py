@@ -2,7 +2,7 @@
 processes."""
 
 import random
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import cached_property
 from hashlib import sha256
@@ -18,20 +18,18 @@ from paceline.data.dataset import Rows
 from paceline.worker.training.device import seed_torch
 
 
-def seed_all(seed: int) -> None:
-    """Seeds the generators that a script draws from unless it makes one; `seed`: 64 bits at most."""
+def seed_all(seed: int, of_torch: Callable[[int], object] = torch.manual_seed) -> None:
+    """Seeds the generators that a script draws from unless it makes one; `seed`: 64 bits at most; `of_torch`: seeds torch's."""
     random.seed(seed)
     np.random.seed(seed % 2**32)
-    torch.manual_seed(seed)
+    of_torch(seed)
 
 
 @contextmanager
 def same_draws(seed: int) -> Iterator[None]:
     """Inside the block, rows draw the same random numbers in all processes; afterwards the generators are as before."""
     before = random.getstate(), np.random.get_state(), torch.get_rng_state()
-    random.seed(seed)
-    np.random.seed(seed % 2**32)
-    torch.default_generator.manual_seed(seed)  # not those of GPUs, which rows do not draw from
+    seed_all(seed, torch.default_generator.manual_seed)  # not those of GPUs, which rows do not draw from
     try:
         yield
     finally:
@@ -53,9 +51,7 @@ class StepDraws:
         """Seeds all generators for a step. `step`: drawn from the run's seed, the worker and the step (32 bits)."""
         if self._own is not None:
             step = int(np.random.SeedSequence([step, self._own]).generate_state(1)[0])
-        random.seed(step)
-        np.random.seed(step % 2**32)
-        seed_torch(step)
+        seed_all(step, seed_torch)
 
 
 class SampledRows:

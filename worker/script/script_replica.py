@@ -17,6 +17,7 @@ from paceline.core.values import AS_SET, Manner, Position, Vector
 from paceline.tasks.task import Task
 from paceline.worker.script.draws import StepDraws
 from paceline.worker.script.loop_thread import LoopThread
+from paceline.worker.script.torch_optimizers import parameters_of
 from paceline.worker.training.model_and_gradient import Array, Replica
 from paceline.worker.training.step_result import Step
 
@@ -72,7 +73,7 @@ class ScriptReplica(Replica):
         device = str(_device(name, model))
         super().__init__(_task(name), device, model=model, trained=trained, groups=groups, mixed=True)
         self._flat.detach()
-        self._others = {id(one): self._flat.outside(one) for one in optimizers}
+        self._others = {id(one): self._flat.outside(parameters_of(one)) for one in optimizers}
         """Numbers of the parameters that each of them does not step."""
         self.thread = LoopThread()
 

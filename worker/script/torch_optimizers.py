@@ -81,7 +81,7 @@ def refuse_closures(optimizer: Optimizer) -> None:
 def held(optimizer: Optimizers, model: nn.Module) -> frozenset[str]:
     """Names of the parameters that the optimizer holds, also frozen ones: a script may unfreeze them later. To the run all
     others are frozen, as they are to torch."""
-    mine = {id(parameter) for _, group in _groups(optimizer) for parameter in group["params"]}
+    mine = set(map(id, parameters_of(optimizer)))
     return frozenset(name for name, one in model.named_parameters() if id(one) in mine)
 
 
@@ -110,6 +110,11 @@ def manner(optimizer: Optimizers, section: Mapping[str, Any]) -> Manner:
             options.append(GroupOption(number, key, value if isinstance(value, tuple) else (value,)))
         rates[number] = float(group["lr"]) / known["lr"]
     return Manner(() if all(rate == 1 for rate in rates) else tuple(rates), options=tuple(options))
+
+
+def parameters_of(optimizer: Optimizers) -> list[nn.Parameter]:
+    """Those of all groups."""
+    return [parameter for _, group in _groups(optimizer) for parameter in group["params"]]
 
 
 def _groups(optimizer: Optimizers) -> list[tuple[Optimizer, dict[str, Any]]]:

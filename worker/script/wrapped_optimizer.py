@@ -18,7 +18,7 @@ from paceline.worker.script.schedulers import Schedulers
 from paceline.worker.script.script_replica import Buffers, ScriptReplica, inner, statistics
 from paceline.worker.script.script_run import ScriptRun
 from paceline.worker.script.tell import tell
-from paceline.worker.script.torch_optimizers import described, held, manner, refuse_closures
+from paceline.worker.script.torch_optimizers import described, held, manner, parameters_of, refuse_closures
 
 _SEARCH = 20
 """Steps that a GradScaler may take to find its factor: halving 65,536 so often leaves less than 1."""
@@ -84,7 +84,7 @@ class WrappedOptimizer(Optimizer):
 
     def _check_gradients(self) -> None:
         """ConfigError where nothing would ever be learned: before the first step no parameter has a gradient."""
-        if not any(one.grad is not None for group in self.param_groups for one in group["params"]):
+        if not any(one.grad is not None for one in parameters_of(self)):
             raise ConfigError(
                 "optimizer.step() came before any parameter had a gradient. Call loss.backward() before it, and "
                 "optimizer.zero_grad() after it or before loss.backward()."
@@ -92,7 +92,7 @@ class WrappedOptimizer(Optimizer):
 
     def _say_sparse(self) -> None:
         """Says once what sparse gradients cost."""
-        every = (one for group in self.param_groups for one in group["params"])
+        every = parameters_of(self)
         if count := sum(one.numel() for one in every if one.grad is not None and one.grad.is_sparse):
             tell(
                 f"sparse gradients are sent whole: {count:,} values in each push, not only the rows that a mini-batch touches. "
@@ -120,8 +120,7 @@ class WrappedOptimizer(Optimizer):
         return found
 
     def _unscale(self, scale: Tensor) -> None:
-        parameters = (parameter for group in self.param_groups for parameter in group["params"])
-        if found := [parameter.grad for parameter in parameters if parameter.grad is not None]:
+        if found := [parameter.grad for parameter in parameters_of(self) if parameter.grad is not None]:
             torch._foreach_div_(found, scale.to(found[0].device))
 
 
@@ -183,7 +182,7 @@ def joined(models: Sequence[nn.Module]) -> nn.Module:
 
 def tell_of_frozen(optimizer: Optimizer) -> None:
     """Says what frozen parameters cost that the optimizer holds."""
-    every = [parameter for group in optimizer.param_groups for parameter in group["params"]]
+    every = parameters_of(optimizer)
     frozen = sum(parameter.numel() for parameter in every if not parameter.requires_grad)
     if frozen:
         tell(

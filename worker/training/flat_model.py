@@ -1,13 +1,12 @@
 """All trainable parameters of a model as one vector, and their gradient as another; a script's buffers behind them."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import NamedTuple
 
 import numpy as np
 import torch
 from torch import Tensor, nn
-from torch.optim import Optimizer
 
 from paceline.core.values import Vector
 from paceline.data.dataset import Rows
@@ -46,7 +45,7 @@ class FlatModel:
         self.weights_end = sum(parameter.numel() for parameter in parameters)
         """Where the parameters end in the vector, and the buffers begin."""
         self.length = sum(tensor.numel() for tensor in (*parameters, *buffers))
-        self._weights = self._new(torch.empty)
+        self._weights = self._new()
         views = self._weights.views
         for tensor, weights in zip((*parameters, *buffers), views, strict=True):
             weights.copy_(tensor.detach())
@@ -70,7 +69,7 @@ class FlatModel:
         self._looked_at: Rows | slice = slice(0, self.weights_end)
         self._sample: Vector | None = None
         """Those weights after the last refresh."""
-        self.gradient = self._new_gradient()
+        self.gradient = self._new()
         self.untouched: tuple[int, ...] = ()
         """Numbers of the parameters that had no gradient when the last one was gathered."""
         self._spare = list[Flat]()
@@ -143,9 +142,9 @@ class FlatModel:
         for parameter in self._parameters:
             parameter.grad = None
 
-    def outside(self, optimizer: Optimizer) -> tuple[int, ...]:
-        """Numbers of the parameters that it does not step."""
-        mine = {id(parameter) for group in optimizer.param_groups for parameter in group["params"]}
+    def outside(self, parameters: Sequence[nn.Parameter]) -> tuple[int, ...]:
+        """Numbers of the parameters that are none of these."""
+        mine = set(map(id, parameters))
         return tuple(number for number, one in enumerate(self._parameters) if id(one) not in mine)
 
     @contextmanager
@@ -214,26 +213,22 @@ class FlatModel:
     def keep_gradient(self) -> None:
         """The next gradient goes to other memory, the one after that to this again."""
         present = self.gradient
-        self.gradient = self._spare.pop() if self._spare else self._new_gradient()
+        self.gradient = self._spare.pop() if self._spare else self._new()
         self._spare.append(present)
 
     def leave_gradients(self) -> None:
         """Later gradients go to memory that no earlier one was in."""
         self._spare.clear()
-        self.gradient = self._new_gradient()
+        self.gradient = self._new()
         self.attach()
 
-    def _new_gradient(self) -> Flat:
-        return self._new(torch.zeros)
-
-    def _new(self, make: Callable[..., Tensor]) -> Flat:
-        """Memory of numpy's where that is main memory: torch's own might be freed under an array that shares it."""
-        values = make(self.length, device=self._device)
-        host, array = values, np.empty(0, np.float32)
+    def _new(self) -> Flat:
+        """Zeros, in memory of numpy's where that is main memory: torch's own might be freed under an array that shares it."""
         if self._device.type == "cpu":
-            array = np.array(values.numpy())
+            array = np.zeros(self.length, np.float32)
             host = values = torch.from_numpy(array)
         else:
+            values = torch.zeros(self.length, device=self._device)
             host = on_host(values)
             array = host.numpy()
         tensors = (*self._parameters, *self._buffers)
