@@ -351,8 +351,9 @@ class Run:
     def due_midway(self, ended: int) -> int | None:
         """The epoch that the version now counts as, if a worker whose script has `ended` that many should score; None: it
         should not, or the final score is near. Its own counts where each worker has its own: others' pushes may be of the next
-        round already. Where a fast worker takes over, it is what all have done."""
-        epoch = ended if self._ends_by_itself else round(self.budget.epochs)
+        round already. Where a fast worker takes over, or the run went back, which a script can't, it is what all have done."""
+        is_own = self._ends_by_itself and not self.divergence.done
+        epoch = ended if is_own else round(self.budget.epochs)
         is_training = self.phase is RunPhase.TRAINING and not self.policy_change.goes_back
         return epoch if is_training and epoch < self.config.epochs and self.scoring.is_new(epoch) else None
 
