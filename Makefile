@@ -58,11 +58,11 @@ $(VENV)/.ready: $(VENV)/.cli
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check $(TORCH_INDEX) "$(TORCH)"
 	touch $@
 
-$(VENV)/.cli: requirements.lock pyproject.toml k8s/pyproject.toml papers/pyproject.toml
+$(VENV)/.cli: requirements.lock pyproject.toml k8s/pyproject.toml papers/pyproject.toml studies/pyproject.toml
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Paceline needs Python 3.11 or newer, this is " + sys.version.split()[0])'
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements.lock
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --editable . --editable k8s --editable papers
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --editable . --editable k8s --editable papers --editable studies
 	touch $@
 
 spark: $(VENV)/.spark ## pyspark beside it (430 MB, a minute), for the sharder's spark engine; it needs Java 17 or newer

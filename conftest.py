@@ -1,4 +1,4 @@
-"""What the tests here, of k8s/ and of papers/ share."""
+"""What the tests here, of k8s/, of papers/ and of studies/ share."""
 
 import atexit
 import gc

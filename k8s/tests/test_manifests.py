@@ -21,13 +21,13 @@ from paceline.core import registry
 from paceline.core.peers import peer_policy
 from paceline.core.settings.config import Config
 from paceline.settings.load_settings import load, task_of
-from paceline.studies.planning.sizes import plan_report, task_shapes
 from paceline.tasks.task import load_task
 from paceline.worker.command_line import ToldLaunched
 from paceline_k8s.kubectl import Kubectl
 from paceline_k8s.queue import check_queue
 from paceline_k8s.run_name import rename
 from paceline_k8s.script import script_of
+from paceline_studies.planning.sizes import plan_report, task_shapes
 from tests.support.nights import some
 from tests.support.tree import ROOT
 from tools.dashboard import ALERTS

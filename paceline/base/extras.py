@@ -32,7 +32,6 @@ EXTRAS = {
     "accelerate": "transformers",
     "mlflow": "mlflow",
     "wandb": "wandb",
-    "optuna": "search",
     "h11": "serve",
     "starlette": "serve",
     "uvicorn": "serve",

@@ -6,17 +6,14 @@ from typing import Annotated
 import typer
 
 from paceline.cli import keys
-from paceline.cli.compare import compare
 from paceline.cli.completions import ASKED_BY, without_blank
 from paceline.cli.doctor import doctor
 from paceline.cli.machines import join
 from paceline.cli.model_commands import export, predict, pull, serve
-from paceline.cli.other_packages import AFTER, Commands
-from paceline.cli.plan import plan
+from paceline.cli.other_packages import AFTER, BEFORE, LOOK, TOGETHER, TRAIN, Commands
 from paceline.cli.run_commands import audit, report, set_, status, stop
 from paceline.cli.shard import shard
-from paceline.cli.simulate import simulate
-from paceline.cli.train_commands import demo, launch, local, run, search
+from paceline.cli.train_commands import demo, launch, local, run
 from paceline.core.errors import UsageError
 from paceline.launch.this_machine.leave import leave
 from paceline.processes.exits import USAGE_OF_TYPER
@@ -46,19 +43,14 @@ def paceline(
     """Options of the command itself."""
 
 
-TRAIN, LOOK, BEFORE, TOGETHER = "Train", "Look and change", "Before a run", "Machines and keys"
 app.command(rich_help_panel=TRAIN)(run)
 app.command(rich_help_panel=TRAIN, context_settings={"allow_interspersed_args": False})(launch)
-app.command(rich_help_panel=TRAIN)(search)
-app.command(rich_help_panel=TRAIN)(compare)
 app.command(rich_help_panel=TRAIN)(local)
 app.command(rich_help_panel=TRAIN)(demo)
 app.command(rich_help_panel=LOOK)(status)
 app.command(rich_help_panel=LOOK)(doctor)
 app.command("set", rich_help_panel=LOOK)(set_)
 app.command(rich_help_panel=LOOK)(stop)
-app.command(rich_help_panel=BEFORE)(plan)
-app.command(rich_help_panel=BEFORE)(simulate)
 app.command(rich_help_panel=BEFORE)(shard)
 app.command(rich_help_panel=AFTER)(report)
 app.command(rich_help_panel=AFTER)(audit)

@@ -9,7 +9,7 @@ import typer
 from paceline.cli import completions
 from paceline.cli.completions import LOGGERS
 from paceline.core.folders import PEERS, POLICIES, listed, names
-from paceline.settings.presets import paper_grids, presets
+from paceline.settings.presets import presets
 
 if TYPE_CHECKING:
     from paceline.settings.flags import Flags
@@ -112,7 +112,7 @@ Device = Annotated[
 ]
 
 
-class _Options:
+class FlagOptions:
     """Options whose names are those of `Flags`."""
 
     __slots__ = ()
@@ -125,20 +125,7 @@ class _Options:
 
 
 @dataclass(frozen=True, slots=True)
-class TaskFlags(_Options):
-    """Which run of a task is looked at, in any way."""
-
-    workers: Workers = None
-    servers: Servers = None
-    policy: Policy = None
-    epochs: Epochs = None
-    data: Data = None
-    preset: Preset = None
-    sets: Sets = None
-
-
-@dataclass(frozen=True, slots=True)
-class RunFlags(_Options):
+class RunFlags(FlagOptions):
     """How a run trains, whatever it trains."""
 
     workers: Workers = None
@@ -149,61 +136,3 @@ class RunFlags(_Options):
     faults: Fault = None
     run: Name = None
     log: Log = None
-
-
-# of `paceline search`
-Grid = Annotated[
-    list[str] | None,
-    typer.Option(
-        metavar="KEY=V1,V2,...|NAME",
-        help="A setting and its values (repeat it to run all combinations), or a paper's grid: "
-        f"{', '.join(paper_grids())}.",
-    ),
-]
-Folds = Annotated[
-    int | None,
-    typer.Option(help="Cross-validate: run each point this many times, each time tested on another part.", min=2),
-]
-Halving = Annotated[
-    int | None,
-    typer.Option(
-        metavar="N",
-        help="Successive halving: each point begins with few epochs; the best one in N goes on, N times as long.",
-        min=2,
-    ),
-]
-Sample = Annotated[
-    str | None,
-    typer.Option(
-        metavar="SAMPLER",
-        help="Draw points instead of running all combinations: random, or tpe, which learns from results; also from "
-        "ranges like --grid optimizer.lr=log:0.001..1.",
-    ),
-]
-Points = Annotated[int | None, typer.Option(help="How many points --sample draws.", min=1)]
-SampleSeed = Annotated[
-    int | None,
-    typer.Option("--seed", help="Of --sample: another seed draws other points; default: 0.", min=0),
-]
-Cores = Annotated[
-    int | None,
-    typer.Option(
-        help="CPU cores for all runs together, one for each worker and server; default: all available cores.",
-        min=1,
-    ),
-]
-By = Annotated[
-    str | None,
-    typer.Option(metavar="METRIC", help="Compare points by this metric, like f1 or 'min mae'; default: the run's own."),
-]
-Engine = Annotated[
-    str, typer.Option(help="runs: each point is a run; local: linear models only, in this process, without servers.")
-]
-SearchFolder = Annotated[
-    Path | None,
-    typer.Option(
-        "--out",
-        metavar="FOLDER",
-        help="Folder of the search; an existing search is resumed; default: a new folder in searches/.",
-    ),
-]

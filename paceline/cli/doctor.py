@@ -9,7 +9,6 @@ from paceline.cli.exits import console, exits, print_json
 if TYPE_CHECKING:
     from paceline.launch.folder.run_folder import RunFolder
     from paceline.launch.status.explained import Explained
-    from paceline.studies.simulator.other_policies import Predicted
 
 
 def doctor(name: Run = None, as_json: Json = False) -> None:
@@ -29,32 +28,27 @@ def doctor(name: Run = None, as_json: Json = False) -> None:
 def _lines(folder: "RunFolder", found: "Explained") -> list[str]:
     """For people."""
     from paceline.launch.status.evidence import said
-    from paceline.studies.simulator.other_policies import told
+    from paceline.launch.status.predictions import MISSING, in_words, predictions
 
     when = "just now" if found.is_training else "over all of it"
     spent = ", ".join(f"{part} {share:.0%}" for part, share in found.time.items())
     lines = [found.ended] if found.ended else []
     lines += [f"run {folder.name}, {when}: the workers' time went into {spent}."] if spent else []
     lines += [said(each, folder.name if found.is_training else "") for each in found.findings]
-    if predicted := _predicted(found):
-        lines.append(told(predicted, found.evidence.config.policy.name, found.evidence.age, found.evidence))
+    predicted = predictions(found)
+    if predicted:
+        lines.append(in_words(predicted, found.evidence))
     if not found.findings:
         nothing = f"nothing {'else ' if found.ended else ''}is wrong with it, as far as its figures go"
         lines.append(f"run {folder.name} {found.unjudged}." if found.unjudged else f"run {folder.name}: {nothing}.")
-    return lines + found.notes
-
-
-def _predicted(found: "Explained") -> "list[Predicted]":
-    """What other policies would have given, of a run that has lost time; nothing of others."""
-    from paceline.studies.simulator.other_policies import other_policies
-
-    lost = [each for each in found.findings if 0 < each.share < 1]
-    evidence = found.evidence
-    return other_policies(evidence, found.examples, found.epochs, evidence.age) if lost and found.examples else []
+    return [*lines, *found.notes, *([MISSING] if predicted is None else [])]
 
 
 def _plain(folder: "RunFolder", found: "Explained") -> dict[str, Any]:
     """For programs."""
+    from paceline.launch.status.predictions import MISSING, predictions
+
+    predicted = predictions(found)
     return {
         "run": folder.name,
         "folder": str(folder.path),
@@ -72,6 +66,6 @@ def _plain(folder: "RunFolder", found: "Explained") -> dict[str, Any]:
             }
             for each in found.findings
         ],
-        "predicted": [{"policy": each.policy, "seconds": round(each.seconds, 3)} for each in _predicted(found)],
-        "notes": found.notes,
+        "predicted": [{"policy": each.policy, "seconds": round(each.seconds, 3)} for each in predicted or []],
+        "notes": [*found.notes, *([MISSING] if predicted is None else [])],
     }

@@ -1,5 +1,5 @@
 """The commands of `paceline`: its own, earlier names for them, and those that other packages bring by entry points of the group
-`paceline.commands`, each a function for typer, or a typer.Typer with several."""
+`paceline.commands`, each a function for typer, or a typer.Typer with one that is in another panel, or with several."""
 
 import sys
 from collections.abc import Callable
@@ -16,7 +16,15 @@ if TYPE_CHECKING:
     from importlib.metadata import EntryPoint
 
 GROUP = "paceline.commands"
-ELSEWHERE = {"baseline": "paceline-papers", "k8s": "paceline-k8s", "reproduce": "paceline-papers"}
+ELSEWHERE = {
+    "baseline": "paceline-papers",
+    "compare": "paceline-studies",
+    "k8s": "paceline-k8s",
+    "plan": "paceline-studies",
+    "reproduce": "paceline-papers",
+    "search": "paceline-studies",
+    "simulate": "paceline-studies",
+}
 """Commands that were in this package before 0.1.0, and the package that has them now."""
 MOVED = {
     "explain": ("doctor",),
@@ -25,7 +33,10 @@ MOVED = {
     "certs": ("keys", "certs"),
 }
 """Names before 0.1.0, which go on for one release, and what the commands are called now."""
+TRAIN, LOOK, BEFORE, TOGETHER = "Train", "Look and change", "Before a run", "Machines and keys"
+"""Panels of the help."""
 AFTER = "After a run"
+"""The panel of a function that an entry point names."""
 
 
 class Commands(TyperGroup):
@@ -84,12 +95,14 @@ def _command(point: "EntryPoint") -> Any:
     else:
         if isinstance(work, typer.Typer):
             group: Any = typer.main.get_group(work)
-            group.name = point.name
-            group.rich_help_panel = work.rich_help_panel or AFTER
-            return group
+            is_one = len(group.commands) == 1 and work.registered_callback is None
+            command: Any = next(iter(group.commands.values())) if is_one else group
+            command.name = point.name
+            command.rich_help_panel = work.rich_help_panel or AFTER
+            return command
         app.command(point.name)(work)
 
-    command: Any = typer.main.get_command(app)
+    command = typer.main.get_command(app)
     command.rich_help_panel = AFTER
     return command
 

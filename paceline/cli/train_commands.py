@@ -1,4 +1,4 @@
-"""The commands that train: a task, a script, a grid of settings; on this machine, or with others."""
+"""The commands that train: a task or a script; on this machine, or with others."""
 
 import sys
 from dataclasses import dataclass, replace
@@ -10,25 +10,14 @@ import typer
 from paceline.base.terminal import say
 from paceline.cli.arguments import (
     WHAT,
-    By,
-    Cores,
     Data,
     Device,
-    Engine,
     Epochs,
-    Folds,
     Fresh,
-    Grid,
-    Halving,
     Json,
-    Points,
     Preset,
     RunFlags,
-    Sample,
-    SampleSeed,
-    SearchFolder,
     Sets,
-    TaskFlags,
     What,
     Yes,
 )
@@ -152,54 +141,6 @@ def launch(
             refuse_too_many(machines.part_here(config), going.yes)
             fresh, as_json, device = going.fresh, going.as_json, going.device
             sys.exit(go(config, fresh, as_json, device, begun=begun, given=given, machines=others))
-
-
-@with_groups
-def search(
-    what: Annotated[str | None, WHAT] = None,
-    grid: Grid = None,
-    *,
-    task: TaskFlags,
-    folds: Folds = None,
-    halving: Halving = None,
-    sample: Sample = None,
-    points: Points = None,
-    seed: SampleSeed = None,
-    cores: Cores = None,
-    by: By = None,
-    engine: Engine = "runs",
-    out: SearchFolder = None,
-    device: Device = "auto",
-    fresh: Annotated[
-        bool, typer.Option("--fresh", help="Start the search in --out over, and delete its old results.")
-    ] = False,
-    yes: Yes = False,
-    as_json: Json = False,
-) -> None:
-    """Train with several settings, side by side, and compare them.
-
-    Every combination, or a sample; several runs at a time; a table and a picture. Needs the extra search."""
-    with exits():
-        from paceline.launch.settings.read_config import read_config
-        from paceline.studies.search.grid import read_grid
-        from paceline.studies.search.results import measure_by
-        from paceline.studies.search.search import search as go
-        from paceline.studies.search.study import Plan
-
-        found = read_grid(grid or [])
-        flags = replace(task.flags(), preset=task.preset or found.preset)
-        plan = Plan(
-            grid=found,
-            read=lambda more: read_config(what, flags.with_sets(more)),
-            folds=folds,
-            halving=halving,
-            sample=sample,
-            points=points,
-            seed=seed,
-            engine=engine,
-            by=measure_by(by) if by else None,
-        )
-        sys.exit(go(plan, out, fresh, cores=cores, device=device, yes=yes, as_json=as_json))
 
 
 def local(

@@ -15,9 +15,9 @@ from paceline.data.linear_model import read_linear_model
 from paceline.launch.linear_without_servers import settings_of, train_here
 from paceline.launch.settings.read_config import read_config
 from paceline.settings.flags import Flags
-from paceline.studies.planning.sizes import task_shapes
 from paceline.tasks.task import load_task
 from paceline_papers.rcv1_like import rcv1_like, write_lyrl2004, write_svmlight
+from paceline_studies.planning.sizes import task_shapes
 
 
 @pytest.fixture(scope="module")

@@ -74,7 +74,7 @@ def test_a_package_that_can_not_be_loaded_breaks_no_other_command(tmp_path: Path
 
 
 @pytest.mark.parametrize(
-    ("name", "package"), [("reproduce", "paceline-papers"), ("baseline", "paceline-papers"), ("k8s", "paceline-k8s")]
+    ("name", "package"), [("reproduce", "paceline-papers"), ("plan", "paceline-studies"), ("k8s", "paceline-k8s")]
 )
 def test_a_command_whose_package_is_not_installed_says_which_one_it_is(
     name: str, package: str, monkeypatch: pytest.MonkeyPatch

@@ -22,6 +22,7 @@ PARTS = (
     "tests",
     "tools",
     "papers",
+    "studies",
     "examples",
     "protos",
     "conftest.py",

@@ -14,7 +14,7 @@ from tests.support.tree import ROOT
 from tools import nightly
 from tools.nightly import Part
 
-TESTS = ("tests", "k8s/tests", "papers/tests")
+TESTS = ("tests", "k8s/tests", "papers/tests", "studies/tests")
 CONFTEST = f"""
 import sys
 from pathlib import Path

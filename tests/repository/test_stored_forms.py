@@ -25,8 +25,8 @@ from paceline.data.shards import open_shards
 from paceline.launch.folder.run_folder import RunFolder, find_run, open_run
 from paceline.rpc.wire import parse
 from paceline.server.state_folder import StateFolder
-from paceline.studies.search.folder import SearchFolder, opened
 from paceline.worker.exchange import residuals
+from paceline_studies.search.folder import SearchFolder, opened
 from tests.support import make_stored_forms as kept
 from tests.support.in_process import Cluster, Pusher
 from tests.support.stored_protos import Fields, calls, enums, fields, filled, messages, reserved

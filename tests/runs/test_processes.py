@@ -20,12 +20,12 @@ from paceline.core.errors import TryAgain
 from paceline.core.policies.policy import PACKAGE
 from paceline.core.settings.config import Config
 from paceline.core.slice.plan import server_memory
-from paceline.studies.simulator.problem import problem_of
-from paceline.studies.simulator.scene import Scene
-from paceline.studies.simulator.training import training_of
-from paceline.studies.simulator.workers import Trained
 from paceline.tasks.task import load_config, load_task
 from paceline.v1 import run_service_pb2 as pb
+from paceline_studies.simulator.problem import problem_of
+from paceline_studies.simulator.scene import Scene
+from paceline_studies.simulator.training import training_of
+from paceline_studies.simulator.workers import Trained
 from tests.support.nights import some
 from tests.support.processes import Cluster, Process, eventually
 from tests.support.tree import ROOT

@@ -6,7 +6,7 @@ from typing import Any
 from paceline.core.chief.scoring import Score
 from paceline.launch.folder.run_folder import RunFolder, open_run
 from paceline.settings.load_settings import load
-from paceline.studies.search.point import keep_point
+from paceline_studies.search.point import keep_point
 
 
 def finished_run(

@@ -8,7 +8,7 @@ from functools import partial
 from typing import Any, Protocol, Self
 
 from paceline.core.errors import PacelineError
-from paceline.studies.simulator.timeline import Timeline
+from paceline_studies.simulator.timeline import Timeline
 
 Body = Generator[Any, Any, Any]
 PATIENCE = 2.0

@@ -43,7 +43,7 @@ class Mine(Policy):
         return clocks.lead(worker) <= self.length
 '''
 _RUN = "task: digits\nworkers: 2\nservers: 1\npolicy: ssp:3\n"
-_LINKED = ("examples", "k8s", "docker", "tests", "benchmarks", "papers", "Makefile")
+_LINKED = ("examples", "k8s", "docker", "tests", "benchmarks", "papers", "studies", "Makefile")
 
 
 def fill(folder: Path, blocks: Iterable[Block]) -> None:

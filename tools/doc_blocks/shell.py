@@ -15,12 +15,12 @@ import typer.main
 from typer.core import TyperGroup
 
 from paceline.cli.__main__ import app
-from paceline.cli.plan import reader_and_words
 from paceline.core.errors import PacelineError
 from paceline.launch.settings.read_config import read_config, read_launch
 from paceline.settings.flags import Flags
-from paceline.studies.planning.choices import Asked, choices
-from paceline.studies.search.grid import read_grid
+from paceline_studies.commands.plan import reader_and_words
+from paceline_studies.planning.choices import Asked, choices
+from paceline_studies.search.grid import read_grid
 from tools.prose.pages import ROOT
 
 _SEPARATORS = ";|&()<>\n"

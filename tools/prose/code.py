@@ -10,7 +10,20 @@ from tools.prose.pages import ROOT, Page, Piece
 
 _FEWEST_WORDS = 4
 """A shorter text is a name or a part of one."""
-ROOMS = ("paceline", "server", "worker", "sharder", "tools", "tests", "e2e", "benchmarks", "k8s", "papers", "examples")
+ROOMS = (
+    "paceline",
+    "server",
+    "worker",
+    "sharder",
+    "tools",
+    "tests",
+    "e2e",
+    "benchmarks",
+    "k8s",
+    "papers",
+    "studies",
+    "examples",
+)
 
 
 def code_pages(root: Path = ROOT) -> Iterator[Page]:

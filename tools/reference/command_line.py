@@ -9,7 +9,7 @@ import typer.main
 from typer.core import TyperCommand, TyperGroup
 
 from paceline.cli.__main__ import app
-from paceline.cli.other_packages import Commands
+from paceline.cli.other_packages import ELSEWHERE, Commands
 
 HEAD = """# Command line
 
@@ -29,9 +29,13 @@ def page() -> str:
 
 
 def commands_of(group: TyperGroup) -> dict[str, Any]:
-    """Returns the commands that the guide is about: the group's own, and `k8s`, which is a package by itself."""
-    others = {"k8s": group.get_command(typer.Context(group), "k8s")} if isinstance(group, Commands) else {}
-    return {**group.commands, **others}
+    """Returns the commands that the guide is about: the group's own, and those of the packages for Kubernetes and studies."""
+    others = [name for name, package in ELSEWHERE.items() if package != "paceline-papers"]
+    context = typer.Context(group)
+    return {
+        **group.commands,
+        **{name: group.get_command(context, name) for name in others if isinstance(group, Commands)},
+    }
 
 
 def _section(command: Any, name: str, parent: typer.Context | None = None) -> list[str]:

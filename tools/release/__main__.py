@@ -58,7 +58,7 @@ def make(folder: Path, settings: dict[str, str], revision: str) -> dict[str, str
         write_bill(ROOT / "docker" / f"{name}.lock", folder / "bills" / f"{name}.cdx.json")
     print("package, manifests and chart", flush=True)
     uv, how = Path(sys.executable).with_name("uv"), ("--quiet", "--no-build-isolation", "--python", sys.executable)
-    for source in (ROOT, ROOT / "k8s", ROOT / "papers"):
+    for source in (ROOT, *(ROOT / each for each in ("k8s", "papers", "studies"))):
         subprocess.run([uv, "build", *how, "--out-dir", folder / "packages", source], check=True)
     (folder / "packages" / ".gitignore").unlink(missing_ok=True)  # uv's
     (wheel,) = (folder / "packages").glob("paceline-*.whl")

@@ -18,9 +18,9 @@ from paceline.core.settings.config import Config, Options
 from paceline.data.sampler import Sampler, steps_per_epoch
 from paceline.data.shards import open_shards
 from paceline.sharder.sharding import make_shards
-from paceline.studies.simulator.problem import Problem, problem_of
-from paceline.studies.simulator.training import train
 from paceline.tasks.task import load_config, load_task
+from paceline_studies.simulator.problem import Problem, problem_of
+from paceline_studies.simulator.training import train
 
 TORCH = "plain torch"
 """Instead of a policy: one process without Paceline."""

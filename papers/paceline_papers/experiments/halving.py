@@ -19,11 +19,11 @@ from optuna.trial import TrialState
 from paceline.launch.settings.read_config import read_config
 from paceline.processes.exits import run_command
 from paceline.settings.flags import Flags
-from paceline.studies.search.grid import pairs, read_grid
-from paceline.studies.search.study import budgets
-from paceline.studies.simulator.problem import problem_of
-from paceline.studies.simulator.training import training_of
-from paceline.studies.simulator.workers import Training
+from paceline_studies.search.grid import pairs, read_grid
+from paceline_studies.search.study import budgets
+from paceline_studies.simulator.problem import problem_of
+from paceline_studies.simulator.training import training_of
+from paceline_studies.simulator.workers import Training
 
 GRID = (
     "optimizer.lr=0.4,0.2,0.1,0.05",

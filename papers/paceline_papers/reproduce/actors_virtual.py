@@ -14,12 +14,12 @@ from paceline.core.policies.policy import is_served
 from paceline.core.settings.config import Config, Options
 from paceline.core.values import Places, Vector
 from paceline.data.sampler import Sampler
-from paceline.studies.simulator.pace import Action
-from paceline.studies.simulator.peers import ComputedAmong
-from paceline.studies.simulator.problem import Array, Net, Problem
-from paceline.studies.simulator.servers import Computed
-from paceline.studies.simulator.timeline import Timeline
-from paceline.studies.simulator.worker import Worker
+from paceline_studies.simulator.pace import Action
+from paceline_studies.simulator.peers import ComputedAmong
+from paceline_studies.simulator.problem import Array, Net, Problem
+from paceline_studies.simulator.servers import Computed
+from paceline_studies.simulator.timeline import Timeline
+from paceline_studies.simulator.worker import Worker
 
 SHAPES = (("0.weight", (2, 2)), ("0.bias", (2,)), ("2.weight", (1, 2)), ("2.bias", (1,)))
 """Of the model in papers/paceline_papers/reproduce/tasks/actors_xor.py."""

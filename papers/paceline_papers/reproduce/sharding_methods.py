@@ -15,13 +15,13 @@ from matplotlib.figure import Figure
 from paceline.core.settings.config import Config
 from paceline.data.manifest import Manifest
 from paceline.data.shards import open_shards
-from paceline.studies.simulator.problem import problem_of
-from paceline.studies.simulator.training import train
 from paceline.tasks.task import load_config
 from paceline_papers.reproduce.claims import Above, Claim, MoreSpread, Numbers
 from paceline_papers.reproduce.pictures import spreads
 from paceline_papers.reproduce.recipe import Around, Column, Figures, Runs
 from paceline_papers.reproduce.rule import Verdict
+from paceline_studies.simulator.problem import problem_of
+from paceline_studies.simulator.training import train
 
 WORKERS, SERVERS = 12, 2
 SEEDS = 20

@@ -4,10 +4,10 @@ from collections.abc import Mapping
 from typing import Any
 
 from paceline.results.result import Result
-from paceline.studies.simulator.training import Curve
 from paceline.tasks.builtin import cifar10
 from paceline_papers.reproduce.real_runs import by_epoch, trained
 from paceline_papers.reproduce.recipe import Around
+from paceline_studies.simulator.training import Curve
 
 PRESETS = {"ResNet-50": "shat", "VGG-16": "shat-vgg16"}
 SERVERS = 4

@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import Any
 
 from paceline.core.settings.config import Config
-from paceline.studies.simulator.problem import Problem, problem_of
 from paceline.tasks.task import load_config
 from paceline_papers.reproduce.recipe import Around
+from paceline_studies.simulator.problem import Problem, problem_of
 
 MODELS = {"ResNet-50": "deep", "VGG-16": "wide"}
 """What stands for the paper's models."""

@@ -5,10 +5,10 @@ from dataclasses import dataclass
 from statistics import fmean, median, pstdev
 
 from paceline.core.settings.config import Config
-from paceline.studies.simulator.scene import Scene
-from paceline.studies.simulator.timing import Timed
 from paceline.worker.training.emulated_slowness import Slowness
 from paceline_papers.reproduce.processes import Stepped, Worked
+from paceline_studies.simulator.scene import Scene
+from paceline_studies.simulator.timing import Timed
 
 FIRST = 3
 """A worker's first clocks, in which kernels are compiled on all workers at once: they count in the mean, not in the spread."""

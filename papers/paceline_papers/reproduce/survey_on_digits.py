@@ -9,11 +9,11 @@ from statistics import mean
 from typing import Any
 
 from paceline.core.settings.config import Config
-from paceline.studies.simulator.links import Links
-from paceline.studies.simulator.problem import problem_of
-from paceline.studies.simulator.training import Curve, training_of
 from paceline.tasks.task import load_config
 from paceline_papers.reproduce.recipe import Around, Figures
+from paceline_studies.simulator.links import Links
+from paceline_studies.simulator.problem import problem_of
+from paceline_studies.simulator.training import Curve, training_of
 
 TASKS = Path(__file__).parent / "tasks"
 DIGITS = TASKS / "digits_convolutional.py"

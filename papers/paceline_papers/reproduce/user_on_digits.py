@@ -7,11 +7,11 @@ from typing import Any
 from matplotlib.figure import Figure
 
 from paceline.core.settings.config import Config
-from paceline.studies.simulator.problem import Problem, problem_of
-from paceline.studies.simulator.training import train
 from paceline.tasks.task import load_config
 from paceline_papers.reproduce.pictures import lines
 from paceline_papers.reproduce.recipe import Around, Column, Figures, Runs
+from paceline_studies.simulator.problem import Problem, problem_of
+from paceline_studies.simulator.training import train
 
 EPOCHS = 10
 AS_GOOD = 0.01

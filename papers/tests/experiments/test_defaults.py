@@ -10,9 +10,6 @@ from torch import nn
 
 from paceline.core.errors import UsageError
 from paceline.core.settings.config import Config
-from paceline.studies.simulator.problem import Chain
-from paceline.studies.simulator.training import train
-from paceline.studies.simulator.workers import Trained
 from paceline.tasks.task import load_task
 from paceline.worker.training.model_and_gradient import Replica
 from paceline_papers.experiments import defaults_processes
@@ -32,6 +29,9 @@ from paceline_papers.experiments.defaults_cells import (
 )
 from paceline_papers.experiments.defaults_table import compact, compared, full, references, summary
 from paceline_papers.reproduce.processes import Outcome, Ran
+from paceline_studies.simulator.problem import Chain
+from paceline_studies.simulator.training import train
+from paceline_studies.simulator.workers import Trained
 from tests.support.nights import some
 
 FOUND = {

@@ -13,7 +13,6 @@ import pytest
 from paceline.base.plot_style import png
 from paceline.core.errors import ConfigError, UsageError
 from paceline.data.shards import open_shards
-from paceline.studies.simulator.problem import problem_of
 from paceline_papers.reproduce import hogwild_races, page
 from paceline_papers.reproduce.artefacts import PAPERS, Artefact, known, wanted
 from paceline_papers.reproduce.claims import Above
@@ -25,6 +24,7 @@ from paceline_papers.reproduce.recipes.sharding import fig_7, table_2
 from paceline_papers.reproduce.rule import Verdict
 from paceline_papers.reproduce.sharding_methods import config_of, sparse_of
 from paceline_papers.reproduce.tasks import classes_in_classes
+from paceline_studies.simulator.problem import problem_of
 from tests.support.nights import some
 from tests.support.tree import ROOT
 

@@ -3,11 +3,11 @@
 import pytest
 
 from paceline.core.settings.config import Config
-from paceline.studies.simulator.timing import timed
 from paceline_papers.reproduce.processes import Stepped, Worked
 from paceline_papers.reproduce.recipe import Runs
 from paceline_papers.reproduce.recipes.ours.simulator import RECIPE, ROWS, STEP, apart, slow_of
 from paceline_papers.reproduce.simulated import Told, real_of, scene_of, simulated_of
+from paceline_studies.simulator.timing import timed
 
 
 def worked(*steps: Stepped) -> Worked:

@@ -11,17 +11,17 @@ import pytest
 from torch import nn
 
 from paceline.core.settings.config import Config
-from paceline.studies.simulator.links import Links
-from paceline.studies.simulator.pace import Chances
-from paceline.studies.simulator.problem import Other, Problem, problem_of
-from paceline.studies.simulator.timeline import Timeline
-from paceline.studies.simulator.training import training_of
-from paceline.studies.simulator.workers import Training
 from paceline_papers.reproduce.claims import Found
 from paceline_papers.reproduce.recipe import Around
 from paceline_papers.reproduce.recipes.survey import ad_psgd, dssp
 from paceline_papers.reproduce.rule import Verdict
 from paceline_papers.reproduce.survey_on_digits import REACHED, config_of, measured
+from paceline_studies.simulator.links import Links
+from paceline_studies.simulator.pace import Chances
+from paceline_studies.simulator.problem import Other, Problem, problem_of
+from paceline_studies.simulator.timeline import Timeline
+from paceline_studies.simulator.training import training_of
+from paceline_studies.simulator.workers import Training
 
 
 # links

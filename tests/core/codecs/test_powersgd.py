@@ -14,7 +14,7 @@ from paceline.core.settings.config import Config, Options, PlanConfig
 from paceline.core.slice.plan import make_plan
 from paceline.core.values import Vector
 from paceline.rpc.transport import encoded_parts, room_for
-from paceline.studies.planning.sizes import plan_report
+from paceline_studies.planning.sizes import plan_report
 
 SHAPES = [("conv.weight", (16, 3, 3, 3)), ("conv.bias", (16,)), ("fc.weight", (10, 16)), ("fc.bias", (10,))]
 models = st.lists(st.lists(st.integers(1, 12), min_size=1, max_size=3).map(tuple), min_size=1, max_size=5).map(

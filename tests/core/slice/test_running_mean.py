@@ -20,12 +20,12 @@ from paceline.core.slice.state import SliceState
 from paceline.core.values import Base, Sparse, Switch
 from paceline.data.linear_model import read_linear_model, shapes_of
 from paceline.server.state_folder import StateFolder
-from paceline.studies.planning.sizes import plan_report
 from paceline.v1 import run_service_pb2 as pb
 from paceline.worker.linear.linear_worker import SparseClient
 from paceline.worker.membership.calls_to_chief import ChiefClient
 from paceline.worker.scoring.linear_scorer import LinearScorer
 from paceline.worker.surroundings import Surroundings
+from paceline_studies.planning.sizes import plan_report
 from tests.support.in_process import Cluster, Context, Said, config_of
 from tests.support.one_slice import OneSlice
 from tests.worker.scoring.test_linear_scorer import OBJECTIVE, D, written

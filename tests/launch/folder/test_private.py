@@ -17,8 +17,8 @@ from paceline.launch.linear_without_servers import _make
 from paceline.launch.other_machines.private_folder import JOINER, private_folder
 from paceline.server.state_folder import StateFolder
 from paceline.settings.load_settings import load
-from paceline.studies.search.folder import SearchFolder, opened
 from paceline_papers.reproduce.kept import Kept
+from paceline_studies.search.folder import SearchFolder, opened
 from tests.support.private_files import open_to_others, read_by_nobody
 from tests.support.processes import eventually
 from tests.support.tree import ROOT

@@ -10,6 +10,7 @@ import pytest
 from paceline.cli.doctor import doctor
 from paceline.core.errors import DataError
 from paceline.launch.folder.run_folder import RunFolder
+from paceline.launch.status import predictions
 from paceline.launch.status.chief_status import plain
 from paceline.launch.status.explained import explain_run
 from paceline.settings.load_settings import write_yaml
@@ -104,6 +105,18 @@ def test_it_says_where_the_time_went_the_cause_and_what_other_policies_give(
     assert "cause: 77% of the 3 other workers' time went into waiting for worker-3" in told
     assert "By simulation of these figures the same epochs take: asp about " in told
     assert told.endswith("bsp has taken 30 s.")
+
+
+def test_without_the_package_that_simulates_it_says_which_one_that_is(
+    here: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(predictions, "installed_points", lambda group: ())
+    folder(here, *trained(), exit_code=0)
+    doctor("one")
+    doctor("one", as_json=True)
+    told = " ".join(capsys.readouterr().out.split())
+    assert "By simulation" not in told
+    assert told.count("pip install paceline-studies") == 2
 
 
 def test_a_program_gets_one_object(here: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -6,12 +6,12 @@ from math import inf
 
 from matplotlib.figure import Figure
 
-from paceline.studies.simulator.training import train
 from paceline_papers.reproduce.claims import Above, Apart
 from paceline_papers.reproduce.pictures import lines
 from paceline_papers.reproduce.recipe import Around, Column, Figures, Recipe, Runs
 from paceline_papers.reproduce.rule import Verdict
 from paceline_papers.reproduce.shat_on_digits import METHODS, config_of, problem
+from paceline_studies.simulator.training import train
 
 NETWORKS = ("wide", "deep")
 CLIPS = {"no clipping": {}, "clip.norm 1": {"norm": 1.0}, "clip.quantile .5": {"quantile": 0.5}}

@@ -12,14 +12,14 @@ from matplotlib.figure import Figure
 from paceline.core.settings.config import Config
 from paceline.data.dataset import Rows
 from paceline.data.shards import open_shards
-from paceline.studies.simulator.problem import problem_of
-from paceline.studies.simulator.training import train
 from paceline.tasks.task import load_config, load_task
 from paceline_papers.reproduce import tasks
 from paceline_papers.reproduce.claims import Above, Apart, Between, MoreSpread
 from paceline_papers.reproduce.pictures import spreads
 from paceline_papers.reproduce.recipe import Around, Column, Figures, Recipe, Runs
 from paceline_papers.reproduce.rule import Verdict
+from paceline_studies.simulator.problem import problem_of
+from paceline_studies.simulator.training import train
 
 TASKS = Path(tasks.__path__[0])
 TASK, STRATA = TASKS / "hidden_strata.py", TASKS / "hidden_strata_groups.py"

@@ -9,13 +9,13 @@ from matplotlib.figure import Figure
 from paceline.base.plot_style import COLOURS, FAINT, STYLE
 from paceline.core.policies.policy import from_shorthand
 from paceline.core.settings.config import Config
-from paceline.studies.simulator.problem import Problem, problem_of
-from paceline.studies.simulator.servers import Computed
-from paceline.studies.simulator.worker import Worker
 from paceline.tasks.task import load_config
 from paceline_papers.reproduce.claims import Above, Between
 from paceline_papers.reproduce.recipe import Around, Column, Figures, Recipe, Runs
 from paceline_papers.reproduce.rule import Verdict
+from paceline_studies.simulator.problem import Problem, problem_of
+from paceline_studies.simulator.servers import Computed
+from paceline_studies.simulator.worker import Worker
 
 WORKERS, SLOW = 4, 3
 """How many there are, and which of them is slow (from 0)."""

@@ -12,11 +12,11 @@ from matplotlib.figure import Figure
 from paceline.base.plot_style import STYLE, colour_of, marker_of
 from paceline.core.policies.policy import from_shorthand, is_served
 from paceline.core.settings.config import Options
-from paceline.studies.simulator.training import training_of
 from paceline_papers.reproduce.claims import Apart, Fits, Found
 from paceline_papers.reproduce.recipe import Around, Column, Figures, Recipe, Runs
 from paceline_papers.reproduce.rule import Verdict
 from paceline_papers.reproduce.user_on_digits import AS_GOOD, SMALL, config_of, problem, row
+from paceline_studies.simulator.training import training_of
 
 WORKERS = 8
 LOCK_STEP = ("bsp", "allreduce", "dpsgd", "sgp")

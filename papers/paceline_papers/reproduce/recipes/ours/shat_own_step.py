@@ -5,12 +5,12 @@ from itertools import product
 
 from matplotlib.figure import Figure
 
-from paceline.studies.simulator.training import train
 from paceline_papers.reproduce.claims import Above
 from paceline_papers.reproduce.pictures import lines
 from paceline_papers.reproduce.recipe import Around, Column, Figures, Recipe, Runs
 from paceline_papers.reproduce.rule import Verdict
 from paceline_papers.reproduce.shat_on_digits import METHODS, config_of, problem
+from paceline_studies.simulator.training import train
 
 WORKERS = (2, 4, 8)
 RATE, MOMENTUM, EPOCHS = 0.002, 0.9, 20

@@ -9,9 +9,6 @@ from matplotlib.figure import Figure
 
 from paceline.core.policies.policy import from_shorthand, is_served
 from paceline.core.settings.config import Config, Options
-from paceline.studies.simulator.problem import problem_of
-from paceline.studies.simulator.scene import Scene
-from paceline.studies.simulator.timing import timed
 from paceline.tasks.task import load_config
 from paceline_papers.reproduce.claims import Fits, Found
 from paceline_papers.reproduce.pictures import spreads
@@ -19,6 +16,9 @@ from paceline_papers.reproduce.processes import run as run_processes
 from paceline_papers.reproduce.recipe import Around, Column, Figures, Recipe, Runs
 from paceline_papers.reproduce.rule import Verdict
 from paceline_papers.reproduce.simulated import real_of, scene_of, simulated_of
+from paceline_studies.simulator.problem import problem_of
+from paceline_studies.simulator.scene import Scene
+from paceline_studies.simulator.timing import timed
 
 POLICIES = ("bsp", "ssp:3", "dssp", "asp", "shat", "backup", "kbuffered", "adpsgd")
 CLUSTERS = {"HO": "", "HE0": "2x", "HE1": "10x", "random": "10x@5%"}

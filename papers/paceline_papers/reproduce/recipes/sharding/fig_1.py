@@ -6,9 +6,6 @@ from collections.abc import Mapping, Sequence
 from matplotlib.figure import Figure
 
 from paceline.data.shards import open_shards
-from paceline.studies.simulator.problem import problem_of
-from paceline.studies.simulator.training import training_of
-from paceline.studies.simulator.workers import Training
 from paceline_papers.reproduce.claims import Varies
 from paceline_papers.reproduce.pictures import lines
 from paceline_papers.reproduce.real_runs import by_epoch
@@ -17,6 +14,9 @@ from paceline_papers.reproduce.recipes.sharding import table_2
 from paceline_papers.reproduce.rule import Verdict
 from paceline_papers.reproduce.sharding_methods import config_of
 from paceline_papers.reproduce.sharding_on_cifar import NEEDS, TRAINS, of_all_training, run_of
+from paceline_studies.simulator.problem import problem_of
+from paceline_studies.simulator.training import training_of
+from paceline_studies.simulator.workers import Training
 
 EPOCHS = 10
 ROW = "random"

@@ -8,13 +8,13 @@ from math import log2
 import numpy as np
 from matplotlib.figure import Figure
 
-from paceline.studies.simulator.training import curve_of
 from paceline_papers.reproduce import shat_on_cifar
 from paceline_papers.reproduce.claims import Above, Found, Trend
 from paceline_papers.reproduce.pictures import lines
 from paceline_papers.reproduce.recipe import Around, Column, Figures, Full, Recipe, Runs
 from paceline_papers.reproduce.rule import Verdict
 from paceline_papers.reproduce.shat_on_digits import AS_SMALL, EPOCHS, METHODS, MODELS, config_of, problem
+from paceline_studies.simulator.training import curve_of
 
 WORKERS = (2, 4, 8, 16)
 MODEL = "ResNet-50"

@@ -7,13 +7,13 @@ from math import inf, nan
 
 from matplotlib.figure import Figure
 
-from paceline.studies.simulator.training import Curve, curve_of
 from paceline_papers.reproduce import shat_on_cifar
 from paceline_papers.reproduce.claims import Fits, Found
 from paceline_papers.reproduce.pictures import lines
 from paceline_papers.reproduce.recipe import Around, Column, Figures, Full, Recipe, Runs
 from paceline_papers.reproduce.rule import Verdict
 from paceline_papers.reproduce.shat_on_digits import AS_SMALL, EPOCHS, METHODS, MODELS, config_of, problem
+from paceline_studies.simulator.training import Curve, curve_of
 
 CLUSTERS = {"HO": "", "HE0": "2x", "HE1": "10x", "HE2": "100x"}
 WORKERS = 8

@@ -10,12 +10,12 @@ from typing import Any
 import numpy as np
 from matplotlib.figure import Figure
 
-from paceline.studies.simulator.links import Links
 from paceline_papers.reproduce.claims import Above, Apart, Claim, Fits, Found, Numbers, slope
 from paceline_papers.reproduce.pictures import lines
 from paceline_papers.reproduce.recipe import Around, Column, Figures, Recipe, Runs
 from paceline_papers.reproduce.rule import Verdict
 from paceline_papers.reproduce.survey_on_digits import DIGITS, REACHED, TASKS, WORKERS, config_of, measured
+from paceline_studies.simulator.links import Links
 
 ALGORITHMS: Mapping[str, Mapping[str, Any]] = {
     "AllReduce": {"name": "allreduce"},
