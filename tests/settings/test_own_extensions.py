@@ -160,7 +160,7 @@ def test_an_optimizer_that_is_made_from_sgd_and_has_a_step_of_its_own_is_stepped
     asked, policy, pool = build_optimizer(config.optimizer), build_policy(config.policy), pool_of(config)
     assert pool is not None
 
-    assert pool.momentum(asked, policy) is None
+    assert pool.half(asked, policy) is None
     used = effective(pool, asked, policy)
     weights = np.zeros(2, np.float32)
     used.step(weights, weights, np.array([3, -4], np.float32), 1.0, 0.5, [], 1)
@@ -171,7 +171,7 @@ def test_an_optimizer_that_is_made_from_sgd_and_has_a_step_of_its_own_is_stepped
 @pytest.mark.parametrize(
     ("settings", "told"),
     [
-        ({"policy": "dana"}, "dana is made for SGD with momentum, but optimizer.name is lion.py"),
+        ({"policy": "dana"}, "dana has nothing that its workers could keep of optimizer.name lion.py"),
         ({"policy": "ensemble"}, "ensemble takes plain steps at each worker, but optimizer.name is lion.py"),
         ({"policy": "asp", "updates": "sparse"}, "optimizer is lion.py .*, but sparse updates are plain SGD steps"),
         ({"policy": "broadcast", "servers": 0}, "optimizer is lion.py .*, but broadcast takes plain steps"),

@@ -30,7 +30,7 @@ def work(training: Training, clock: int) -> Work:
     """The mini-batches that belong to this clock, with own steps between them where the policy has any. Raises Finished where
     the script has none left."""
     most = training.policy.most_steps
-    training.own.lr = training.client.lr
+    training.own.lr = training.client.lr * training.own_steps
     first, done = (clock - 1) * most, None
     last = min(first + training.policy.local_steps(training.progress.speed), training.last_position)
     is_last = False
@@ -85,8 +85,9 @@ def compute(training: Training, position: int) -> Step | None:
         training.asker.ascend(step.gradient)
     if step.finite and clip.hold([step.gradient[: training.replica.weights_end]]):
         training.replica.clipped()
-    if training.momentum is not None and step.finite:
-        training.momentum.look_ahead(step.gradient, training.own.local, training.own.touched)
+    if training.half is not None and step.finite:
+        own = training.own
+        training.half.look_ahead(step.gradient, own.local, own.grouping, own.manner.untouched)
     return step
 
 

@@ -14,8 +14,8 @@ from paceline.core.optimizers.clip import Clip
 from paceline.core.optimizers.effective import Pool, effective, pool_of
 from paceline.core.optimizers.groups import Grouped, Grouping, grouped
 from paceline.core.optimizers.layout import Layout
-from paceline.core.optimizers.momentum import WorkerMomentum
 from paceline.core.optimizers.optimizer import Optimizer, OwnSteps, build_optimizer
+from paceline.core.optimizers.worker_half import WorkerHalf
 from paceline.core.policies.policy import Own, Policy
 from paceline.core.policies.policy_in_force import PolicyInForce
 from paceline.core.settings.config import Config
@@ -136,8 +136,10 @@ class Training:
     bases: Sequence[Base] = field(init=False)
     """Terms and versions of the servers' weights that are in the local model."""
     own: Own = field(init=False)
-    momentum: WorkerMomentum | None = field(init=False, default=None)
-    """This worker's, in place of the servers'."""
+    half: WorkerHalf | None = field(init=False, default=None)
+    """What this worker keeps of the optimizer, in place of the servers."""
+    own_steps: float = field(init=False, default=1.0)
+    """Factor of the servers' rate for plain steps on the worker's own model."""
     stepper: OwnSteps | None = field(init=False)
     """What the worker steps its own model with before it pushes."""
     _options: tuple[GroupOption, ...] = field(init=False, default=())
@@ -156,7 +158,7 @@ class Training:
         """Starts this worker's half of the current policy again; the model is the one pulled last."""
         policy = self.policy
         self.bases = self.client.bases
-        self.momentum, self._options = None, ()
+        self.half, self._options = None, ()
         self._take(self.asker)
         stepper = policy.worker_optimizer(self.optimizer)
         stepper = stepper.still() if isinstance(stepper, Grouped) else stepper
@@ -181,8 +183,9 @@ class Training:
         """Steps with this optimizer, as the policy in force has it."""
         pool = self.asked.pool
         self.optimizer = effective(pool, asked, self.policy)
-        momentum = None if pool is None else pool.momentum(asked, self.policy)
-        self.momentum = None if momentum is None else momentum.after(self.momentum)
+        half = None if pool is None else pool.half(asked, self.policy)
+        self.half = None if half is None else half.after(self.half)
+        self.own_steps = 1.0 if pool is None else pool.own_steps(asked, self.policy)
 
     @property
     def policy(self) -> Policy:

@@ -4,19 +4,22 @@ The rate belongs to examples: a step on E of the B examples takes a * E / B for 
 a * sqrt(E / B) for adaptive steps [Malladi et al. 2022]. So lock-step on n shares of B is what one process does, and with one
 worker every policy is.
 
-Momentum belongs to steps that follow one another. Where other workers' steps come between, the servers' momentum would continue
-a direction that no longer fits; each worker keeps the momentum of its steps instead [Hakimi et al. 2019], and the servers take
-plain steps."""
+Memory belongs to steps that follow one another. Where other workers' steps come between, the servers' momentum would continue
+a direction that no longer fits; each worker keeps the momentum, or Adam's moments, of its own gradients instead
+[Hakimi et al. 2019], pushes the direction, and the servers take plain steps. A direction divided by the noise of E = B / n
+examples is sqrt(n) times as short as one of B, and n of them make one step of one process: each takes a / sqrt(n), and the
+mean of K of them K times that.
+
+What is decayed belongs to examples, whatever the rate is: rate times decay of a step on E examples is E / B of the user's."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import ClassVar
 
 from paceline.core.extension import Extension, SettingsRule
-from paceline.core.optimizers.builtin.sgd import plainly
-from paceline.core.optimizers.momentum import WorkerMomentum
 from paceline.core.optimizers.optimizer import Optimizer, build_optimizer
 from paceline.core.optimizers.schedule import Schedule
+from paceline.core.optimizers.worker_half import WorkerHalf
 from paceline.core.settings.config import Config, ScheduleConfig
 from paceline.core.settings.linear import FEW
 
@@ -29,9 +32,11 @@ class Scaled(Extension):
     plain: ClassVar[bool] = False
     """Whether all steps are plain SGD's, whatever the optimizer."""
     worker_momentum: ClassVar[bool] = True
-    """Whether each of several workers keeps SGD's momentum itself. Not in lock-step, nor where each worker steps a local model:
-    there one step follows the other."""
+    """Whether each of several workers keeps SGD's momentum, or Adam's moments, itself. Not in lock-step, nor where each worker
+    steps a local model: there one step follows the other."""
 
+    own_half: ClassVar[bool] = False
+    """Whether the policy itself has the workers' half of the optimizer."""
     averages: ClassVar[bool] = False
     """Whether each worker steps a local model with the run's optimizer, and these models are averaged."""
     same_steps: ClassVar[bool] = False
@@ -73,13 +78,32 @@ class Pool:
 
     def scale(self, asked: Optimizer, policy: Scaled) -> Callable[[int], float]:
         """The factor of the user's rate, given the number of live workers."""
-        alone = self.share if policy.averages else 1.0
-        return lambda live: asked.scaled(self.share * policy.step_pushes(live), alone) * policy.divides(live)
+        is_directed = self.half(asked, policy) is not None
+        return lambda live: self._scaled(asked, policy, live, is_directed) * policy.divides(live)
 
-    def momentum(self, asked: Optimizer, policy: Scaled) -> WorkerMomentum | None:
+    def decay(self, asked: Optimizer, policy: Scaled) -> float:
+        """The factor of the user's decay, for it to belong to examples where the rate does not."""
+        examples = min(1.0, self.share * policy.step_pushes(self.workers))
+        return examples / self._scaled(asked, policy, self.workers, self.half(asked, policy) is not None)
+
+    def own_steps(self, asked: Optimizer, policy: Scaled) -> float:
+        """The factor of the servers' rate for a worker's plain steps on its own model, which the others don't step: all n
+        steps at once along directions, whose length says nothing of how many there are."""
+        return self.workers if asked.adaptive and self.half(asked, policy) is not None else 1.0
+
+    def half(self, asked: Optimizer, policy: Scaled) -> WorkerHalf | None:
         """What each worker keeps in place of the servers."""
         alone = self.workers == 1 and not policy.plain
-        return None if alone or self.corrects or not policy.worker_momentum else asked.worker_momentum()
+        if alone or self.corrects or not policy.worker_momentum:
+            return None
+        if asked.adaptive and self.share * policy.step_pushes(self.workers) >= 1:
+            return None  # a step is on as many examples as in one process
+        return asked.worker_half()
+
+    def _scaled(self, asked: Optimizer, policy: Scaled, live: int, is_directed: bool) -> float:
+        pushes = policy.step_pushes(live)
+        alone = self.share if policy.averages else 1 / pushes if is_directed else 1.0
+        return asked.scaled(self.share * pushes, alone)
 
 
 def pool_of(config: Config) -> Pool | None:
@@ -93,12 +117,16 @@ def effective(pool: Pool | None, asked: Optimizer, policy: Scaled) -> Optimizer:
     """What is stepped with in place of the optimizer that the user asked for; its rate is the schedule's."""
     if pool is not None and pool.corrects:
         return asked.each(lambda one: one.model_copy(update={"momentum": 0.0}))
-    if pool is None or policy.averages:
+    if pool is None:
         return asked
-    if pool.momentum(asked, policy) is not None:
-        return plainly(asked)
+    factor = pool.decay(asked, policy)
+    decayed = asked if factor == 1 else asked.decayed(factor)
+    if policy.averages or policy.own_half:
+        return decayed
+    if pool.half(asked, policy) is not None:
+        return decayed.server_half()
     share = pool.share * policy.step_pushes(pool.workers)
-    return asked.spread(share) if share < 1 else asked
+    return decayed.spread(share) if share < 1 else decayed
 
 
 def scheduled(schedule: ScheduleConfig, epochs: float, pool: Pool | None, asked: Optimizer, policy: Scaled) -> Schedule:
@@ -114,7 +142,7 @@ def told(config: Config, policy: Scaled) -> list[str]:
     each, batch = f"{workers} worker{'s' if workers > 1 else ''}", ""
     if not (config.is_script and config.worker_batch == 1):  # what one draws itself counts as one
         each, batch = f"{each} x {config.worker_batch}", f"mini-batch {config.batch_size}, "
-    where = "" if pool is None or not (pool.corrects or pool.momentum(asked, policy)) else " at each worker"
+    where = "" if pool is None or not (pool.corrects or pool.half(asked, policy)) else " at each worker"
     how = "" if pool is not None else f" (schedule.lr_scale: {config.schedule.lr_scale})"
     here = asked if where else effective(pool, asked, policy)
     lines = [
@@ -140,7 +168,7 @@ def _noisier(config: Config, asked: Optimizer, policy: Scaled) -> str:
     pool = pool_of(config)
     if pool is None or policy.averages or policy.step_pushes(config.workers) >= config.workers:
         return ""
-    if not asked.adaptive:
+    if not asked.adaptive or pool.half(asked, policy) is not None:
         return ""
     return f"{asked.name}'s steps on few of the workers' pushes each are noisy; policy=bsp steps on all"
 

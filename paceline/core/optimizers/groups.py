@@ -13,8 +13,8 @@ from pydantic import ConfigDict, SkipValidation, ValidationError
 from paceline.core import registry
 from paceline.core.errors import ConfigError
 from paceline.core.optimizers.layout import Layout, Stretch
-from paceline.core.optimizers.momentum import WorkerMomentum
 from paceline.core.optimizers.optimizer import Optimizer
+from paceline.core.optimizers.worker_half import WorkerHalf
 from paceline.core.values import AS_SET, GroupOption, Manner, Vector
 
 MOVING = ("momentum", "betas", "weight_decay")
@@ -176,15 +176,18 @@ class Grouped(Optimizer):
     def spread(self, share: float) -> "Grouped":
         return self.each(lambda part: part.spread(share))
 
-    def worker_momentum(self) -> WorkerMomentum | None:
-        return self.momenta() if any(part.worker_momentum() for part in self.parts) else None
+    def decayed(self, share: float) -> "Grouped":
+        return self.each(lambda part: part.decayed(share))
 
-    def momenta(self) -> WorkerMomentum:
-        """Each group's; one without momentum pushes its gradient and its decay."""
-        kept = [part.worker_momentum() for part in self.parts]
-        decays = [float(getattr(part, "weight_decay", 0.0)) for part in self.parts]
-        momenta = [0.0 if own is None else own.momentum for own in kept]
-        return WorkerMomentum(0.0, 0.0, tuple(zip(momenta, decays, strict=True)), self.stretches)
+    @property
+    def worker_slots(self) -> int:
+        return max(part.worker_slots for part in self.parts)
+
+    def worker_half(self) -> WorkerHalf | None:
+        return WorkerHalf(self.parts, self.grouping) if self.worker_slots else None
+
+    def server_half(self) -> "Grouped":
+        return self.each(lambda part: part.server_half())
 
     def rate(self, group: int, lr: float) -> float:
         """That group's, where the first one's is `lr` by the settings; what is averaged has none."""

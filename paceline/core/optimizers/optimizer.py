@@ -11,7 +11,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationEr
 from paceline.core import registry
 from paceline.core.errors import ConfigError
 from paceline.core.extension import SettingsRule, stem_of
-from paceline.core.optimizers.momentum import WorkerMomentum
+from paceline.core.optimizers.worker_half import WorkerHalf
 from paceline.core.settings.config import Options
 from paceline.core.values import Sparse, Vector
 
@@ -127,9 +127,35 @@ class Optimizer(BaseModel, ABC):
         [Malladi et al. 2022]. By default it has none."""
         return self
 
-    def worker_momentum(self) -> WorkerMomentum | None:
-        """The momentum that workers can keep in place of the servers; None: there is none."""
-        return None
+    def decayed(self, share: float) -> Self:
+        """The rule for steps whose rate is larger than by examples: `share` is the rate by examples, divided by theirs.
+        What it pulls towards zero belongs to examples, too. By default it has no pull that the rate alone multiplies."""
+        return self
+
+    @property
+    def worker_slots(self) -> int:
+        """Arrays of the model's length that a worker keeps who makes of its gradients what servers take plain steps by; 0:
+        the rule has no such half, or the memory is not needed for plain steps."""
+        return 0
+
+    def new_worker_slots(self, length: int) -> list[Vector]:
+        """The worker's slots before its first push."""
+        return [np.zeros(length, dtype=np.float32) for _ in range(self.worker_slots)]
+
+    def look_ahead(self, gradient: Vector, weights: Vector, slots: Sequence[Vector], pushes: int) -> None:
+        """Makes of a worker's gradient, in its place, the direction in which the weights are to go; changes the slots. It
+        counts the gradient at once, as Nesterov's momentum does: with n workers, the mean of gradients alone would come n
+        times as late. `weights`: those that it was computed on; `pushes`: the worker's, this one included."""
+
+    def worker_half(self) -> WorkerHalf | None:
+        """Returns what a worker keeps in place of the servers; None where the rule has no such half."""
+        return WorkerHalf((self,)) if self.worker_slots else None
+
+    def server_half(self) -> "Optimizer":
+        """Returns the servers' plain steps along what workers push with their half."""
+        from paceline.core.optimizers.builtin.sgd import plain_sgd  # which is made from this class
+
+        return plain_sgd(self.lr)
 
     def ascend(self, gradient: Vector) -> None:
         """Makes a gradient, in its place, one to descend by."""

@@ -139,6 +139,71 @@ def adam(
     _adam(out, gradient, mean, square, f32(scale), f32(rate), *shares, f32(root), f32(eps), f32(decay), f32(shrink))
 
 
+# what a worker makes of its gradient, in its place
+def adam_ahead(
+    gradient: Vector,
+    weights: Vector,
+    mean: Vector,
+    square: Vector,
+    betas: tuple[float, float],
+    eps: float,
+    pushes: int,
+    decay: float,
+) -> None:
+    """g <- g + decay * w; mean and square as in `adam`; m^ = mean / (1 - b1^pushes);
+    g <- (b1 * m^ + (1 - b1) * g) / (sqrt(square) / sqrt(1 - b2^pushes) + eps), `pushes` counted from 1."""
+    check_lengths(gradient, weights, mean, square)
+    first, second = betas
+    ahead, root = first / (1 - first**pushes), (1 - second**pushes) ** -0.5
+    shares = (f32(first), f32(1 - first), f32(second), f32(1 - second))
+    _adam_ahead(gradient, weights, mean, square, *shares, f32(ahead), f32(root), f32(eps), f32(decay))
+
+
+def rmsprop_ahead(gradient: Vector, weights: Vector, square: Vector, alpha: float, eps: float, decay: float) -> None:
+    """g <- g + decay * w; square as in `rmsprop`; g <- g / (sqrt(square) + eps)."""
+    check_lengths(gradient, weights, square)
+    _divide(gradient, weights, square, f32(alpha), f32(1 - alpha), f32(eps), f32(decay))
+
+
+def adagrad_ahead(gradient: Vector, weights: Vector, total: Vector, eps: float, decay: float) -> None:
+    """g <- g + decay * w; total as in `adagrad`; g <- g / (sqrt(total) + eps)."""
+    check_lengths(gradient, weights, total)
+    _divide(gradient, weights, total, f32(1), f32(1), f32(eps), f32(decay))
+
+
+@kernel(nothing(floats_out, floats, floats_out, floats_out, *[scalar] * 8))
+def _adam_ahead(
+    gradient: Vector,
+    weights: Vector,
+    mean: Vector,
+    square: Vector,
+    first: f32,
+    first_rest: f32,
+    second: f32,
+    second_rest: f32,
+    ahead: f32,
+    root: f32,
+    eps: f32,
+    decay: f32,
+) -> None:
+    for i in range(len(gradient)):
+        slope = gradient[i] + decay * weights[i]
+        moved = first * mean[i] + first_rest * slope
+        squared = second * square[i] + second_rest * (slope * slope)
+        mean[i] = moved
+        square[i] = squared
+        gradient[i] = (ahead * moved + first_rest * slope) / (np.sqrt(squared) * root + eps)
+
+
+@kernel(nothing(floats_out, floats, floats_out, *[scalar] * 4))
+def _divide(gradient: Vector, weights: Vector, square: Vector, share: f32, rest: f32, eps: f32, decay: f32) -> None:
+    for i in range(len(gradient)):
+        slope = gradient[i] + decay * weights[i]
+        summed = share * square[i] + rest * (slope * slope)
+        square[i] = summed
+        gradient[i] = slope / (np.sqrt(summed) + eps)
+
+
 @kernel(nothing(floats_out, floats, floats_out, scalar, scalar, scalar, scalar))
 def _adagrad(weights: Vector, gradient: Vector, total: Vector, scale: f32, lr: f32, eps: f32, decay: f32) -> None:
     for i in range(len(weights)):

@@ -14,7 +14,6 @@ from paceline.core.folders import PEERS, POLICIES
 from paceline.core.optimizers.clip import Clip
 from paceline.core.optimizers.effective import Scaled
 from paceline.core.optimizers.groups import Grouping
-from paceline.core.optimizers.layout import Stretch
 from paceline.core.optimizers.optimizer import Optimizer, OwnSteps, build_optimizer
 from paceline.core.policies.clocks import Clocks
 from paceline.core.settings.codec import Pushes
@@ -78,12 +77,6 @@ class Own:
     def rate(self) -> float:
         """The rate of plain steps, in the gradient's manner; plain steps have no group rates."""
         return self.lr * self.manner.rates[0] if self.manner.rates else self.lr
-
-    @property
-    def touched(self) -> tuple[Stretch, ...] | None:
-        """The elements that the last gradient steps; None: all of them."""
-        untouched = self.manner.untouched
-        return None if self.grouping is None or not untouched else self.grouping.stretches(untouched)
 
 
 class Policy(Scaled, ABC):

@@ -126,10 +126,12 @@ class Recovery:
         half.copies.finish()
         clocks.discarded = clocks.examples - facts["examples"] + facts.get("discarded", 0)
         half.rate.restore(facts["rate"])
-        is_alike = len(state.slots) == len(half.slots)  # not where the momentum was the workers' then
-        half.slots = list(state.slots) if is_alike else half.optimizer.new_slots(len(state.weights))
-        half.steps = facts["steps"]
-        half.missed = Counter(dict(facts.get("missed", ())))
+        if len(state.slots) == len(half.slots):
+            half.slots = list(state.slots)
+            half.steps = facts["steps"]
+            half.missed = Counter(dict(facts.get("missed", ())))
+        else:  # the memory was the workers' then
+            half.renew_slots()
         self._folding.start(state.weights, clocks.version)
 
 

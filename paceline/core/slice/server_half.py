@@ -53,7 +53,7 @@ class ServerHalf(PolicyInForce):
         """Copies for a snapshot that is being taken. Call `finish` on them before you change the slots or other arrays in
         it."""
         self.steps = 0
-        """Optimizer steps taken."""
+        """Optimizer steps taken since its memory began."""
         self.missed: Counter[int] = Counter()
         """Steps in which each tensor was left out, by the tensor's number in the plan."""
         self._begin()
@@ -95,6 +95,12 @@ class ServerHalf(PolicyInForce):
         total = gathered.total
         self._clip.hold([total] if self._grouping is None else self._grouping.weights(total), gathered.scale)
 
+    def renew_slots(self) -> None:
+        """The optimizer's memory begins again."""
+        self.slots = self.optimizer.new_slots(self._length)
+        self.steps = 0
+        self.missed.clear()
+
     def _changed(self, manner: Manner) -> Optimizer:
         """The run's optimizer with the options of this manner; without a layout it has none that change."""
         return self._asked if self._grouping is None else self._grouping.changed(self._asked, manner.options)
@@ -116,6 +122,6 @@ class ServerHalf(PolicyInForce):
         asked, policy = self._asked, self.policy
         self.optimizer = self._stepping(asked)
         if len(self.slots) != self.optimizer.slots:
-            self.slots = self.optimizer.new_slots(self._length)
+            self.renew_slots()
         factor = 1.0 if self.made is None else self.made.rate
         self.rate = Rate(scheduled(self._schedule, self._epochs, self._pool, asked, policy), asked.lr, factor)

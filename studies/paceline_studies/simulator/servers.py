@@ -22,8 +22,8 @@ def gradient_of(problem: Problem, worker: Worker, rows: Rows, local: Vector) -> 
     inputs, labels = problem.shards[worker.rank]
     gradient = problem.net.gradient(local, inputs[rows], labels[rows])
     worker.clip.hold([gradient])
-    if worker.momentum is not None:
-        worker.momentum.look_ahead(gradient, local)
+    if worker.half is not None:
+        worker.half.look_ahead(gradient, local)
     return gradient
 
 
@@ -72,7 +72,9 @@ class Computed(Served):
 
     def __init__(self, config: Config, data: Problem, pace: NewPace = Chances, scene: Scene | None = None) -> None:
         super().__init__(config, data, pace, scene)
-        self._stepper = self.workers[0].policy.worker_optimizer(self._optimizer)
+        policy = self.workers[0].policy
+        self._own_steps = 1.0 if self._pool is None else self._pool.own_steps(self._asked, policy)
+        self._stepper = policy.worker_optimizer(self._optimizer)
         for worker in self.workers:
             self._new_slots(worker)
 
@@ -84,7 +86,9 @@ class Computed(Served):
         worker.gradient = gradient_of(self.data, worker, worker.sampler.indices(position)[:count], own.local)
         if self._stepper is not None:
             own.steps += 1
-            self._stepper.step(own.local, own.local, worker.gradient, 1.0, own.lr, own.slots, own.steps)
+            self._stepper.step(
+                own.local, own.local, worker.gradient, 1.0, own.lr * self._own_steps, own.slots, own.steps
+            )
 
     def _updates(self, worker: Worker, examples: int) -> Sequence[Update]:
         update = worker.policy.outgoing(worker.gradient, worker.own)
@@ -103,7 +107,8 @@ class Computed(Served):
         if reply.outcome is Outcome.DROPPED:
             alpha = min(1.0, alpha)
         if alpha != 1 and policy.takes_local_step and worker.gradient is not None:
-            kernels.plain_step(local, self._parts(worker.gradient)[number], reply.lr)
+            rate = reply.lr * self._own_steps
+            kernels.plain_step(local, self._parts(worker.gradient)[number], rate)
         if policy.pulls(worker.clock):
             kernels.mix(local, values, alpha)
 

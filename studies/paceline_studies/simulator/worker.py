@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from paceline.core.optimizers.clip import Clip
-from paceline.core.optimizers.momentum import WorkerMomentum
+from paceline.core.optimizers.worker_half import WorkerHalf
 from paceline.core.policies.policy import Own, Policy
 from paceline.core.values import Base, Reply, Vector
 from paceline.data.sampler import Sampler
@@ -17,7 +17,7 @@ class Worker:
     name: str
     rank: int
     policy: Policy
-    momentum: WorkerMomentum | None
+    half: WorkerHalf | None
     clip: Clip
     sampler: Sampler
     own: Own

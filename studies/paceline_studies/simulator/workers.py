@@ -123,9 +123,9 @@ class Training(Members):
         own = Own(
             local, self._optimizer, 0.0, local.copy() if policy.keeps_start else None, clip=Clip(config.clip, "mean")
         )
-        momentum = None if self._pool is None else self._pool.momentum(self._asked, policy)
+        half = None if self._pool is None else self._pool.half(self._asked, policy)
         away = iter(()) if self._scene is None else goings(self._scene, rank, config.seed)
-        return Worker(name, rank, policy, momentum, Clip(config.clip), sampler, own, away)
+        return Worker(name, rank, policy, half, Clip(config.clip), sampler, own, away)
 
     def _start(self) -> None:
         """All workers have joined and have their seats."""

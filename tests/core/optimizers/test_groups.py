@@ -218,17 +218,18 @@ TWO = partial(asked_of, groups=[{"parameters": "*.bias", "lr": 0.02, "weight_dec
 
 
 def test_translations_go_to_each_group():
-    found = effective(POOL, grouped(TWO("adam", lr=0.01, betas=(0.9, 0.99)), LAYOUT), build_policy(Options(name="asp")))
+    asked, backup = grouped(TWO("adam", lr=0.01, betas=(0.9, 0.99)), LAYOUT), build_policy(Options(name="backup"))
+    found = effective(Pool(4, 0.0625), asked, backup)
 
     assert isinstance(found, Grouped)
-    assert [part.betas for part in found.parts] == [pytest.approx((0.975, 0.9975))] * 2
+    assert [part.betas for part in found.parts] == [pytest.approx((0.98125, 0.998125))] * 2
     assert [part.lr for part in found.parts] == [0.01, 0.02]
 
 
 def test_workers_keep_the_momentum_of_each_group_and_servers_step_plainly():
     asked = grouped(TWO("sgd", lr=0.1, momentum=0.5, weight_decay=0.1), LAYOUT)
     policy = build_policy(Options(name="asp"))
-    kept, gradient, weights = POOL.momentum(asked, policy), np.ones(24, np.float32), np.ones(24, np.float32)
+    kept, gradient, weights = POOL.half(asked, policy), np.ones(24, np.float32), np.ones(24, np.float32)
 
     kept.look_ahead(gradient, weights)
 
@@ -240,7 +241,7 @@ def test_workers_keep_the_momentum_of_each_group_and_servers_step_plainly():
 
 def test_a_group_without_momentum_pushes_its_gradient_and_its_decay():
     asked = asked_of("sgd", momentum=0, weight_decay=0.1, groups=[{"parameters": "scale", "momentum": 0.5}])
-    kept, gradient = POOL.momentum(grouped(asked, LAYOUT), build_policy(Options(name="asp"))), np.ones(24, np.float32)
+    kept, gradient = POOL.half(grouped(asked, LAYOUT), build_policy(Options(name="asp"))), np.ones(24, np.float32)
 
     kept.look_ahead(gradient, np.ones(24, np.float32))
 
@@ -249,11 +250,11 @@ def test_a_group_without_momentum_pushes_its_gradient_and_its_decay():
 
 def test_momentum_of_what_is_left_alone_stays():
     asked = asked_of("sgd", momentum=0.5, weight_decay=0)
-    kept, grouping = POOL.momentum(asked, build_policy(Options(name="asp"))), Grouping.of(asked, LAYOUT)
+    kept, grouping = POOL.half(asked, build_policy(Options(name="asp"))), Grouping.of(asked, LAYOUT)
     pushed = []
     for untouched in ((), (4,), ()):
         gradient = np.array([1.0] * 23 + [0.0 if untouched else 1.0], np.float32)
-        kept.look_ahead(gradient, np.ones(24, np.float32), grouping.stretches(untouched) if untouched else None)
+        kept.look_ahead(gradient, np.ones(24, np.float32), grouping, untouched)
         pushed.append([float(gradient[0]), float(gradient[23])])
 
     assert pushed == [[1.5, 1.5], [1.75, 0.0], [1.875, 1.75]]

@@ -24,6 +24,13 @@ class Adagrad(Optimizer):
     def slots(self) -> int:
         return 1
 
+    @property
+    def worker_slots(self) -> int:
+        return 1 if type(self).step is Adagrad.step else 0
+
+    def new_worker_slots(self, length: int) -> list[Vector]:
+        return self.new_slots(length)
+
     def new_slots(self, length: int) -> list[Vector]:
         return [np.full(length, self.initial_accumulator_value, dtype=np.float32)]
 
@@ -41,3 +48,9 @@ class Adagrad(Optimizer):
         from paceline.core.optimizers import optimizer_loops as loops
 
         loops.adagrad(weights, out, gradient, slots[0], scale, lr, self.eps, self.weight_decay)
+
+    def look_ahead(self, gradient: Vector, weights: Vector, slots: Sequence[Vector], pushes: int) -> None:
+        """s as in `step`, of this worker's gradients; g <- g / (sqrt(s) + eps)."""
+        from paceline.core.optimizers import optimizer_loops as loops
+
+        loops.adagrad_ahead(gradient, weights, slots[0], self.eps, self.weight_decay)

@@ -26,6 +26,10 @@ class Adam(Optimizer):
     def slots(self) -> int:
         return 2
 
+    @property
+    def worker_slots(self) -> int:
+        return 2 if type(self).step is Adam.step else 0
+
     def spread(self, share: float) -> Self:
         first, second = (1 - (1 - beta) * share for beta in self.betas)
         return self.model_copy(update={"betas": (first, second)})
@@ -46,6 +50,14 @@ class Adam(Optimizer):
         decay, shrink = self._pulls(lr)
         mean, square = slots
         loops.adam(weights, out, gradient, mean, square, scale, lr, self.betas, self.eps, steps, decay, shrink)
+
+    def look_ahead(self, gradient: Vector, weights: Vector, slots: Sequence[Vector], pushes: int) -> None:
+        """m and s as in `step`, of this worker's gradients, with m^ = m / (1 - b1^t) and s^ = s / (1 - b2^t) in its push t:
+        g <- (m^ + (1 - b1) * (g - m^)) / (sqrt(s^) + eps), as NAdam [Dozat 2016]."""
+        from paceline.core.optimizers import optimizer_loops as loops
+
+        mean, square = slots
+        loops.adam_ahead(gradient, weights, mean, square, self.betas, self.eps, pushes, self._pulls(0.0)[0])
 
     def _pulls(self, lr: float) -> tuple[float, float]:
         """Weight decay as a share of the weight to add to its gradient, and as a factor of the weight itself."""

@@ -1,9 +1,12 @@
 """AdamW: Adam whose weight decay doesn't pass through the division."""
 
+from typing import Self
+
 from pydantic import Field
 
 from paceline.core.optimizers.builtin.adam import Adam
-from paceline.core.optimizers.optimizer import Decay
+from paceline.core.optimizers.builtin.sgd import Sgd
+from paceline.core.optimizers.optimizer import Decay, Optimizer
 
 
 class AdamW(Adam):
@@ -11,6 +14,12 @@ class AdamW(Adam):
     the gradient alone."""
 
     weight_decay: Decay = Field(0.01, description="Pull towards zero: lr times this times the weight is taken from it.")
+
+    def decayed(self, share: float) -> Self:
+        return self.model_copy(update={"weight_decay": self.weight_decay * share})
+
+    def server_half(self) -> Optimizer:
+        return Sgd(lr=self.lr, momentum=0.0, weight_decay=self.weight_decay)
 
     def _pulls(self, lr: float) -> tuple[float, float]:
         return 0.0, 1 - lr * self.weight_decay

@@ -24,6 +24,10 @@ class RmsProp(Optimizer):
     def slots(self) -> int:
         return 2 if self.momentum else 1
 
+    @property
+    def worker_slots(self) -> int:
+        return self.slots if type(self).step is RmsProp.step else 0
+
     def spread(self, share: float) -> Self:
         return self.model_copy(update={"alpha": 1 - (1 - self.alpha) * share})
 
@@ -45,3 +49,13 @@ class RmsProp(Optimizer):
             loops.rmsprop_with_momentum(weights, out, gradient, slots[0], slots[1], *rates, self.momentum)
         else:
             loops.rmsprop(weights, out, gradient, slots[0], *rates)
+
+    def look_ahead(self, gradient: Vector, weights: Vector, slots: Sequence[Vector], pushes: int) -> None:
+        """s as in `step`, of this worker's gradients; u = g / (sqrt(s) + eps); m <- momentum * m + u;
+        g <- u + momentum * m."""
+        from paceline.core import kernels
+        from paceline.core.optimizers import optimizer_loops as loops
+
+        loops.rmsprop_ahead(gradient, weights, slots[0], self.alpha, self.eps, self.weight_decay)
+        if self.momentum:
+            kernels.look_ahead(gradient, slots[1], weights, self.momentum, 0.0)

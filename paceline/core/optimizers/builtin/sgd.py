@@ -6,7 +6,6 @@ from typing import ClassVar
 from pydantic import Field
 
 from paceline.core.extension import SettingsRule
-from paceline.core.optimizers.momentum import WorkerMomentum
 from paceline.core.optimizers.optimizer import Decay, Optimizer, Share, build_optimizer
 from paceline.core.settings.config import Options
 from paceline.core.values import Vector
@@ -32,8 +31,18 @@ class Sgd(Optimizer):
     def slots(self) -> int:
         return 1 if self.momentum else 0
 
-    def worker_momentum(self) -> WorkerMomentum | None:
-        return WorkerMomentum(self.momentum, self.weight_decay) if self.momentum and steps_as_sgd(self) else None
+    @property
+    def worker_slots(self) -> int:
+        return 1 if self.momentum and steps_as_sgd(self) else 0
+
+    def look_ahead(self, gradient: Vector, weights: Vector, slots: Sequence[Vector], pushes: int) -> None:
+        """DANA-Slim's [Hakimi et al. 2019]: v <- m v + g + wd w; g <- g + wd w + m v."""
+        from paceline.core import kernels  # here: a mistake in the config must show without waiting for numba
+
+        if slots:
+            kernels.look_ahead(gradient, slots[0], weights, self.momentum, self.weight_decay)
+        else:
+            kernels.add_scaled(gradient, weights, self.weight_decay)
 
     def step(
         self,

@@ -5,27 +5,30 @@ from typing import ClassVar
 from pydantic import Field, PrivateAttr
 
 from paceline.core.extension import SettingsRule
-from paceline.core.optimizers.builtin.sgd import is_sgd, plainly
-from paceline.core.optimizers.groups import Grouped
-from paceline.core.optimizers.momentum import WorkerMomentum
-from paceline.core.optimizers.optimizer import Optimizer
+from paceline.core.optimizers.builtin.sgd import is_sgd
+from paceline.core.optimizers.optimizer import Optimizer, build_optimizer
+from paceline.core.optimizers.worker_half import WorkerHalf
 from paceline.core.policies.clocks import Clocks
 from paceline.core.policies.policy import Own, Policy
 from paceline.core.values import Vector
 
 
 class Dana(Policy):
-    """[Hakimi et al. 2019]: v <- m v + g + wd w_i, push u = m v + g + wd w_i (`WorkerMomentum`); the server folds
-    w <- w - lr u at once, without its own momentum. ASP with a momentum does the same, unless
-    schedule.lr_scale says to use rate and momentum unscaled."""
+    """[Hakimi et al. 2019]: v <- m v + g + wd w_i, push u = m v + g + wd w_i (`Optimizer.look_ahead`); the server folds
+    w <- w - lr u at once, without its own momentum. Of Adam and the like each worker keeps the moments. ASP does the same,
+    unless schedule.lr_scale says to use rate and momentum unscaled."""
 
     shorthand: ClassVar[str | None] = "momentum"
-    worker_momentum: ClassVar[bool] = False  # the policy brings its own
+    worker_momentum: ClassVar[bool] = False
+    own_half: ClassVar[bool] = True
     rules: ClassVar[tuple[SettingsRule, ...]] = (
         SettingsRule(
-            lambda policy, config: not is_sgd(config.optimizer),
-            "Policy {policy.name} is made for SGD with momentum, but optimizer.name is {optimizer.name}. Set "
-            "optimizer.name=sgd, or take another policy, like asp.",
+            lambda policy, config: (
+                not is_sgd(config.optimizer)
+                and (policy.momentum is not None or not build_optimizer(config.optimizer).worker_slots)
+            ),
+            "Policy {policy.name} has nothing that its workers could keep of optimizer.name {optimizer.name}, and policy.momentum "
+            "is for sgd alone. Leave that out, and take sgd, adam, adamw, rmsprop or adagrad, or another policy, like asp.",
         ),
         SettingsRule(
             lambda policy, config: bool(config.codec.momentum),
@@ -36,11 +39,11 @@ class Dana(Policy):
     momentum: float | None = Field(
         None, gt=0, lt=1, description="m, kept by each worker (ratio); default: optimizer.momentum."
     )
-    _kept: WorkerMomentum | None = PrivateAttr(None)
+    _half: WorkerHalf | None = PrivateAttr(None)
 
     # server half
     def server_optimizer(self, optimizer: Optimizer) -> Optimizer:
-        return plainly(optimizer)
+        return optimizer.server_half()
 
     def may_proceed(self, worker: str, clocks: Clocks) -> bool:
         return True
@@ -49,15 +52,11 @@ class Dana(Policy):
     def outgoing(self, gradient: Vector | None, own: Own) -> Vector | None:
         if gradient is None:
             return None
-        self._kept = self._momentum(own.optimizer).after(self._kept)
-        ahead = gradient.copy()
-        self._kept.look_ahead(ahead, own.local, own.touched)
-        return ahead
-
-    def _momentum(self, optimizer: Optimizer) -> WorkerMomentum:
-        """The momentum: one for each group, if there are groups."""
+        asked = own.optimizer
         if self.momentum is not None:
-            optimizer = optimizer.each(lambda one: one.model_copy(update={"momentum": self.momentum}))
-        if isinstance(optimizer, Grouped):
-            return optimizer.momenta()
-        return optimizer.worker_momentum() or WorkerMomentum(0.0, getattr(optimizer, "weight_decay", 0.0))
+            asked = asked.each(lambda one: one.model_copy(update={"momentum": self.momentum}))
+        half = asked.worker_half() or WorkerHalf((asked,))
+        self._half = half.after(self._half)
+        ahead = gradient.copy()
+        self._half.look_ahead(ahead, own.local, own.grouping, own.manner.untouched)
+        return ahead

@@ -43,16 +43,14 @@ class Shat(Policy):
         return True
 
     def caution(self, optimizer: Optimizer, members: int) -> str:
-        """Measured with Adam and AdamW, and with SGD's momentum on a CNN."""
+        """Measured with SGD's momentum on a CNN."""
         if floor := self.idles(members):
             return f"{floor}; set policy.alpha or policy.reading, or take another number of workers"
-        momentum = getattr(optimizer, "momentum", 0.0)
-        if not optimizer.adaptive and (not momentum or members < 4):
+        if optimizer.adaptive or not getattr(optimizer, "momentum", 0.0) or members < 4:
             return ""
-        name = "those with momentum" if momentum else f"{optimizer.name}'s"
         if self.local_step == "plain":
-            return f"its workers' own steps are plain ones, which lag behind {name} at the servers"
-        return f"its workers' models are mixed with older ones, and lag behind {name} at the servers"
+            return "its workers' own steps are plain ones, which lag behind those with momentum at the servers"
+        return "its workers' models are mixed with older ones, and lag behind those with momentum at the servers"
 
     def idles(self, members: int) -> str:
         """At its floor the formula says nothing."""
