@@ -50,7 +50,7 @@ class Softmax:
         self.weights_end = self.length
         self.local = np.zeros(self.length, np.float32)
 
-    def own_steps(self, asked: Any) -> Any:
+    def own_steps(self, asked: Any, decay: float = 1.0) -> Any:
         return asked
 
     def forget_steps(self) -> None:

@@ -114,9 +114,9 @@ class ScriptReplica(Replica):
                 "like --policy local_sgd, under which the change is pushed."
             )
 
-    def own_steps(self, asked: OwnSteps | None) -> OwnSteps | None:
+    def own_steps(self, asked: OwnSteps | None, decay: float = 1.0) -> OwnSteps | None:
         self.steps_itself = asked is not None
-        return None if asked is None else TorchSteps(lambda: self._stepping, self._rate, self._flat.follow)
+        return None if asked is None else TorchSteps(lambda: self._stepping, self._rate, decay, self._flat.follow)
 
     def forget_steps(self) -> None:
         for one in self._optimizers:
@@ -198,11 +198,12 @@ class TorchSteps:
     """Replaces the optimizer that a worker steps its local model with. Belongs to the loop's thread, which goes on only
     while the script waits."""
 
-    def __init__(self, optimizer: Callable[[], Optimizer], lr: float, after: Callable[[], None]) -> None:
-        """`optimizer`: gives the one whose step it is; `lr`: the rate that the script has described; `after` brings what was
-        stepped to the flat model."""
+    def __init__(self, optimizer: Callable[[], Optimizer], lr: float, decay: float, after: Callable[[], None]) -> None:
+        """`optimizer`: gives the one whose step it is; `lr`: the rate that the script has described; `decay`: factor of a
+        decay that the rate alone multiplies, as AdamW's; `after` brings what was stepped to the flat model."""
         self._optimizer = optimizer
         self._lr = lr
+        self._decay = decay
         self._after = after
 
     def new_slots(self, length: int) -> list[Vector]:
@@ -222,12 +223,14 @@ class TorchSteps:
         """One step of the model that the script has, at its groups' rates times what the run makes of them."""
         optimizer = self._optimizer()
         groups, factor = optimizer.param_groups, lr / self._lr
-        rates = [group["lr"] for group in groups] if factor != 1 else []
-        for group, rate in zip(groups, rates, strict=False):
-            group["lr"] = rate * factor
+        before = [{key: group[key] for key in ("lr", "weight_decay") if key in group} for group in groups]
+        for group in groups:
+            group["lr"] = group["lr"] * factor
+            if group.get("decoupled_weight_decay"):
+                group["weight_decay"] = group["weight_decay"] * self._decay
         try:
             optimizer.step()
         finally:
-            for group, rate in zip(groups, rates, strict=False):
-                group["lr"] = rate
+            for group, own in zip(groups, before, strict=True):
+                group.update(own)
         self._after()

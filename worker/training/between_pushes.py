@@ -30,7 +30,7 @@ def work(training: Training, clock: int) -> Work:
     """The mini-batches that belong to this clock, with own steps between them where the policy has any. Raises Finished where
     the script has none left."""
     most = training.policy.most_steps
-    training.own.lr = training.client.lr * training.own_steps
+    training.own.lr = training.client.lr * training.own_rate
     first, done = (clock - 1) * most, None
     last = min(first + training.policy.local_steps(training.progress.speed), training.last_position)
     is_last = False

@@ -92,8 +92,9 @@ class Replica:
         """Names and buffers that go with the weights; a task's are estimated again where they are needed."""
         return []
 
-    def own_steps(self, asked: OwnSteps | None) -> OwnSteps | None:
-        """What this model's own steps are taken by, where the policy asks a worker for any."""
+    def own_steps(self, asked: OwnSteps | None, decay: float = 1.0) -> OwnSteps | None:
+        """What this model's own steps are taken by, where the policy asks a worker for any. `decay`: the factor of the user's
+        decay that is in `asked`."""
         return asked
 
     def forget_steps(self) -> None:

@@ -113,7 +113,7 @@ def mix(training: Training, heads: list[pb.PullHead], step: Step | None, has_pul
             where = slice(part.start, part.stop)
             local = training.replica.local[where]
             if training.policy.takes_local_step and step is not None and step.finite:
-                step_plainly(training, step, part, head.lr * training.own_steps)
+                step_plainly(training, step, part, head.lr * training.own_rate)
             if has_pulled:
                 kernels.mix(local, training.pulled[where], alpha(training, head))
     training.replica.refresh()

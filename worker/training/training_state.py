@@ -138,7 +138,7 @@ class Training:
     own: Own = field(init=False)
     half: WorkerHalf | None = field(init=False, default=None)
     """What this worker keeps of the optimizer, in place of the servers."""
-    own_steps: float = field(init=False, default=1.0)
+    own_rate: float = field(init=False, default=1.0)
     """Factor of the servers' rate for plain steps on the worker's own model."""
     stepper: OwnSteps | None = field(init=False)
     """What the worker steps its own model with before it pushes."""
@@ -163,7 +163,9 @@ class Training:
         stepper = policy.worker_optimizer(self.optimizer)
         stepper = stepper.still() if isinstance(stepper, Grouped) else stepper
         is_pushed = policy.pushes == "gradients"  # so the servers step with what these steps take
-        in_place = self.replica.own_steps(None if is_pushed else stepper)
+        pool = self.asked.pool
+        decay = 1.0 if pool is None else pool.decay(self.asker, policy)
+        in_place = self.replica.own_steps(None if is_pushed else stepper, decay)
         self.stepper = stepper if in_place is None else in_place
         self.own = Own(self.replica.local, self.optimizer, self.client.lr, grouping=self.grouping)
         if policy.keeps_start:
@@ -185,7 +187,7 @@ class Training:
         self.optimizer = effective(pool, asked, self.policy)
         half = None if pool is None else pool.half(asked, self.policy)
         self.half = None if half is None else half.after(self.half)
-        self.own_steps = 1.0 if pool is None else pool.own_steps(asked, self.policy)
+        self.own_rate = 1.0 if pool is None else pool.own_rate(asked, self.policy)
 
     @property
     def policy(self) -> Policy:

@@ -86,7 +86,7 @@ class Pool:
         examples = min(1.0, self.share * policy.step_pushes(self.workers))
         return examples / self._scaled(asked, policy, self.workers, self.half(asked, policy) is not None)
 
-    def own_steps(self, asked: Optimizer, policy: Scaled) -> float:
+    def own_rate(self, asked: Optimizer, policy: Scaled) -> float:
         """The factor of the servers' rate for a worker's plain steps on its own model, which the others don't step: all n
         steps at once along directions, whose length says nothing of how many there are."""
         return self.workers if asked.adaptive and self.half(asked, policy) is not None else 1.0

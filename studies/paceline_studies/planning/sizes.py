@@ -71,7 +71,9 @@ def plan_report(config: Config, shapes: Shapes, bandwidth: float = 10e9, measure
     plan = make_plan(shapes, config.servers, config.plan)
     policy = build_policy(config.policy)
     asked = grouped(build_optimizer(config.optimizer), plan.layout())
-    slots = policy.server_optimizer(effective(pool_of(config), asked, policy)).slots
+    pool = pool_of(config)
+    slots = policy.server_optimizer(effective(pool, asked, policy)).slots
+    kept = asked.worker_slots if pool is not None and (policy.own_half or pool.half(asked, policy)) else 0
     arrays = policy.server_arrays(config.workers)
     servers, averages = [], config.mean_from is not None
     for index, length in enumerate(plan.lengths):
@@ -87,14 +89,16 @@ def plan_report(config: Config, shapes: Shapes, bandwidth: float = 10e9, measure
         "plan": plan.hash,
         "servers": servers,
         "traffic": _traffic(config, plan, bandwidth),
-        "worker": _worker(config, plan.total, measured),
+        "worker": _worker(config, plan.total, kept, measured),
+        "worker_copies": WORKER_COPIES + kept,
         "retained": retained_bytes(config.checkpoint.retain, config.codec.has_feedback) if config.servers else 0,
     }
 
 
-def _worker(config: Config, total: int, measured: int | None) -> int | None:
-    """Memory of a worker (bytes): what is known of one of torch, or what was measured, where that is more; None: not known."""
-    known = None if config.updates == "sparse" else WORKER + WORKER_COPIES * 4 * total
+def _worker(config: Config, total: int, kept: int, measured: int | None) -> int | None:
+    """Memory of a worker (bytes): what is known of one of torch, or what was measured, where that is more; None: not known.
+    `kept`: arrays that it keeps of the optimizer."""
+    known = None if config.updates == "sparse" else WORKER + (WORKER_COPIES + kept) * 4 * total
     seen = None if measured is None else math.ceil(HEADROOM * measured)
     return max((each for each in (known, seen) if each is not None), default=None)
 
@@ -166,6 +170,7 @@ def print_report(report: Mapping[str, Any], console: Console) -> None:
 def _of_worker(report: Mapping[str, Any]) -> str:
     """A worker's memory in words, and where the number comes from."""
     worker = f"each worker takes up to {size(report['worker'])} of memory"
-    if report["worker"] != WORKER + WORKER_COPIES * report["bytes"]:
+    copies = report["worker_copies"]
+    if report["worker"] != WORKER + copies * report["bytes"]:
         return f"{worker}, a tenth more than the probe's"
-    return f"{worker} on a CPU ({size(WORKER)}, and {WORKER_COPIES} times the model); activations and data come on top"
+    return f"{worker} on a CPU ({size(WORKER)}, and {copies} times the model); activations and data come on top"

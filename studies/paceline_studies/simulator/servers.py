@@ -73,7 +73,7 @@ class Computed(Served):
     def __init__(self, config: Config, data: Problem, pace: NewPace = Chances, scene: Scene | None = None) -> None:
         super().__init__(config, data, pace, scene)
         policy = self.workers[0].policy
-        self._own_steps = 1.0 if self._pool is None else self._pool.own_steps(self._asked, policy)
+        self._own_rate = 1.0 if self._pool is None else self._pool.own_rate(self._asked, policy)
         self._stepper = policy.worker_optimizer(self._optimizer)
         for worker in self.workers:
             self._new_slots(worker)
@@ -87,7 +87,7 @@ class Computed(Served):
         if self._stepper is not None:
             own.steps += 1
             self._stepper.step(
-                own.local, own.local, worker.gradient, 1.0, own.lr * self._own_steps, own.slots, own.steps
+                own.local, own.local, worker.gradient, 1.0, own.lr * self._own_rate, own.slots, own.steps
             )
 
     def _updates(self, worker: Worker, examples: int) -> Sequence[Update]:
@@ -107,7 +107,7 @@ class Computed(Served):
         if reply.outcome is Outcome.DROPPED:
             alpha = min(1.0, alpha)
         if alpha != 1 and policy.takes_local_step and worker.gradient is not None:
-            rate = reply.lr * self._own_steps
+            rate = reply.lr * self._own_rate
             kernels.plain_step(local, self._parts(worker.gradient)[number], rate)
         if policy.pulls(worker.clock):
             kernels.mix(local, values, alpha)

@@ -83,7 +83,7 @@ def test_the_plan_prints_for_people(shapes: Path) -> None:
     assert "model: 608 elements, 2.4 KiB" in text.getvalue()
     assert "suggested memory limit" in text.getvalue()
     assert "10 Gbit/s allow" in text.getvalue()
-    assert "each worker takes up to 448.0 MiB of memory on a CPU (448.0 MiB, and 7 times the model)" in " ".join(
+    assert "each worker takes up to 448.0 MiB of memory on a CPU (448.0 MiB, and 8 times the model)" in " ".join(
         text.getvalue().split()
     )
 

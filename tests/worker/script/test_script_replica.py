@@ -171,11 +171,18 @@ def test_a_model_on_several_devices_is_refused() -> None:
 # own steps
 
 
-def test_own_steps_are_those_of_the_scripts_optimizer_at_what_the_run_makes_of_its_rate() -> None:
+@pytest.mark.parametrize(
+    ("kind", "decay", "plainly"),
+    [(torch.optim.NAdam, 0.0, 0.0), (torch.optim.AdamW, 0.2, 0.1), (torch.optim.Adam, 0.2, 0.2)],
+)
+def test_own_steps_are_those_of_the_scripts_optimizer_at_what_the_run_makes_of_its_rate_and_decay(
+    kind: Any, decay: float, plainly: float
+) -> None:
     own, plain = normed(), normed()
-    optimizer, other = torch.optim.NAdam(own.parameters(), lr=0.01), torch.optim.NAdam(plain.parameters(), lr=0.005)
+    optimizer = kind(own.parameters(), lr=0.01, weight_decay=decay)
+    other = kind(plain.parameters(), lr=0.005, weight_decay=plainly)
     replica = scripts.ScriptReplica("train.py", own, [optimizer], rate=0.01)
-    stepper = replica.own_steps(build_optimizer(Options(name="sgd", lr=0.01)))
+    stepper = replica.own_steps(build_optimizer(Options(name="sgd", lr=0.01)), 0.5)
     assert stepper is not None
     assert replica.own_steps(None) is None
 
@@ -189,7 +196,7 @@ def test_own_steps_are_those_of_the_scripts_optimizer_at_what_the_run_makes_of_i
 
     expected = torch.cat([each.detach().flatten() for each in plain.parameters()])
     assert replica.local[:-6] == pytest.approx(expected.numpy(), abs=1e-6)
-    assert optimizer.param_groups[0]["lr"] == 0.01
+    assert (optimizer.param_groups[0]["lr"], optimizer.param_groups[0]["weight_decay"]) == (0.01, decay)
 
 
 def test_a_warm_up_that_was_made_before_the_wrap_counts_once() -> None:

@@ -62,7 +62,7 @@ class Replica:
         self._memory[0][:] = np.nan if value is None else value
         return Step(self._memory[0], 1.0, len(features), value is not None)
 
-    def own_steps(self, asked: Any) -> Any:
+    def own_steps(self, asked: Any, decay: float = 1.0) -> Any:
         self.own.append(asked)
         return asked
 
