@@ -226,7 +226,7 @@ _PEERS = (
 
 def _peers_step_plainly(config: Config) -> bool:
     """Whether a worker without servers steps by the rate alone; with lr_scale: auto it keeps momentum and decay itself
-    (core/optimizers/momentum.py)."""
+    (core/optimizers/worker_half.py)."""
     return is_sgd(config.optimizer) if config.schedule.lr_scale == "auto" else is_plain(config)
 
 
