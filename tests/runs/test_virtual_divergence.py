@@ -79,12 +79,16 @@ def test_a_run_that_diverges_goes_back_on_both_slices_and_trains_at_a_lower_rate
         assert np.abs(server.slice.folding.current().values - 1).max() < 0.1
 
 
-def test_what_is_said_names_the_version_the_rate_and_how_often() -> None:
-    cluster = diverging("bsp", lr=0.6)
+@pytest.mark.parametrize(
+    ("losses", "why"), [(False, "no worker has a finite gradient any more ("), (True, "the loss explodes (")]
+)
+def test_what_is_said_names_the_cause_the_version_the_rate_and_how_often(losses: bool, why: str) -> None:
+    cluster = diverging("bsp", lr=0.6, divergence={"losses": losses})
 
     cluster.until_finished(600.0)
 
     first, *_ = said(cluster.run)
+    assert first.startswith(why)
     assert "the run went back to version 0 (epoch 0.0), learning rate x 0.5; 1 of 3" in first
 
 

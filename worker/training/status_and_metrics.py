@@ -273,14 +273,14 @@ class Progress:
     def _note(self, step: Step) -> None:
         loss = step.loss
         if math.isnan(loss) and (logged := self.logged.loss()) is not None:
-            loss = logged  # shown, but no sign of divergence: what a script logs may grow for good reasons
+            loss = logged  # shown, but no sign of an explosion: what a script logs may grow for good reasons
         if not math.isnan(loss):  # not known, where a script does not report it
             self.figures["loss"] = loss
         if not (math.isnan(loss) and step.finite):
             self._loss.set(loss)
         self._rows.stepped(step)
-        rows = self._rows
-        if ROW in (rows.unusable.now, rows.exploding.now) or rows.unusable.now + rows.exploding.now == LASTING:
+        unusable, exploding = self._rows.unusable.now, self._rows.exploding.now
+        if ROW in (unusable, exploding) or LASTING in (unusable, unusable + exploding):
             self.alarm.set()
         if step.finite:
             self._examples.inc(step.examples)
@@ -289,7 +289,6 @@ class Progress:
         self._screened.inc()
         if step.searches:
             return
-        unusable = self._rows.unusable.now
         if unusable == _FIRST_WARNING or unusable % _WARN_EVERY == 0:
             said = (
                 f"{unusable} steps in a row had no finite gradient, so nothing is learned; lower the rate (optimizer.lr) "

@@ -1,12 +1,12 @@
 """How a run that has diverged goes back: when it has, which snapshots are good, and when it gives up.
 
-A run has diverged when steps without a finite gradient, or with an exploding loss, last on every member
+A run has diverged when steps without a finite gradient last on every member, with `divergence.losses` also steps that explode
 (`Warnings.diverged`). Then each server goes on with the weights of a good snapshot, and every learning rate is multiplied by
 `divergence.factor`. The order is a change of policy to the present policy (`Switch.back`, `Switch.rate`), so it comes to all
 slices at one moment, under every policy, and survives a restart of any of them.
 
-A snapshot is good when it was on disk of its server for a while in which every member computed a step and none reported a bad
-one. Until there is one, the oldest that was seen is: the first weights."""
+A snapshot is good when it was on disk of its server for a while in which every member computed a step and none reported one
+that is bad or explodes. Until there is one, the oldest that was seen is: the first weights."""
 
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass

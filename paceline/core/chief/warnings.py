@@ -155,27 +155,32 @@ class Warnings:
     def hopeless(self, members: Iterable[str]) -> str:
         """Why the run can no longer learn: no member's mini-batches have a finite gradient, so the weights no longer change;
         empty while it can."""
-        rows = [self._rows.get(member, {}).get("unusable_row", 0) for member in members]
-        if not rows or min(rows) < self._row or sum(rows) < LASTING:
+        if not (steps := self._lasting(members, "unusable_row")):
             return ""
-        return f"no worker has a finite gradient any more ({sum(rows):.0f} steps in a row), so nothing can be learned"
+        return f"no worker has a finite gradient any more ({steps:.0f} steps in a row), so nothing can be learned"
 
     def diverged(self, members: Collection[str]) -> str:
-        """What lasts on every member: steps without a finite gradient, or whose loss explodes; empty if nothing does."""
-        rows = [self._bad_steps(member) for member in members]
-        if not rows or min(rows) < self._row or sum(rows) < LASTING:
+        """What lasts on every member: steps without a finite gradient or, where `divergence.losses` is set, that explode;
+        empty if nothing does."""
+        bad = ("unusable_row", "exploding_row") if self._config.divergence.losses else ("unusable_row",)
+        if not (steps := self._lasting(members, *bad)):
             return ""
         is_finite = not all(self._rows[member].get("unusable_row", 0) for member in members)
         what = "the loss explodes" if is_finite else "no worker has a finite gradient any more"
-        return f"{what} ({sum(rows):.0f} bad steps in a row)"
+        return f"{what} ({steps:.0f} bad steps in a row)"
 
     def is_well(self, members: Iterable[str]) -> bool:
-        """Whether no member's last step was bad."""
-        return not any(self._bad_steps(member) for member in members)
+        """Whether no member's last step was bad, or exploded."""
+        return not any(self._in_a_row(member, "unusable_row", "exploding_row") for member in members)
 
-    def _bad_steps(self, member: str) -> float:
+    def _lasting(self, members: Iterable[str], *bad: str) -> float:
+        """Bad steps in a row of all members together; 0 where they may be an accident."""
+        rows = [self._in_a_row(member, *bad) for member in members]
+        return sum(rows) if rows and min(rows) >= self._row and sum(rows) >= LASTING else 0
+
+    def _in_a_row(self, member: str, *bad: str) -> float:
         rows = self._rows.get(member, {})
-        return rows.get("unusable_row", 0) + rows.get("exploding_row", 0)
+        return sum(rows.get(name, 0) for name in bad)
 
     def rolled_back(self, said: str, clocks: Mapping[str, int], number: int, epoch: float) -> None:
         """The run goes back for the `number`th time. Steps up to these `clocks` don't count any more."""

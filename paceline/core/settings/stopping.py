@@ -1,4 +1,4 @@
-"""When a run ends early, by its scores, and what it does when its loss explodes or is no number any more."""
+"""When a run ends early, by its scores, and what it does when training diverges."""
 
 from typing import Literal
 
@@ -31,8 +31,12 @@ class DivergenceConfig(Section):
         3,
         ge=0,
         le=100,
-        description="Times that a run goes back before it gives up; 0: it only warns, and ends without finite gradients.",
+        description="Times that a run goes back before it gives up; 0: it ends where no gradient is finite.",
     )
     factor: float = Field(
         0.5, gt=0, le=1, description="What the learning rate is multiplied by each time that the run goes back (ratio)."
+    )
+    losses: bool = Field(
+        False,
+        description="Whether a run also goes back for losses and gradients that explode, not only where none is finite.",
     )

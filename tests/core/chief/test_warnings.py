@@ -299,6 +299,17 @@ def test_a_run_is_hopeless_when_every_members_mini_batches_fail(rows: tuple[int,
     assert bool(watch.hopeless(MEMBERS)) is is_over
 
 
+@pytest.mark.parametrize(("losses", "is_over"), [(False, False), (True, True)])
+def test_losses_that_explode_are_divergence_only_where_the_user_asks(losses: bool, is_over: bool) -> None:
+    watch = watching(divergence={"losses": losses})
+    for worker in MEMBERS:
+        watch.heard(worker, {"exploding_row": 90, "exploding_longest": 90}, MEMBERS, 0.1)
+
+    assert watch.diverged(MEMBERS) == ("the loss explodes (180 bad steps in a row)" if is_over else "")
+    assert kinds(watch) == {"exploding": False}
+    assert not watch.is_well(MEMBERS), "no snapshot of these weights is a good one"
+
+
 def test_without_members_nothing_is_hopeless() -> None:
     assert watching().hopeless(()) == ""
 
