@@ -21,6 +21,10 @@ from paceline.v1.script_service_pb2_grpc import ScriptServiceServicer, add_Scrip
 _TICK = 0.2
 """Time until the server notices a stop signal (seconds)."""
 _THREADS = 16
+_SEEDS = (
+    " Give torch.manual_seed the same number in all of them, since in its steps each worker draws other numbers anyway, or "
+    "--set seed=0 to the run."
+)
 
 
 class ScriptServicer(ScriptServiceServicer):
@@ -47,10 +51,11 @@ class ScriptServicer(ScriptServiceServicer):
                 self.description = found
                 self.is_kept.set()
             elif differing := differences(before, found):
+                advice = "" if before.get("seed") == found.get("seed") else _SEEDS
                 raise ConfigError(
                     f"{request.worker}'s script asks for other settings than the first script did: "
                     f"{'; '.join(differing)}. All workers must run the same script with the same arguments; a run "
-                    "that is resumed goes on as it began."
+                    f"that is resumed goes on as it began.{advice}"
                 )
         return pb.DescribeReply(ready=self._is_ready)
 

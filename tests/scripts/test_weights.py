@@ -65,7 +65,7 @@ def test_weights_that_are_moved_reordered_and_unfrozen_train_as_in_plain_torch(t
 def test_a_change_of_weights_that_would_be_lost_is_refused(looks: int) -> None:
     model = torch.nn.Sequential(torch.nn.Linear(30, 30), torch.nn.Linear(30, 2))
     replica = ScriptReplica("train.py", model, [torch.optim.SGD(model.parameters(), lr=0.1)])
-    replica.begins(0)
+    replica.begins()
     for _ in range(looks + 1):
         replica.local += 1  # what comes from the servers is no change
         replica.refresh()

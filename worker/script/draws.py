@@ -15,7 +15,6 @@ import torch
 
 from paceline.core.errors import ConfigError, TryAgain
 from paceline.data.dataset import Rows
-from paceline.worker.training.device import seed_torch
 
 
 def seed_all(seed: int, of_torch: Callable[[int], object] = torch.manual_seed) -> None:
@@ -38,31 +37,15 @@ def same_draws(seed: int) -> Iterator[None]:
         torch.set_rng_state(before[2])
 
 
-class StepDraws:
-    """Seeds each step of a worker, by the run's seed, the worker and the step, and by the seed that the script itself has given
-    torch."""
-
-    def __init__(self, seed: int) -> None:
-        """`seed`: of the run, which all processes have begun with. Called when the script comes to its loop."""
-        own = torch.initial_seed()
-        self._own = None if own == seed else own % 2**64
-
-    def seed(self, step: int) -> None:
-        """Seeds all generators for a step. `step`: drawn from the run's seed, the worker and the step (32 bits)."""
-        if self._own is not None:
-            step = int(np.random.SeedSequence([step, self._own]).generate_state(1)[0])
-        seed_all(step, seed_torch)
-
-
 class SampledRows:
     """The numbers of the rows that a script's sampler draws, epoch by epoch: by the run's seed and the epoch, so alike in all
     processes."""
 
     def __init__(self, sampler: Any, seed: int) -> None:
-        """`seed`: of the run. ConfigError where the sampler does not say how many it draws."""
+        """`seed`: of the run, as far as it is known. ConfigError where the sampler does not say how many it draws."""
         self.kind = type(sampler).__name__
         self._sampler = sampler
-        self._seed = seed
+        self.seed = seed
         self._next = 0
         self._drawn: dict[int, Rows] = {}
         """Of the newest epoch and the one before, where the script may be while its loader reads ahead."""
@@ -101,7 +84,7 @@ class SampledRows:
         return self._drawn[epoch]
 
     def _draw(self, epoch: int) -> Rows:
-        seed = int(np.random.SeedSequence([self._seed, epoch]).generate_state(1)[0])
+        seed = int(np.random.SeedSequence([self.seed, epoch]).generate_state(1)[0])
         if hasattr(self._sampler, "set_epoch"):
             self._sampler.set_epoch(epoch)
         if isinstance(own := getattr(self._sampler, "generator", None), torch.Generator):

@@ -15,9 +15,10 @@ from paceline.core.errors import ConfigError
 from paceline.core.optimizers.optimizer import OwnSteps
 from paceline.core.values import AS_SET, Manner, Position, Vector
 from paceline.tasks.task import Task
-from paceline.worker.script.draws import StepDraws
+from paceline.worker.script.draws import seed_all
 from paceline.worker.script.loop_thread import LoopThread
 from paceline.worker.script.torch_optimizers import parameters_of
+from paceline.worker.training.device import seed_torch
 from paceline.worker.training.model_and_gradient import Array, Replica
 from paceline.worker.training.step_result import Step
 
@@ -62,7 +63,6 @@ class ScriptReplica(Replica):
         """`name`: of the script, for errors; `optimizers`: take own steps where the policy has any; `trained`: names of what
         they hold, frozen or not; `buffers`: whose running statistics count; `groups`: names of parameters that are stepped
         alike; `rate`: the one that the run's settings have."""
-        self._draws = StepDraws(torch.initial_seed())
         self._optimizers = optimizers
         self._stepping = optimizers[0]
         """The one whose step it is."""
@@ -77,9 +77,8 @@ class ScriptReplica(Replica):
         """Numbers of the parameters that each of them does not step."""
         self.thread = LoopThread()
 
-    def begins(self, seed: int) -> None:
-        """The model is what it is now: the script may have loaded weights since `paceline.wrap`. `seed`: of the run."""
-        self._draws = StepDraws(seed)
+    def begins(self) -> None:
+        """The model is what it is now: the script may have loaded weights since `paceline.wrap`."""
         self._flat.follow()
         self._flat.begin_looks()
         self._flat.refresh()
@@ -128,7 +127,7 @@ class ScriptReplica(Replica):
 
     def gradient(self, features: Array, labels: Array, seed: int, rng: np.random.Generator | None) -> Step:
         """Waits for the script's; `seed` fixes what the script draws until then."""
-        self._draws.seed(seed)
+        seed_all(seed, seed_torch)
         answer: Answer = self.thread.ask(True)
         self.loaded = answer.loaded
         self._stepping = answer.optimizer or self._stepping

@@ -9,6 +9,7 @@ from copy import copy
 from pathlib import Path
 from typing import Any
 
+import torch
 from torch import nn
 from torch.optim import Optimizer
 
@@ -50,6 +51,9 @@ class ScriptRun:
         self.rank = self.settings.workers if told.evaluates else told.rank
         self.workers = self.settings.workers
         self.seed = self.settings.seed
+        """What all processes begin with."""
+        self._takes_seed = "seed" not in self.settings.model_fields_set
+        """Whether the seed that the script gives torch before its loop is the run's; the user's own wins."""
         self.name = told.name
         self.threads = told.threads
         self.device = told.device
@@ -234,7 +238,7 @@ class ScriptRun:
             return
         replica, data, config = self._complete()
         shards = data.dealt(config)
-        replica.begins(self.seed)
+        replica.begins()
         self._has_joined = True
         self.settings = config
         start = Start(self._told, config, self._credentials)
@@ -277,6 +281,8 @@ class ScriptRun:
         said = {"evaluate_every": self._asked.every if self._asked else 0, "budget": self._budget(), **self._length}
         if self._told.models and not self._told.evaluates and not (self._asked and self._asked.apart):
             said["scored_by"] = "worker"
+        if self._takes_seed and (seed := torch.initial_seed()) != self.seed:
+            said["seed"] = seed
         if self._optimizer:
             said["optimizer"] = self._optimizer
         if self._clip_norm is not None:

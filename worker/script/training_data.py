@@ -130,6 +130,8 @@ class Brought:
 
     def _made(self, config: Config, asked: Asked) -> TrainingData:
         parts = self._run.accumulate
+        if self._sampled is not None:
+            self._sampled.seed = config.seed
         _check(config, asked, parts, self.is_stream, self._sampled)
         examples: list[Rows] = list(self._rows(config, asked))
         if not asked.shuffle:

@@ -311,7 +311,11 @@ class Config(Section):
         ge=0,
         description="Times that `paceline run` starts a dead process again before training has got further.",
     )
-    seed: int = Field(0, ge=0, description="Seed of splits, shards, first weights and batches.")
+    seed: int = Field(
+        0,
+        ge=0,
+        description="Seed of splits, shards, first weights and batches; unset, a script's torch.manual_seed deals its batches.",
+    )
 
     @field_validator("loggers", mode="before")
     @classmethod

@@ -245,7 +245,7 @@ def test_weights_that_are_loaded_after_the_wrap_are_those_that_the_run_begins_wi
     replica = replica_of(model, buffers="own")
     model.load_state_dict({"weight": torch.full((2, 3), 0.5), "bias": torch.full((2,), 0.25)})
 
-    replica.begins(0)
+    replica.begins()
 
     assert replica.local.tolist() == [0.5] * 6 + [0.25] * 2
     assert model.weight.tolist() == [[0.5] * 3] * 2

@@ -78,6 +78,7 @@ def test_the_first_description_is_kept_and_the_same_again_is_welcome(given: Path
     [
         ({**ASKED, "epochs": 4}, ConfigError, "epochs: 3 before, 4 now"),
         ({**ASKED, "optimizer": {"name": "sgd", "lr": 0.01}}, ConfigError, "optimizer.name: 'adam' before, 'sgd' now"),
+        ({**ASKED, "seed": 43}, ConfigError, "Give torch.manual_seed the same number in all of them"),
         ([1], BadPush, "one JSON object; got list"),
     ],
 )
@@ -118,6 +119,21 @@ def test_what_was_given_wins_over_what_the_script_asks(given: Path) -> None:
 
 def model_and_optimizer() -> tuple[Any, dict[str, Any]]:
     return torch.nn.Linear(3, 2), {"name": "sgd", "lr": 0.1}
+
+
+@pytest.mark.parametrize(("more", "seeds"), [("", (0, 1234, 2**63)), ("seed: 0\n", (0, 0, 0))])
+def test_the_seed_is_the_scripts_own_unless_the_user_gives_one(
+    told: Any, given: Path, more: str, seeds: tuple[int, ...]
+) -> None:
+    given.write_text(GIVEN + more)
+    run = script_run.ScriptRun(told)
+    run.train(*model_and_optimizer(), 1)
+
+    found = []
+    for seed in (run.seed, 1234, 2**63):
+        torch.manual_seed(seed)
+        found.append(run.so_far().seed)
+    assert tuple(found) == seeds
 
 
 def test_a_script_that_has_not_said_all_is_told_what_lacks(told: Any) -> None:
@@ -297,7 +313,7 @@ def test_a_worker_that_comes_after_the_end_ends_its_script_unless_it_has_the_fin
     run = script_run.ScriptRun(told)
     thread = SimpleNamespace(start=lambda work: None, wait=lambda: None)
     data = SimpleNamespace(dealt=lambda config: None)
-    run._complete = lambda: (SimpleNamespace(thread=thread, begins=lambda seed: None), data, run.settings)
+    run._complete = lambda: (SimpleNamespace(thread=thread, begins=lambda: None), data, run.settings)
     run._replica = SimpleNamespace(thread=thread)
     run._worker, run._data = SimpleNamespace(has_model=has_model), data
 
