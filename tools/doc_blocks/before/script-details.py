@@ -1,22 +1,18 @@
-"""The reader's data set, model, stream and scores."""
+"""The reader's data set, models and stream."""
 
 import torch
+from torch.utils.data import IterableDataset, TensorDataset, WeightedRandomSampler
 
 import paceline
 
 features = torch.randn(512, 8, generator=torch.Generator().manual_seed(0))
-dataset = torch.utils.data.TensorDataset(features, (features.sum(dim=1) > 0).long())
-model = torch.nn.Linear(8, 2)
+dataset = TensorDataset(features, (features.sum(dim=1) > 0).long())
+weights = torch.ones(512)
+model, critic, generator = (torch.nn.Linear(8, 2) for _ in range(3))
 collate = torch.utils.data.default_collate
-loss, right, count = 0.5, 1, 2
 
 
-class Net(torch.nn.Linear):
-    def __init__(self):
-        super().__init__(8, 2)
-
-
-class Stream(torch.utils.data.IterableDataset):
+class Stream(IterableDataset):
     def __iter__(self):
         return iter(dataset)
 
