@@ -52,8 +52,8 @@ Around the code:
 
 - `protos/` has the messages, `k8s/` and `docker/` manifests and images, `e2e/` what tries them on a
   cluster.
-- `k8s/paceline_k8s/`, `studies/` and [`papers/`](papers/README.md) are distributions by themselves,
-  with their own tests.
+- `k8s/paceline_k8s/`, `studies/` and [`papers/`](papers/README.md) are distributions by
+  themselves, with their own tests.
 - `tests/` has the same folders as the code, with `test_<part>.py` for each part; whole runs are in
   `tests/runs/`, what several tests share in `tests/support/`.
 - `benchmarks/` measures speed next to other systems, and `examples/` is for users.

@@ -37,7 +37,7 @@ def predictions(found: Explained) -> list[Predicted] | None:
 
 
 def in_words(predicted: Sequence[Predicted], evidence: Evidence) -> str:
-    """Returns a line. It says where CPU cores seem short, since a simulated process has one of its own."""
+    """Returns a line. It says where CPU cores seem short, since each simulated process has one."""
     short = evidence.each("cpu") < _SHORT * evidence.each("compute", "exchange") and evidence.each("cpu") > 0
     more = " Processes wait for CPU cores, so a policy that waits less may gain less." if short else ""
     times = ", ".join(f"{each.policy} about {each.seconds:.3g} s" for each in predicted)
