@@ -5,7 +5,7 @@ a * sqrt(E / B) for adaptive steps [Malladi et al. 2022]. So lock-step on n shar
 worker every policy is.
 
 Memory belongs to steps that follow one another. Where other workers' steps come between, the servers' momentum would continue
-a direction that no longer fits; each worker keeps the momentum, or Adam's moments, of its own gradients instead
+a direction that no longer fits; each worker keeps the momentum, or Adam's moments, of what it computes instead
 [Hakimi et al. 2019], pushes the direction, and the servers take plain steps. A direction divided by the noise of E = B / n
 examples is sqrt(n) times as short as one of B, and n of them make one step of one process: each takes a / sqrt(n), and the
 mean of K of them K times that.
@@ -82,7 +82,7 @@ class Pool:
         return lambda live: self._scaled(asked, policy, live, is_directed) * policy.divides(live)
 
     def decay(self, asked: Optimizer, policy: Scaled) -> float:
-        """The factor of the user's decay, for it to belong to examples where the rate does not."""
+        """The factor of the user's decay by which it belongs to examples where the rate does not."""
         examples = min(1.0, self.share * policy.step_pushes(self.workers))
         return examples / self._scaled(asked, policy, self.workers, self.half(asked, policy) is not None)
 

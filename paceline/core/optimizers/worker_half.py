@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 class WorkerHalf:
-    """Makes of each gradient the direction that the worker pushes, by memory of its own gradients (`Optimizer.look_ahead`);
+    """Makes of each gradient the direction that the worker pushes, by memory of those before (`Optimizer.look_ahead`);
     the servers take plain steps. Not thread-safe."""
 
     def __init__(self, parts: "Sequence[Optimizer]", grouping: "Grouping | None" = None) -> None:
