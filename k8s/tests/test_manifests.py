@@ -526,11 +526,7 @@ def test_jobs_count_only_the_failures_that_say_something(everything):
         wrong = [64, 78] if part == "autostop" else [64, 65, 78]
         assert [
             (rule["action"], rule.get("onExitCodes", {}).get("values")) for rule in spec["podFailurePolicy"]["rules"]
-        ] == [
-            ("Ignore", None),
-            ("Ignore", [75, 143]),
-            ("FailJob", wrong),
-        ]
+        ] == [("Ignore", None), ("Ignore", [75, 143]), ("FailJob", wrong)]
         disruption, *others = spec["podFailurePolicy"]["rules"]
         assert disruption["onPodConditions"] == [{"type": "DisruptionTarget", "status": "True"}]
         assert all(rule["onExitCodes"]["containerName"] == part for rule in others)
@@ -1219,11 +1215,7 @@ def test_services_and_policies_of_the_monitoring_select_its_pods(monitoring):
     for service in of_kind(monitoring, "Service"):
         assert sum(service["spec"]["selector"].items() <= each.items() for each in labels) == 1
     policies = of_kind(monitoring, "NetworkPolicy")
-    assert [sum(selected(policy["spec"]["podSelector"], each) for policy in policies) for each in labels] == [
-        1,
-        1,
-        1,
-    ]
+    assert [sum(selected(policy["spec"]["podSelector"], each) for policy in policies) for each in labels] == [1, 1, 1]
 
 
 def test_prometheus_of_the_monitoring_asks_a_kube_state_metrics_that_knows_what_the_alerts_need(monitoring):

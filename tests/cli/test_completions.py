@@ -89,10 +89,7 @@ def test_bash_puts_no_blank_behind_a_key_for_two_proposals_have_it_in_common(tmp
     assert found.split() == ["optimizer.lr=", "optimizer.lr=VALUE"]
 
 
-@pytest.mark.parametrize(
-    ("line", "is_told"),
-    [("--set optimizer.", True), ("--policy dan", False), ("--eng", False)],
-)
+@pytest.mark.parametrize(("line", "is_told"), [("--set optimizer.", True), ("--policy dan", False), ("--eng", False)])
 def test_zsh_is_told_to_put_no_blank_behind_a_key(tmp_path: Path, line: str, is_told: bool):
     found = completed(f"paceline run digits {line}", tmp_path, "zsh")
 

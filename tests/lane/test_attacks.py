@@ -106,10 +106,7 @@ CONNECTION = {
         lambda peer: block(1, literal(b"x", b"y" * 15_000), 0) + continuation(b"\xbe" * 10_000) * 3,
         Code.ENHANCE_YOUR_CALM,
     ),
-    "endless empty CONTINUATION": (
-        lambda peer: block(1, b"", 0) + continuation(b"") * FLOOD,
-        Code.ENHANCE_YOUR_CALM,
-    ),
+    "endless empty CONTINUATION": (lambda peer: block(1, b"", 0) + continuation(b"") * FLOOD, Code.ENHANCE_YOUR_CALM),
     "endless CONTINUATION of a byte": (
         lambda peer: block(1, b"\x82", 0) + continuation(b"\x82") * FLOOD,
         Code.ENHANCE_YOUR_CALM,
@@ -139,10 +136,7 @@ CONNECTION = {
         lambda peer: b"".join(peer.headers(number, te="gzip") for number in range(1, 2 * FLOOD, 2)),
         Code.ENHANCE_YOUR_CALM,
     ),
-    "connection window overflow": (
-        lambda peer: frames.window_update(0, frames.MOST_WINDOW),
-        Code.FLOW_CONTROL_ERROR,
-    ),
+    "connection window overflow": (lambda peer: frames.window_update(0, frames.MOST_WINDOW), Code.FLOW_CONTROL_ERROR),
     "connection window grows by nothing": (lambda peer: frames.window_update(0, 0), Code.PROTOCOL_ERROR),
     "all windows overflow by a setting": (
         lambda peer: peer.headers() + frames.window_update(1, 1 << 30) + WINDOW,
@@ -193,18 +187,12 @@ def test_a_peer_that_breaks_the_connections_rules_is_told_why_and_cut_off(peer: 
 
 
 STREAM = {
-    "a window that grows by nothing": (
-        lambda peer: peer.headers() + frames.window_update(1, 0),
-        Code.PROTOCOL_ERROR,
-    ),
+    "a window that grows by nothing": (lambda peer: peer.headers() + frames.window_update(1, 0), Code.PROTOCOL_ERROR),
     "a window that overflows": (
         lambda peer: peer.headers() + frames.window_update(1, frames.MOST_WINDOW),
         Code.FLOW_CONTROL_ERROR,
     ),
-    "data beyond the window": (
-        lambda peer: peer.headers() + data(1, bytes(UNOPENED + 1)),
-        Code.FLOW_CONTROL_ERROR,
-    ),
+    "data beyond the window": (lambda peer: peer.headers() + data(1, bytes(UNOPENED + 1)), Code.FLOW_CONTROL_ERROR),
     "data after the end": (
         lambda peer: NO_WINDOW + peer.headers(name="Pull") + data(1, pull(), end=True) + data(1, b"a"),
         Code.STREAM_CLOSED,

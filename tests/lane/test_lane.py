@@ -115,9 +115,7 @@ def test_a_small_call_is_answered_while_a_large_one_waits(serve: Serve) -> None:
 
 # errors
 @pytest.mark.parametrize(
-    "text",
-    ["seen, expected, do this", "größer als 3 ≠ 4 %20 🙂\n\t»zweite Zeile«"],
-    ids=["plain", "any letters"],
+    "text", ["seen, expected, do this", "größer als 3 ≠ 4 %20 🙂\n\t»zweite Zeile«"], ids=["plain", "any letters"]
 )
 @pytest.mark.parametrize("error", KINDS, ids=lambda error: error.__name__)
 def test_every_error_crosses_with_its_class_status_and_text(

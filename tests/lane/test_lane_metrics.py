@@ -201,10 +201,7 @@ def test_a_sender_with_room_never_stalls(lane: Lane) -> None:
 
 # early ends; test_attacks.py counts those of which the server is the cause
 RESETS: dict[str, tuple[Callable[[Peer], bytes], tuple[str, str]]] = {
-    "a cancelled call": (
-        lambda peer: peer.headers() + frames.reset(1, Code.CANCEL),
-        ("received", "CANCEL"),
-    ),
+    "a cancelled call": (lambda peer: peer.headers() + frames.reset(1, Code.CANCEL), ("received", "CANCEL")),
     "a code that nobody knows": (
         lambda peer: peer.headers() + frames.frame(Kind.RST_STREAM, 0, 1, b"\xde\xad\xbe\xef"),
         ("received", "other"),

@@ -127,12 +127,7 @@ class Case:
 
 FIRES = [
     Case("NoProgress", "no push is counted", TRAINING | {UPDATES: "100x40"}, 20),
-    Case(
-        "NoProgress",
-        "a run waits for workers forever",
-        {phase("finished"): "0x40", UPDATES: "0x40"},
-        15,
-    ),
+    Case("NoProgress", "a run waits for workers forever", {phase("finished"): "0x40", UPDATES: "0x40"}, 15),
     Case(
         "CheckpointStale",
         "a server trains but writes nothing",
@@ -359,9 +354,7 @@ def promtool(cases: list[Case], alerts: list[list[dict[str, Any]]], folder: Path
             "name": f"{case.alert}: {case.when}",
             "interval": "1m",
             "input_series": [{"series": name, "values": values} for name, values in case.series.items()],
-            "alert_rule_test": [
-                {"eval_time": f"{case.minute}m", "alertname": case.alert, "exp_alerts": wanted},
-            ],
+            "alert_rule_test": [{"eval_time": f"{case.minute}m", "alertname": case.alert, "exp_alerts": wanted}],
         }
         for case, wanted in zip(cases, alerts, strict=True)
     ]

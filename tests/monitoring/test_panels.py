@@ -160,5 +160,5 @@ def test_the_overlays_prometheus_takes_running_pods_with_metrics_and_no_others(t
 
     kept = [found["labels"] for found in json.loads(done.stdout) if found["labels"]]
     assert [(labels["namespace"], labels["pod"], labels["instance"]) for labels in kept] == [
-        ("n", "paceline-server-0", "10.0.0.0:9464"),
+        ("n", "paceline-server-0", "10.0.0.0:9464")
     ]

@@ -207,8 +207,7 @@ def test_a_silent_reader_keeps_nobody_else_from_the_metrics(guarded: int, keys: 
 
 
 @pytest.mark.parametrize(
-    ("told", "is_guarded"),
-    [({}, False), ({"bind": "::"}, True), ({"bind": "::", "open_metrics": True}, False)],
+    ("told", "is_guarded"), [({}, False), ({"bind": "::"}, True), ({"bind": "::", "open_metrics": True}, False)]
 )
 def test_metrics_are_guarded_beyond_this_machine_unless_they_are_opened(
     tmp_path: Path, keys: Path, told: dict[str, object], is_guarded: bool

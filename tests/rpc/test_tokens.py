@@ -63,16 +63,7 @@ def test_the_secret_never_travels_and_is_no_token() -> None:
         ("Bearer ey.a.b", {}, Unauthenticated, "can't be read: .*Give the whole file"),
         ("Bearer ", {}, Unauthenticated, "nobody has signed"),
     ],
-    ids=[
-        "none",
-        "wrong run",
-        "expired",
-        "same secret, other run",
-        "no role",
-        "wrong role",
-        "cut",
-        "empty",
-    ],
+    ids=["none", "wrong run", "expired", "same secret, other run", "no role", "wrong role", "cut", "empty"],
 )
 def test_a_wrong_token_is_refused_with_the_fix(
     shown: str, own: dict[str, Any], error: type[Exception], told: str

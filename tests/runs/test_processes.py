@@ -462,10 +462,7 @@ def model_of(cluster: Cluster) -> np.ndarray:
 
 @pytest.mark.parametrize(
     ("policy", "transport", "cap"),
-    some(
-        [(*run, cap) for run in (("asp", "lane"), ("bsp", "grpc")) for cap in (CAP, None)],
-        [("bsp", "grpc", CAP)],
-    ),
+    some([(*run, cap) for run in (("asp", "lane"), ("bsp", "grpc")) for cap in (CAP, None)], [("bsp", "grpc", CAP)]),
 )
 def test_the_cap_bounds_what_a_poisoned_worker_does(
     tmp_path: Path, policy: str, transport: str, cap: float | None

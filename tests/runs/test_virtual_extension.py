@@ -14,13 +14,7 @@ from tests.support.virtual_chaos import DROPPING, NAMES, PLAIN, chaotic, check_l
 from tests.support.virtual_lock_step import SGD, LeastSquares, single_process, trained
 from tests.support.virtual_time import Conditions
 
-TROUBLES: tuple[tuple[str, ...], ...] = (
-    (),
-    ("crash",),
-    ("replace", "join"),
-    ("restart",),
-    ("chief restart", "leave"),
-)
+TROUBLES: tuple[tuple[str, ...], ...] = ((), ("crash",), ("replace", "join"), ("restart",), ("chief restart", "leave"))
 
 
 def extended(seed: int, policy: str, trouble: tuple[str, ...], optimizer) -> Cluster:

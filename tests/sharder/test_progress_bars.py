@@ -116,10 +116,7 @@ def test_more_examples_than_were_announced_have_no_remaining_time_either(told: T
     told.advance(8, 1.0)
     told.advance(8, 1.0)
     told.advance(8, 10.0)
-    assert told.lines[1:] == [
-        "writing: 16 of 10 examples, 8/s, took 2 s",
-        "writing: 32 of 10 examples, 2/s, took 13 s",
-    ]
+    assert told.lines[1:] == ["writing: 16 of 10 examples, 8/s, took 2 s", "writing: 32 of 10 examples, 2/s, took 13 s"]
 
 
 def test_a_stage_without_examples_is_told_once(told: Told) -> None:

@@ -270,15 +270,7 @@ class Cluster:
     ) -> Process:
         """A worker: the real one, or its loop around a replica in numpy (or in another program) that starts faster."""
         words = ["-m", "paceline.worker", "--device", "cpu"] if torch else [program]
-        return self.start(
-            f"worker-{rank}",
-            *words,
-            *self._whereabouts(),
-            "--rank",
-            rank,
-            *more,
-            mode=mode,
-        )
+        return self.start(f"worker-{rank}", *words, *self._whereabouts(), "--rank", rank, *more, mode=mode)
 
     def evaluator(self, *more: Any) -> Process:
         return self.start(

@@ -184,8 +184,7 @@ def test_a_mini_batch_may_be_larger_than_some_shards_and_as_large_as_all_of_a_wo
 
 
 @pytest.mark.parametrize(
-    ("access", "shards", "lens"),
-    [("shard", 2, [6, 5]), ("shard", 3, [8, 5]), ("all", 2, [6, 5]), ("all", 3, [7, 6])],
+    ("access", "shards", "lens"), [("shard", 2, [6, 5]), ("shard", 3, [8, 5]), ("all", 2, [6, 5]), ("all", 3, [7, 6])]
 )
 def test_an_epoch_is_the_workers_shards_or_its_part_of_the_whole_set(access: str, shards: int, lens: list[int]) -> None:
     manifest = Manifest()

@@ -195,11 +195,7 @@ def test_a_push_that_never_came_is_sent_again_byte_for_byte(codec: str) -> None:
 
 def facts(head: pb.PushHead) -> tuple[list[float], list[int], list[tuple[Any, ...]]]:
     """How the server is to step."""
-    return (
-        [*head.rates],
-        [*head.untouched],
-        [(option.group, option.name, *option.values) for option in head.options],
-    )
+    return ([*head.rates], [*head.untouched], [(option.group, option.name, *option.values) for option in head.options])
 
 
 def test_rates_options_and_untouched_tensors_are_sent_again_too() -> None:

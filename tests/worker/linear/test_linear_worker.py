@@ -490,8 +490,7 @@ def shards_of_three(source: Labelled, folder: Path) -> Shards:
 
 
 @pytest.mark.parametrize(
-    ("policy", "loss"),
-    some(product(["bsp", "asp"], ["squared_hinge", "softmax"]), [("bsp", "squared_hinge")]),
+    ("policy", "loss"), some(product(["bsp", "asp"], ["squared_hinge", "softmax"]), [("bsp", "squared_hinge")])
 )
 def test_several_classes_are_trained_in_one_run_whatever_replies_bring(policy: str, loss: str, tmp_path: Path) -> None:
     source, found = three(), []

@@ -113,11 +113,7 @@ def test_an_explicit_batch_sampler_has_the_size_of_the_mini_batches() -> None:
 @pytest.mark.parametrize("name", ["train", "test"])
 @pytest.mark.parametrize(
     "sampler",
-    [
-        WeightedRandomSampler([1.0] * 96, 96),
-        RandomSampler(ROWS, replacement=True),
-        RandomSampler(ROWS, num_samples=5),
-    ],
+    [WeightedRandomSampler([1.0] * 96, 96), RandomSampler(ROWS, replacement=True), RandomSampler(ROWS, num_samples=5)],
 )
 def test_a_loader_that_does_not_draw_each_row_once_is_refused(name: str, sampler: Any) -> None:
     with pytest.raises(ConfigError, match=f"{name}'s DataLoader .* sampler .* {name}=torch.utils.data.Subset"):
