@@ -168,16 +168,12 @@ def test_a_member_of_absurd_size_is_refused_before_it_is_read(tmp_path):
         read_cifar10(tmp_path / "cifar.tar.gz")
 
 
-def test_a_folder_with_too_much_is_refused(tmp_path, monkeypatch):
+def test_a_folder_with_too_much_or_a_file_that_is_no_archive_is_refused(tmp_path, monkeypatch):
     monkeypatch.setattr(archive, "MAX_BYTES", 10_000)
+    (tmp_path / "cifar.tar.gz").write_text("<html>404</html>")
 
     with pytest.raises(DataError, match="the limit is 10,000"):
         read_cifar10(write_folder(tmp_path / "cifar", small_files()))
-
-
-def test_a_file_that_is_no_archive_is_refused(tmp_path):
-    (tmp_path / "cifar.tar.gz").write_text("<html>404</html>")
-
     with pytest.raises(DataError, match="Can't read CIFAR-10"):
         read_cifar10(tmp_path / "cifar.tar.gz")
 

@@ -48,15 +48,11 @@ def test_a_path_that_was_not_given_is_asked_for():
         at("bundled")
 
 
-def test_a_url_of_a_local_file_is_that_file(tmp_path: Path):
+def test_a_file_is_found_by_its_url(tmp_path: Path, memory: Path):
     (tmp_path / "a.txt").write_bytes(b"here")
-
-    assert at(f"file://{tmp_path}/a.txt").read_bytes() == b"here"
-
-
-def test_a_file_in_memory_is_found_again_by_its_url(memory: Path):
     (memory / "a.txt").write_bytes(b"there")
 
+    assert at(f"file://{tmp_path}/a.txt").read_bytes() == b"here"
     assert at(f"{memory}/a.txt").read_bytes() == b"there"
     assert [file.name for file in memory.iterdir()] == ["a.txt"]
 

@@ -44,7 +44,6 @@ def test_the_four_files_are_read(tmp_path: Path):
     assert dataset.train.features[:, 27, 27].tolist() == [0, 1, 2, 3, 4]
     assert dataset.train.labels.tolist() == [0, 1, 2, 3, 4]
     assert dataset.train.labels.dtype == np.int64
-    assert dataset.test is not None
     assert len(dataset.test) == 3
 
 

@@ -58,7 +58,6 @@ def test_the_usual_name_of_validation_data_is_known(folder: Path):
 
     dataset = read_images(str(folder))
 
-    assert dataset.validation is not None
     assert dataset.validation.features[:, 0, 0, 0].tolist() == [8]
 
 
@@ -78,8 +77,6 @@ def test_sets_that_the_folder_brings_are_kept_apart(folder: Path):
 
     dataset = read_images(str(folder))
 
-    assert dataset.test is not None
-    assert dataset.validation is not None
     assert dataset.train.labels.tolist() == [0, 0, 1]
     assert dataset.test.labels.tolist() == [1]
     assert dataset.validation.labels.tolist() == [0]

@@ -21,6 +21,7 @@ from paceline.data.linear_model import (
 
 WEIGHTS = np.array([0.1, 0, -2.5e-7, 1 / 3, -0.0, 16777217], np.float32)
 HEADER = "solver_type L2R_L2LOSS_SVC_DUAL\nnr_class 2\nlabel 1 -1\nnr_feature 2\nbias -1\nw\n"
+OF_THREE = HEADER.replace("class 2", "class 3").replace("1 -1", "1 2 3")
 
 
 def as_safetensors(path: Path) -> None:
@@ -121,14 +122,8 @@ def test_a_model_of_liblinear_with_a_bias_and_other_labels_is_read(tmp_path: Pat
     ("content", "words"),
     [
         (HEADER.replace("class 2", "class 3"), "it has 3 classes and 2 labels; expected two or more"),
-        (
-            HEADER.replace("class 2", "class 3").replace("1 -1", "1 2 3") + "1 2 3\n1 2\n",
-            r"line 8 \('1 2'\): expected 3 numbers",
-        ),
-        (
-            HEADER.replace("class 2", "class 3").replace("1 -1", "1 2 3") + "1 2 3\n",
-            "it has 1x3 weights; its header says 2, 3 in",
-        ),
+        (OF_THREE + "1 2 3\n1 2\n", r"line 8 \('1 2'\): expected 3 numbers"),
+        (OF_THREE + "1 2 3\n", "it has 1x3 weights; its header says 2, 3 in"),
         (HEADER.replace("label 1 -1\n", "").replace("C_DUAL", "R"), "a model for L2R_L2LOSS_SVR, which has no classes"),
         (HEADER.replace("L2R_L2LOSS_SVC_DUAL", "MCSVM_CS"), "a model for MCSVM_CS, with weights for each class"),
         (HEADER + "1\n", "it has 1 weights; its header says 2, one in each line"),
@@ -223,8 +218,7 @@ def test_liblinear_itself_predicts_the_same_classes(tmp_path: Path) -> None:
     flat = np.array([1, 0, 0, 0, 1, 0, -1, -1, 0.5], np.float32)
     save_liblinear(tmp_path / "a", Parts.of(flat, 3, True), Labels(), "squared_hinge", ("4", "6", "9"))
 
-    labels, _, _ = liblinear.predict(
-        [], [{1: 1.0}, {2: 1.0}, {1: -1.0, 2: -1.0}], liblinear.load_model(str(tmp_path / "a")), "-q"
-    )
+    rows = [{1: 1.0}, {2: 1.0}, {1: -1.0, 2: -1.0}]
+    labels, _, _ = liblinear.predict([], rows, liblinear.load_model(str(tmp_path / "a")), "-q")
 
     assert labels == [4, 6, 9]

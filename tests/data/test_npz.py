@@ -58,8 +58,6 @@ def test_names_choose_the_sets(tmp_path: Path):
         tmp_path / "a.npz", ("x_train", "y_train"), test=("x_test", "y_test"), validation=("x_test", "y_test")
     )
 
-    assert dataset.test is not None
-    assert dataset.validation is not None
     assert [len(dataset.train), len(dataset.test), len(dataset.validation)] == [6, 2, 2]
 
 
@@ -148,7 +146,6 @@ def test_two_npy_files_are_features_and_labels(folder: Path):
 
     assert dataset.train.features.tolist() == FEATURES.tolist()
     assert dataset.train.labels.tolist() == LABELS.tolist()
-    assert dataset.test is not None
     assert dataset.test.labels.tolist() == [0, 1, 2]
 
 

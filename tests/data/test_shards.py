@@ -9,7 +9,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from scipy.sparse import csr_array
+from scipy.sparse import csr_array, random_array
 
 from paceline.core.errors import DataError, DiskError
 from paceline.data import out_of_core, shard_arrays
@@ -79,11 +79,8 @@ def test_the_manifest_says_what_is_there(folder):
     assert manifest.shards[0].files["features"].bytes == (folder / "shard-0/features.npy").stat().st_size
 
 
-def sparse(rows=10, columns=7, seed=0):
-    from scipy.sparse import random_array
-
-    values = random_array((rows, columns), density=0.3, format="csr", dtype=np.float32, rng=seed)
-    return Labelled(values, np.arange(rows) % 2)
+def sparse():
+    return Labelled(random_array((10, 7), density=0.3, format="csr", dtype=np.float32, rng=0), np.arange(10) % 2)
 
 
 def test_sparse_rows_are_written_and_read_back_and_taken(tmp_path):
@@ -109,8 +106,6 @@ def test_sparse_rows_are_written_and_read_back_and_taken(tmp_path):
 
 
 def test_a_shard_without_any_value_that_is_not_zero_is_written(tmp_path):
-    from scipy.sparse import csr_array
-
     source = Labelled(csr_array((4, 3), dtype=np.float32), np.arange(4) % 2)
     picked = [Selection(source, np.array([0, 1])), Selection(source, np.array([2, 3]))]
 
@@ -121,13 +116,8 @@ def test_a_shard_without_any_value_that_is_not_zero_is_written(tmp_path):
 
 def test_files_of_a_sparse_shard_that_do_not_fit_together_are_refused(tmp_path):
     source = sparse()
-    manifest = write_shards(
-        tmp_path / "shards",
-        "x",
-        RECIPE,
-        Dealt([Selection(source, np.arange(5)), Selection(source, np.arange(5, 10))]),
-        {},
-    )
+    halves = Dealt([Selection(source, np.arange(5)), Selection(source, np.arange(5, 10))])
+    manifest = write_shards(tmp_path / "shards", "x", RECIPE, halves, {})
     body = manifest.model_dump(mode="json")
     body["shards"][0]["files"]["indices"]["shape"] = [1]
 
@@ -191,11 +181,8 @@ def test_a_shard_or_part_that_does_not_exist_is_named(tmp_path):
         found.part("test")
 
 
-def test_the_same_recipe_is_already_there(folder):
+def test_the_same_recipe_is_already_there_and_another_is_refused_with_the_difference(folder):
     assert already_there(folder, RECIPE) == read_manifest(folder)
-
-
-def test_another_recipe_is_refused_with_the_difference(folder):
     with pytest.raises(DataError, match=r"seed was 0 and is now 1; examples was a{12} and is now b{12}\..*--fresh"):
         already_there(folder, RECIPE.model_copy(update={"seed": 1, "examples": "b" * 64}))
 
@@ -312,6 +299,10 @@ def test_a_missing_or_truncated_file_is_found_before_it_is_mapped(folder, name):
         open_shards(folder)
 
 
+def flipped(content, place, bit):
+    return content[:place] + bytes([content[place] ^ 1 << bit]) + content[place + 1 :]
+
+
 def test_every_flipped_bit_of_a_shard_is_found(folder):
     shards = open_shards(folder)
 
@@ -319,7 +310,7 @@ def test_every_flipped_bit_of_a_shard_is_found(folder):
         path = folder / f"shard-0/{name}.npy"
         content = path.read_bytes()
         for place in range(0, len(content)):
-            path.write_bytes(content[:place] + bytes([content[place] ^ 1 << place % 8]) + content[place + 1 :])
+            path.write_bytes(flipped(content, place, place % 8))
             with pytest.raises(DataError, match=f"{name}.npy is damaged: its checksum"):
                 shards.verify(0)
         path.write_bytes(content)
@@ -333,7 +324,7 @@ def test_a_damaged_header_never_maps_another_array(folder):
 
     for place in range(128):
         for bit in (0, 3, 7):
-            path.write_bytes(content[:place] + bytes([content[place] ^ 1 << bit]) + content[place + 1 :])
+            path.write_bytes(flipped(content, place, bit))
             with contextlib.suppress(DataError):
                 assert shards.shard(0).features.tolist() == good
 
@@ -349,9 +340,7 @@ def test_every_flipped_bit_of_the_manifest_is_found(folder):
     content = (folder / MANIFEST).read_bytes()
 
     for place in range(len(content)):
-        (folder / MANIFEST).write_bytes(
-            content[:place] + bytes([content[place] ^ 1 << place % 8]) + content[place + 1 :]
-        )
+        (folder / MANIFEST).write_bytes(flipped(content, place, place % 8))
         with pytest.raises(DataError, match="--fresh"):
             read_manifest(folder)
 

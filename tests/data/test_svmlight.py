@@ -85,7 +85,6 @@ def test_both_files_get_the_same_features_and_classes(tmp_path: Path):
 
     dataset = read_svmlight(written(tmp_path, "5 1:1\n9 2:1\n"), test)
 
-    assert dataset.test is not None
     assert dataset.train.features.shape == (2, 6)
     assert dataset.test.features.tolist() == [[1, 0, 0, 0, 0, 0], [0, 0, 0, 0, 0, 1]]
     assert dataset.train.labels.tolist() == [1, 2]
@@ -153,8 +152,8 @@ def test_many_small_blocks_and_a_file_for_what_is_read_give_the_same(
     (tmp_path / "a").write_bytes(text.getvalue())
     dump_svmlight_file(digits, classes, str(tmp_path / "zero"), zero_based=True)
     whole = read_svmlight(tmp_path / "a", dense=dense)
-    monkeypatch.setattr(files, "PIECE_BYTES", 10_000)
-    monkeypatch.setattr(out_of_core, "PIECE_BYTES", 10_000)
+    for module in (files, out_of_core):
+        monkeypatch.setattr(module, "PIECE_BYTES", 10_000)
     monkeypatch.setattr(out_of_core, "IN_MEMORY", 5_000)
 
     for name in ("a", "zero"):
@@ -184,15 +183,6 @@ def test_indices_in_any_order_are_sorted(tmp_path: Path):
     assert rows.toarray().tolist() == [[1, 0, 0, 4], [0, 2, 0, 0], [0, 0, 0, 0], [1, 2.5, 3, 0]]
 
 
-def test_a_packed_file_without_line_ends_is_not_read_to_its_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(files, "PIECE_BYTES", 1000)
-    monkeypatch.setattr(files, "MAX_LINE", 5000)
-    (tmp_path / "a.gz").write_bytes(gzip.compress(bytes(1_000_000)))
-
-    with pytest.raises(DataError, match=r"Can't read .*a\.gz: a line has more than 5,000 bytes"):
-        read_svmlight(tmp_path / "a.gz")
-
-
 def test_a_regression_keeps_its_numbers(tmp_path: Path):
     file = written(tmp_path, "0.5 1:1\n-2 1:2\n")
 
@@ -215,13 +205,6 @@ def test_a_file_in_memory_packed_or_not_is_the_same(tmp_path: Path, ending: str,
     assert read_svmlight(f"{folder}/a{ending}").digest() == read_svmlight(written(tmp_path, TEXT)).digest()
 
 
-def test_a_cut_packed_file_is_refused(tmp_path: Path):
-    (tmp_path / "a.gz").write_bytes(gzip.compress(TEXT.encode() * 100)[:-9])
-
-    with pytest.raises(DataError, match=r"Can't read .*a\.gz: .*end-of-stream"):
-        read_svmlight(tmp_path / "a.gz")
-
-
 @pytest.mark.parametrize(
     "text",
     [
@@ -242,11 +225,24 @@ def test_what_is_not_libsvm_is_refused(tmp_path: Path, text: str):
         read_svmlight(written(tmp_path, text))
 
 
-def test_bytes_that_are_no_text_are_refused(tmp_path: Path):
-    (tmp_path / "a").write_bytes(bytes(range(256)) * 10)
+@pytest.mark.parametrize(
+    ("name", "content", "told"),
+    [
+        ("a", bytes(range(256)) * 10, r"Can't read .*a: "),
+        ("a.gz", gzip.compress(TEXT.encode() * 100)[:-9], r"Can't read .*a\.gz: .*end-of-stream"),
+        ("a.gz", gzip.compress(bytes(1_000_000)), r"Can't read .*a\.gz: a line has more than 5,000 bytes"),
+    ],
+    ids=["no text", "cut", "packed without line ends, so not read to its end"],
+)
+def test_bytes_that_are_no_whole_text_are_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, content: bytes, told: str
+):
+    monkeypatch.setattr(files, "PIECE_BYTES", 1000)
+    monkeypatch.setattr(files, "MAX_LINE", 5000)
+    (tmp_path / name).write_bytes(content)
 
-    with pytest.raises(DataError, match=r"Can't read .*a: "):
-        read_svmlight(tmp_path / "a")
+    with pytest.raises(DataError, match=told):
+        read_svmlight(tmp_path / name)
 
 
 @pytest.mark.parametrize(

@@ -7,30 +7,21 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 import pytest
-from pyarrow import csv, parquet
+from pyarrow import csv
 
 from paceline.core.errors import DataError, DiskError
 from paceline.data import csv_blocks, files, out_of_core, table
 from paceline.data.columns import Columns
 from paceline.data.out_of_core import is_mapped
 from paceline.data.table import read_like, read_table
-
-f32 = np.float32
-TEXT = "length,species,width\n1.5,rose,2\n3,iris,-4\n0,rose,1e-3\n"
-
-
-def written(folder: Path, text: str, name: str = "a.csv") -> Path:
-    (folder / name).write_text(text)
-    return folder / name
+from tests.data.test_table import TEXT, f32, parquet_bytes, written
 
 
 @pytest.fixture
 def small_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
     """Blocks of a few lines, and a file for what was read."""
-    monkeypatch.setattr(csv_blocks, "PIECE_BYTES", 50)
-    monkeypatch.setattr(files, "PIECE_BYTES", 50)
-    monkeypatch.setattr(table, "PIECE_BYTES", 50)
-    monkeypatch.setattr(out_of_core, "PIECE_BYTES", 50)
+    for module in (csv_blocks, files, table, out_of_core):
+        monkeypatch.setattr(module, "PIECE_BYTES", 50)
     monkeypatch.setattr(out_of_core, "IN_MEMORY", 100)
 
 
@@ -39,7 +30,6 @@ def test_texts_become_a_feature_for_each_category(tmp_path: Path):
 
     dataset = read_table(file, "y")
 
-    assert dataset.columns is not None
     assert dataset.columns.names == ("n", "colour=blue", "colour=red")
     assert dataset.train.features.tolist() == [[1, 0, 1], [2, 0, 0], [3, 1, 0], [4, 0, 1]]
 
@@ -51,7 +41,6 @@ def test_an_empty_number_becomes_the_mean_of_its_column_in_training(tmp_path: Pa
     dataset = read_table(file, "y", test)
 
     assert dataset.train.features.tolist() == [[1, 5], [2.5, 6], [2.5, 7], [4, 6]]
-    assert dataset.test is not None
     assert dataset.test.features.tolist() == [[2.5, 6], [100, 100]]
 
 
@@ -61,17 +50,15 @@ def test_a_test_table_has_the_categories_of_training(tmp_path: Path):
 
     dataset = read_table(file, "y", test)
 
-    assert dataset.test is not None
     assert dataset.test.features.tolist() == [[0, 1], [0, 0], [1, 0]]
 
 
 def test_numbers_that_are_names_can_be_called_so(tmp_path: Path):
     file = written(tmp_path, "zip,n,y\n01,1,a\n7,2,b\nx,3,b\n")
-    parquet.write_table(pa.table({"zip": [7, 1, 7], "y": [0, 1, 1]}), tmp_path / "a.parquet")
+    (tmp_path / "a.parquet").write_bytes(parquet_bytes(zip=[7, 1, 7], y=[0, 1, 1]))
 
     from_csv = read_table(file, "y", categories=["zip"])
 
-    assert from_csv.columns is not None
     assert from_csv.columns.names == ("zip=01", "zip=7", "zip=x", "n")
     from_parquet = read_table(tmp_path / "a.parquet", "y", categories=["zip"])
     assert from_parquet.train.features.tolist() == [[0, 1], [1, 0], [0, 1]]
@@ -141,7 +128,6 @@ def test_letters_are_read_in_whichever_encoding(tmp_path: Path, small_pieces: No
     dataset = read_table(tmp_path / "a.csv", "y")
 
     assert dataset.classes == ("e", "é")
-    assert dataset.columns is not None
     assert dataset.columns.names[1:] == ("taste=bitter", "taste=süß")
 
 
@@ -186,15 +172,12 @@ def test_what_was_guessed_and_what_became_of_texts_and_gaps_is_told(tmp_path: Pa
     [
         ("a.csv", "x\ty\n1\t2\n".encode("utf-16"), "cells separated by tabs, UTF-16"),
         ("a.csv", b"x|y\n1|2\n", "cells separated by bars, UTF-8"),
-        ("a.parquet", None, "1 columns beside"),
+        ("a.parquet", parquet_bytes(x=[1], y=[2]), "1 columns beside"),
     ],
     ids=["tab", "bar", "parquet"],
 )
-def test_how_a_file_is_written_is_told(tmp_path: Path, name: str, content: bytes | None, form: str):
-    if content is None:
-        parquet.write_table(pa.table({"x": [1], "y": [2]}), tmp_path / name)
-    else:
-        (tmp_path / name).write_bytes(content)
+def test_how_a_file_is_written_is_told(tmp_path: Path, name: str, content: bytes, form: str):
+    (tmp_path / name).write_bytes(content)
 
     assert read_table(tmp_path / name, "y", classes=False).as_read[0].startswith(f"{name}: {form}")
 
@@ -212,7 +195,6 @@ def test_many_columns_with_gaps_are_not_all_named(tmp_path: Path):
 def test_letters_whose_bytes_look_like_line_ends_do_not_hide_the_separator(tmp_path: Path, names: str):
     read = read_table(written(tmp_path, f"{names}\n1;x;a\n2;z;b\n"), "y")
 
-    assert read.columns is not None
     assert [column.name for column in read.columns.features] == names.split(";")[:2]
 
 
@@ -229,7 +211,6 @@ def test_the_label_must_be_named(tmp_path: Path):
 
 def test_a_new_table_is_read_as_the_one_for_training_with_or_without_labels(tmp_path: Path):
     dataset = read_table(written(tmp_path, "n,colour,y\n1,red,b\n3,blue,a\n"), "y")
-    assert dataset.columns is not None
     columns = Columns.model_validate_json(dataset.columns.model_dump_json())
 
     features, labels = read_like(written(tmp_path, "colour;n\nred;\ngreen;2,5\n", "new.csv"), columns, dataset.classes)
@@ -237,14 +218,12 @@ def test_a_new_table_is_read_as_the_one_for_training_with_or_without_labels(tmp_
     assert labels is None
 
     _, labels = read_like(written(tmp_path, "y,colour,n\nb,red,1\nb,blue,1\n", "new.csv"), columns, dataset.classes)
-    assert labels is not None
     assert labels.tolist() == [1, 1]
 
     _, labels = read_like(written(tmp_path, "y,colour,n\n,red,1\nb,blue,1\n", "new.csv"), columns, dataset.classes)
     assert labels is None
 
     _, labels = read_like(written(tmp_path, "y,colour,n\n2.5,red,1\n", "new.csv"), columns)
-    assert labels is not None
     assert labels.tolist() == [2.5]
 
 
