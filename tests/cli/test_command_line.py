@@ -50,7 +50,6 @@ raise SystemExit(7)
     with subprocess.Popen(
         line, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
     ) as run:
-        assert run.stdout is not None
         run.stdout.close()
         run.stdout = None
         _, errors = run.communicate("\n", timeout=60)

@@ -128,8 +128,6 @@ def test_a_file_beside_it_is_the_test_set_or_one_that_is_named(made: Path, tmp_p
 
     assert is_sparse(beside.train.features)
     assert alone.test is None
-    assert beside.test is not None
-    assert named.test is not None
     assert len(beside.test) == len(named.test) == 200
 
 

@@ -40,7 +40,6 @@ def test_without_any_option_the_run_is_on_this_machine() -> None:
 def test_what_is_said_goes_to_the_run_that_listens() -> None:
     found = Machines(listen=True, here=1, port=7078, address="10.0.0.1").checked(Config(workers=3))
 
-    assert found is not None
     assert (found.workers_here, found.port, found.address, found.servers_here) == (1, 7078, "10.0.0.1", None)
     assert found.options == "--listen --here 1 --port 7078 --address 10.0.0.1"
 
@@ -49,7 +48,6 @@ def test_the_file_of_hosts_is_named_to_whom_goes_on(tmp_path: Path) -> None:
     (tmp_path / "my hosts").write_text("gpu-1 workers=2\n")
     found = Machines(hosts=tmp_path / "my hosts").checked(Config(workers=2))
 
-    assert found is not None
     assert found.options == f"--hosts '{tmp_path}/my hosts'"
 
 

@@ -65,7 +65,6 @@ def push_again(transport: Transport) -> None:
 
 def streams(served: Served, name: str = "opened_streams") -> float:
     """The lane's own count: of streams ever opened, or of those that are (`streams`)."""
-    assert served.lane is not None
     found = {metric.name: metric.samples[0].value for metric in served.lane.traffic.collect()}
     return found[f"paceline_lane_{name}"]
 

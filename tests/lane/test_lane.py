@@ -475,7 +475,6 @@ def cluster(tmp_path: Path) -> Iterator[Cluster]:
 def moved(cluster: Cluster, index: int) -> None:
     """Restarts a server; its lane's old port is another program's while the new one is chosen."""
     lane, port = cluster.servers[index].lane, cluster.servers[index].port
-    assert lane is not None
     cluster.servers[index].close(grace=0)
     with ExitStack() as taken:
         with suppress(OSError):  # another program has it already
@@ -498,7 +497,6 @@ def test_a_worker_finds_the_lane_of_a_restarted_server_on_its_new_port(cluster: 
 def test_first_weights_find_the_lane_of_a_restarted_server(cluster: Cluster) -> None:
     pusher = Pusher(cluster)
     joined = pusher.chief.join(False, 100, 10, "", 64)
-    assert joined is not None
     pusher.client.attach(joined.incarnation)
     moved(cluster, 1)
     pusher.client.initialise(np.ones(LENGTH, np.float32))

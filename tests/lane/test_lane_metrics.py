@@ -71,7 +71,6 @@ def reasons(traffic: Traffic, name: str) -> dict[tuple[str, str], float]:
 
 
 def of_server(served: Served) -> Traffic:
-    assert served.lane is not None
     return served.lane.traffic
 
 
@@ -245,7 +244,6 @@ def test_a_client_that_is_turned_away_and_the_server_count_the_same_cut_off_and_
 
 def test_a_caller_that_gives_up_is_counted_on_both_ends(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
     service, (transport, mine) = Service(), on(served)
-    assert served.lane is not None
     served.lane._routes = parameter_routes(service)
     exchange(transport, np.zeros(10, np.float32))  # connects
     # a server with the same deadline might be the one that resets the call

@@ -166,7 +166,6 @@ def test_a_server_goes_on_from_a_stored_folder(resumed: Cluster) -> None:
     server = resumed.servers[0]
     assert server.folder.term == 2
     found = server.folder.newest_snapshot()
-    assert found is not None
     state = found[1]
     clocks = {worker: (entry["incarnation"], entry["clock"]) for worker, entry in state.table["clocks"].items()}
     assert clocks == {"worker-0": (1, 2), "worker-1": (1, 1)}
@@ -174,7 +173,6 @@ def test_a_server_goes_on_from_a_stored_folder(resumed: Cluster) -> None:
     np.testing.assert_array_equal(state.weights, np.full(40, -0.5 * 1.5, np.float32))  # a step on the mean of 1 and 2
     np.testing.assert_array_equal(state.slots, [np.full(40, 1.5, np.float32)])
     np.testing.assert_array_equal(state.gathered, np.full(40, 3.0, np.float32))
-    assert server.chief is not None
     assert server.chief.run.scoring.scores == [kept.SCORE]
     assert set(server.chief.membership.view.seats) == {"worker-0", "worker-1"}
 

@@ -71,14 +71,12 @@ def test_a_process_of_another_release_is_refused_with_both_numbers(
 
 def test_nobody_of_another_release_is_counted(cluster: Cluster, stubs: list[Any]) -> None:
     chief = cluster.servers[0].chief
-    assert chief is not None
     assert (chief.membership.places, cluster.servers[0].driver.plan) == ({}, None)
 
 
 def followed(cluster: Cluster, say: Any) -> follower.Follower:
     """Another one of server 1, after its end."""
     driver, known = cluster.servers[1].driver, cluster.servers[1]._follower
-    assert known is not None
     one = follower.Follower(driver, known._versions, cluster.addresses[0], OPEN, say, ServerStart(1), known._figures)
     one.start()
     one._thread.join(30)

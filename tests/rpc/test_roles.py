@@ -83,7 +83,6 @@ def test_a_server_refuses_whom_the_matrix_refuses(
     cluster: Cluster, transport: str, service: str, method: str, role: Role
 ) -> None:
     lane = cluster.servers[0].lane
-    assert lane is not None
     address = cluster.addresses[0] if transport == "grpc" else f"localhost:{lane.port}"
     metadata = [(HEADER, held(shows(role, "*")).shown())]
 
@@ -143,7 +142,6 @@ def test_a_worker_can_t_speak_for_another_one_to_the_chief(cluster: Cluster, met
 @pytest.mark.parametrize("transport", ["grpc", "lane"])
 def test_a_worker_can_t_push_or_pull_for_another_one(cluster: Cluster, transport: str) -> None:
     lane = cluster.servers[0].lane
-    assert lane is not None
     address = cluster.addresses[0] if transport == "grpc" else f"localhost:{lane.port}"
     stub = ParameterServiceStub(open_channel(address, shows("worker", "worker-0")))
     head = pb.PushHead(worker="worker-1")

@@ -303,7 +303,6 @@ def pair(keys: Path, patience: float = SOON) -> Iterator[tuple[TlsSocket, TlsSoc
         near = socket.create_connection(listening.getsockname())
         opened = threads.submit(lambda: encrypted_client(near, key_folder(keys).newest().client, address, patience))
         far = encrypted_server(listening.accept()[0], key_folder(keys).newest().server, patience)
-        assert far is not None
         far.send([b"!"])
         client_end = opened.result(SOON)
     assert taken(client_end, 1) == b"!"
@@ -508,7 +507,6 @@ def test_whatever_goes_at_once_or_later_comes_in_its_order(ends: tuple[TlsSocket
             if number == 20:  # until then it reads nothing, so that the buffers are full
                 reading = threads.submit(until_mark, far)
         near.send([left, b"\0"])
-        assert reading is not None
         assert reading.result(SOON * 2) == bytes(said)
 
 
@@ -699,7 +697,6 @@ def test_a_run_on_kubernetes_is_asked_with_the_keys_of_its_secret(keys: Path, tm
         address = cluster.addresses[0].replace("localhost", "127.0.0.1")
         with chief_of(OneCluster(address, keys, ["OMP_NUM_THREADS", TLS])) as chief:
             status = chief.status()
-            assert status is not None
             assert status.phase == "waiting"
         with chief_of(OneCluster(address, keys, ["OMP_NUM_THREADS"])) as chief:
             assert chief.status() is None, "by plain text nobody answers"

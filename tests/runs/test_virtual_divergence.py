@@ -182,7 +182,6 @@ def test_a_change_of_policy_keeps_the_rate() -> None:
     cluster.until_finished(600.0)
 
     made = cluster.servers[1].slice.switch
-    assert made is not None
     assert (made.policy["name"], made.rate) == ("asp", 0.1)
 
 

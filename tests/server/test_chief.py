@@ -72,7 +72,6 @@ def test_an_incarnation_is_on_disk_before_its_worker_learns_it(begin: Begin) -> 
     for expected in (1, 2):
         assert join(cluster).incarnation == expected
         saved = cluster.servers[0].folder.load_run()
-        assert saved is not None
         assert saved["membership"]["incarnations"] == {"worker-0": expected}
 
 
@@ -263,7 +262,6 @@ def test_a_budget_per_worker_names_the_last_clock_at_once_and_ends_with_the_last
     cluster.evaluator_ready()
     pusher = Pusher(cluster).join()
     seat = pusher.chief.seat(pusher.incarnation, 0)
-    assert seat is not None
     assert seat.last == 10
     stops = [pusher.push(1.0)[0].stop for _ in range(10)]
     assert stops == [False] * 9 + [True]
@@ -442,7 +440,6 @@ def test_the_policy_changes_twice_while_workers_push_to_two_servers(begin: Begin
     late = Learner(cluster, 2)
     late.pusher.join()
     seat = late.pusher.chief.seat(late.pusher.incarnation, 0)
-    assert seat is not None
     assert (seat.switch.number, json.loads(seat.switch.policy)["name"]) == (2, "bsp")
     assert seat.handicap == versions[0] + 2
 

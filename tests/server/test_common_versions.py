@@ -26,7 +26,6 @@ def begun(cluster: Cluster) -> Pusher:
 def common(cluster: Cluster) -> int:
     """The newest version that both servers have on disk, as the chief knows it."""
     chief = cluster.servers[0].chief
-    assert chief is not None
     with chief.changed:
         return chief.run.common_snapshots.newest or 0
 
@@ -58,7 +57,6 @@ def test_the_chiefs_slice_waits_before_each_version_that_it_names(
     cluster: Cluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     chief, driver, held = cluster.servers[0].chief, cluster.servers[0].driver, list[int]()
-    assert chief is not None
 
     def hold(first: int) -> None:
         held.append(first)

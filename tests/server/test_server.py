@@ -189,7 +189,6 @@ def test_empty_servers_of_a_run_that_has_yet_to_begin_refuse_nothing(begin: Begi
     (pusher,) = seated(cluster)
     pusher.push(1.0)
     chief = cluster.servers[0].chief
-    assert chief is not None
     eventually(lambda: chief.run.other_servers.views.get(1), "server 1's word of the view")
     assert [server.refusal for server in cluster.servers] == [None, None]
 
@@ -362,7 +361,6 @@ def test_a_part_that_is_not_coded_may_be_received_where_it_belongs():
     push = assembly()
 
     place = push.place(0, 24)
-    assert place is not None
     place[:] = WHOLE.data.cast("B")
     push.take(0, place)
 

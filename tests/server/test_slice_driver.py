@@ -257,7 +257,6 @@ def test_a_reader_gets_exactly_the_version_it_waits_for(cast: Stage) -> None:
     for _ in range(2):
         reply_of(play.push("worker-0"))
     found = reader.result(timeout=10)
-    assert found is not None
     assert (found.version, found.values.tolist()) == (2, [2.0] * 4)
 
 
@@ -379,14 +378,12 @@ class SparseCast:
 
     def take(self, answer: Sparse | None) -> None:
         """The weights have come to worker-0."""
-        assert answer is not None
         self.local[answer.places] = answer.values
 
     @property
     def weights(self) -> np.ndarray:
         """Those of the server."""
         found = self.driver.pull(None, always)
-        assert found is not None
         return found.values
 
 

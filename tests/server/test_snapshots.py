@@ -227,7 +227,6 @@ def test_on_a_full_disk_pushes_go_on_and_snapshots_come_back(disk: Path) -> None
     assert "No space" in server.said[0][1]["why"]
     assert not list(disk.glob("*.tmp"))
     newest = server.store.newest_snapshot()
-    assert newest is not None
     assert newest[1].table["version"] == 1
     server.store.close()
 
@@ -247,7 +246,6 @@ def test_a_server_starts_on_a_disk_that_takes_nothing_and_goes_on_from_its_snaps
 
     assert again.said.has("can't keep the term; it is taken from the clock")
     found = again.store.newest_snapshot()
-    assert found is not None
     assert found[1].weights.tolist() == [1.0] * 9
     again.store.close()
 

@@ -121,7 +121,6 @@ def test_a_diverged_run_goes_back_to_an_intact_snapshot_with_finite_weights(tmp_
 
     state = store.good_weights(3)
 
-    assert state is not None
     assert state.weights.tolist() == [1.0] * 9
     assert [(event, facts["snapshot"]) for event, facts in said] == [
         ("snapshot is damaged, trying the one before", 3),
@@ -198,7 +197,6 @@ def test_200_damages_of_the_newest_snapshot_are_found_and_said(tmp_path: Path) -
             victim.write_bytes(content[place:] + content[:place])
         said = Said()
         loaded = found(folder, said)
-        assert loaded is not None
         assert loaded[1].weights.tolist() == [2.0] * 9, (trial, victim.name)
         assert any("damaged" in event for event, _ in said)
         shutil.rmtree(folder)
@@ -220,7 +218,6 @@ def test_what_an_interrupted_write_left_is_removed_and_said(tmp_path: Path) -> N
         (tmp_path / name).write_bytes(b"half")
     said = Said()
     loaded = found(tmp_path, said)
-    assert loaded is not None
     assert loaded[1].weights.tolist() == [1.0] * 9
     assert sorted(facts["file"] for _, facts in said) == sorted(leftovers)
     assert not [name for name in leftovers if (tmp_path / name).exists()]
@@ -239,7 +236,6 @@ def test_data_whose_manifest_somebody_has_taken_away_is_told_and_left_alone(tmp_
     (tmp_path / f"snapshot-{3:012d}.json").rename(tmp_path / "away")
     said = Said()
     loaded = found(tmp_path, said)
-    assert loaded is not None
     assert loaded[1].weights.tolist() == [2.0] * 9
     data, manifest = (f"snapshot-{3:012d}.{kind}" for kind in ("safetensors", "json"))
     assert said == [("a snapshot without its manifest is not used, and left alone", {"file": data, "lacks": manifest})]
@@ -249,7 +245,6 @@ def test_data_whose_manifest_somebody_has_taken_away_is_told_and_left_alone(tmp_
     (tmp_path / "away").rename(tmp_path / manifest)
     (tmp_path / f"snapshot-{4:012d}.json").unlink()  # what was written since took another number
     loaded = found(tmp_path, Said())
-    assert loaded is not None
     assert loaded[1].weights.tolist() == [3.0] * 9
 
 
@@ -396,7 +391,6 @@ def test_a_failing_disk_leaves_the_older_snapshots_intact(tmp_path: Path, fails:
             store.save_snapshot(PLAN, state_at(2))
     store.close()
     loaded = found(tmp_path, Said())
-    assert loaded is not None
     version = 2 if fails == "unlink" else 1
     assert loaded[1].weights.tolist() == [version] * 9
     assert not list(tmp_path.glob("*.tmp"))
@@ -427,7 +421,6 @@ def test_a_server_comes_back_while_its_disk_takes_nothing(tmp_path: Path, error:
         terms.append(store.term)
         store.check_settings(["epochs=1"])
         loaded = store.newest_snapshot()
-        assert loaded is not None
         assert loaded[1].weights.tolist() == [2.0] * 9
         assert [event for event, _ in said] == [
             "can't keep the term; it is taken from the clock",

@@ -178,7 +178,6 @@ def test_a_cluster_that_every_worker_has_whole_counts_once_and_is_sparse():
     # Of 3 workers: cluster 0 dealt (2, 2, 1), cluster 1 has two examples, which all three got.
     found = find_clusters(made(*(entry({"x": 9}, {"0": held, "1": 2}) for held in (2, 2, 1)), copied=2, sparse=(1,)))
 
-    assert found is not None
     assert found.sizes.tolist() == [5, 2]
     assert found.sparse.tolist() == [False, True]
 
@@ -186,7 +185,6 @@ def test_a_cluster_that_every_worker_has_whole_counts_once_and_is_sparse():
 def test_a_cluster_dealt_without_remainder_is_not_taken_for_a_sparse_one():
     found = find_clusters(made(*(entry({"x": 9}, {"0": 1, "1": 2}) for _ in range(3))))
 
-    assert found is not None
     assert found.sizes.tolist() == [3, 6]
     assert not found.sparse.any()
 

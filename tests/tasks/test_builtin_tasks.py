@@ -165,7 +165,6 @@ def test_a_cnn_learns_handwritten_digits_from_idx_files(tmp_path: Path):
 
     replica = trained(task, dataset.train, epochs=8)  # there are 60 times fewer than in MNIST
 
-    assert dataset.test is not None
     assert replica.score(dataset.test.features, dataset.test.labels)["accuracy"] > 0.9
 
 
@@ -235,7 +234,6 @@ def test_a_text_is_learned_far_better_than_by_guessing(tmp_path: Path):
 
     replica = trained(task, dataset.train, epochs=4)
 
-    assert dataset.test is not None
     scores = replica.score(dataset.test.features, dataset.test.labels)
     assert scores["loss"] < 2.0  # guessing: ln 256 = 5.55; letters by their frequency: 2.7
     assert scores["accuracy"] > 0.4

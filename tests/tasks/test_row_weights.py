@@ -52,7 +52,6 @@ def test_a_file_beside_the_examples_holds_their_weights(tmp_path: Path) -> None:
 
     assert data.test is not None
     for part in (data.train, data.test):
-        assert part.weights is not None
         assert part.weights.dtype == np.float32
         assert part.weights.tolist() == [0.5, 2, 0]
     assert data.as_read == ("a.weight: its 3 rows have weights from 0 to 2",) * 2
@@ -266,7 +265,6 @@ def weighted(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Dataset, f
     path = written(data, folder, "scales")
     np.savetxt(f"{path}.weight", weights)
     np.savetxt(f"{path}.t.weight", own)
-    assert data.test is not None
     svc = LinearSVC(dual=False, tol=1e-8, max_iter=10_000)  # with its own tol it stops too early on some machines
     said = svc.fit(data.train.features, labels, sample_weight=weights).predict(data.test.features)
     unweighted = svc.fit(data.train.features, labels).predict(data.test.features)

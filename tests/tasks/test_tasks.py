@@ -287,7 +287,6 @@ def test_the_example_task_trains_above_90_percent():
 
     replica = trained(task, dataset.train)
 
-    assert dataset.test is not None
     assert replica.score(dataset.test.features, dataset.test.labels)["accuracy"] > 0.9
 
 

@@ -36,7 +36,6 @@ def settings(policy: str | dict[str, object], workers: int = 4, **others: object
 def carried_out(config: Config) -> tuple[int, float, float | None, float | None]:
     """What each worker takes, the rate, the servers' momentum and the worker's, for mini-batch 32, rate .1, momentum .9."""
     asked, made, pool = build_optimizer(config.optimizer), build_policy(config.policy), pool_of(config)
-    assert pool is not None
     half = pool.half(asked, made)
     servers = getattr(effective(pool, asked, made), "momentum", None)
     worker = None if half is None else getattr(half.parts[0], "momentum", None)
@@ -138,7 +137,6 @@ def test_workers_keep_what_an_adaptive_optimizer_remembers_and_each_direction_co
     """A direction of a quarter of the examples is half as long for the same signal; four of them make one step."""
     config = settings(policy, optimizer={"name": optimizer, "lr": 0.003})
     asked, made, pool = build_optimizer(config.optimizer), build_policy(config.policy), pool_of(config)
-    assert pool is not None
 
     half = pool.half(asked, made)
     assert half is not None
@@ -152,7 +150,6 @@ def test_workers_keep_what_an_adaptive_optimizer_remembers_and_each_direction_co
 def test_where_a_step_is_on_as_much_as_in_one_process_the_servers_keep_an_adaptive_optimizer(policy):
     config = settings(policy, optimizer={"name": "adam"})
     asked, made, pool = build_optimizer(config.optimizer), build_policy(config.policy), pool_of(config)
-    assert pool is not None
 
     assert pool.half(asked, made) is None
     assert effective(pool, asked, made) == asked
@@ -165,7 +162,6 @@ def test_where_a_step_is_on_as_much_as_in_one_process_the_servers_keep_an_adapti
 def test_rate_times_decay_is_the_users_for_as_many_examples(policy, examples):
     config = settings(policy, optimizer={"name": "adamw", "lr": 0.003, "weight_decay": 0.1})
     asked, made, pool = build_optimizer(config.optimizer), build_policy(config.policy), pool_of(config)
-    assert pool is not None
 
     stepping = effective(pool, asked, made)
     if policy in SERVED:

@@ -64,7 +64,6 @@ def test_hogwild_is_as_its_paper_trains_synchronously():
 
     assert (config.task, config.policy.name, config.batch_size, config.svm.stop) == ("rcv1", "bsp", 16, "all")
     assert config.optimizer.model_dump() == {"name": "sgd", "lr": 0.005, "momentum": 0, "weight_decay": 0}
-    assert config.svm.stopping is not None
     assert (config.svm.stopping.rule, config.svm.stopping.preset) == ("delta", "report")
 
 

@@ -316,7 +316,6 @@ def test_rounds_keep_the_previous_version():
 
     previous = one.slice.pull(0)
 
-    assert previous is not None
     assert (previous.version, list(previous.values)) == (0, [0.0])
     assert one.slice.pull(2) is None
 

@@ -153,7 +153,6 @@ def test_a_version_that_has_gone_is_in_the_mean_but_not_given():
         one.change(worker, {0: 1.0})
     found = one.slice.pull(2, mean=True)
 
-    assert found is not None
     assert (found.version, found.values[0]) == (2, 0.5 + (2 + 4) / 2)
     assert one.slice.pull(3, mean=True) is None
 
@@ -179,7 +178,6 @@ def test_the_mean_comes_back_from_disk_and_goes_on(tmp_path: Path):
     newest = store.newest_snapshot()
     store.close()
 
-    assert newest is not None
     one.back_from(newest[1])
     np.testing.assert_allclose(one.mean, one.expected, atol=1e-6)
 
@@ -195,7 +193,6 @@ def test_a_snapshot_from_before_there_were_means_begins_one_anew(tmp_path: Path)
     newest = store.newest_snapshot()
     store.close()
 
-    assert newest is not None
     assert newest[1].lag is None
     old.average_from = 0.0
     old.back_from(newest[1])
@@ -222,12 +219,10 @@ def test_the_evaluator_takes_the_mean_home_and_workers_go_on_from_the_weights(tm
         plan = make_plan(shapes_of(manifest), 2, config.plan)
         client = SparseClient(around, plan)
         joined = chief.join(False, manifest.train_examples, 2, manifest.fingerprint, 2)
-        assert joined is not None
         client.attach(joined.incarnation)
         weights = np.zeros(D, np.float32)
         client.initialise(weights)
         seat = chief.seat(joined.incarnation, 0)
-        assert seat is not None
         client.pull(weights)
         for clock in range(1, 5):
             client.begin_sparse(clock, seat.view, change, 2, client.bases)()

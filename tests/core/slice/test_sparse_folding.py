@@ -38,7 +38,6 @@ def slice_of(policy: str = "asp", **options: object) -> OneSparseSlice:
 
 def weights(one: OneSparseSlice) -> list[float]:
     found = one.slice.pull()
-    assert found is not None
     return [round(float(value), 6) for value in found.values]
 
 
@@ -46,7 +45,6 @@ def answered(
     one: OneSparseSlice, base: Base, wanted: Places | None = None, also: tuple[int, ...] = ()
 ) -> dict[int, float]:
     found = one.slice.answer(base, wanted, np.array(also, np.int64), 100)
-    assert found is not None
     return {int(place): round(float(value), 6) for place, value in zip(found.places, found.values, strict=True)}
 
 
@@ -159,7 +157,6 @@ def test_changes_of_long_ago_are_forgotten():
 
     assert changes.since(0) is None
     found = changes.since(3)
-    assert found is not None
     assert found.tolist() == [0, 1, 8, 9]
 
 
@@ -286,7 +283,6 @@ def test_a_pull_is_a_copy():
     found = one.slice.pull()
     one.push("a", update=change(_1=1))
 
-    assert found is not None
     assert not found.values.any()
 
 
@@ -347,5 +343,4 @@ def test_empty_updates_are_not_remembered_as_changes():
 
     assert len(changes._folds) == 1
     found = changes.since(0)
-    assert found is not None
     assert found.tolist() == [2]

@@ -177,7 +177,6 @@ def test_it_goes_with_a_process_that_was_killed_with_its_whole_group(place: Path
         start_new_session=True,
         text=True,
     ) as holds:
-        assert holds.stdout is not None
         folder = Path(holds.stdout.readline().strip())
         assert (folder / "key").exists()
         os.killpg(holds.pid, 9)

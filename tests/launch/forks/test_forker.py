@@ -58,7 +58,6 @@ def started(forker: Forker, folder: Path, text: str, *arguments: str) -> Forked:
 def ended(forker: Forker, folder: Path, *words: str, log: str | None = "log", objects: int | None = None) -> int:
     """The exit code of a child of these words."""
     child = forker.start(list(words), folder / log if log else None, folder, dict(os.environ), objects=objects)
-    assert child is not None
     return child.wait(60)
 
 

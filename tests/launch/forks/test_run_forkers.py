@@ -36,7 +36,6 @@ def task(folder: Path, text: str, name: str = "own.py") -> str:
 
 def test_a_task_that_imports_torch_has_its_workers_forker_before_its_config_is_read(tmp_path: Path) -> None:
     with beginning(task(tmp_path, "import numpy\nfrom torch import nn\n")) as begun:
-        assert begun is not None
         assert begun.reads
         for _ in range(2):  # --repeats forks several runs from it
             with forking(Config(), begun) as forkers:
@@ -65,10 +64,8 @@ def test_the_workers_of_other_tasks_begin_early_too_but_the_process_that_shows_t
 ) -> None:
     what = what if what.isidentifier() else task(tmp_path, what)
     with beginning(what) as begun:
-        assert begun is not None
         assert (begun.updates, begun.reads) == (updates, False)
     with beginning(task(tmp_path, f"workers: 2\ntask: {what}  # mine\n", "run.yaml")) as named:
-        assert named is not None
         assert named.updates == updates
 
 
@@ -76,7 +73,6 @@ def test_a_launched_script_has_its_workers_forker_before_its_config_is_read(tmp_
     script = task(tmp_path, "import torch\n", "train.py")
     config = Config(task=script, data=DataConfig.model_validate({"source": "script"}))
     with beginning(script, is_script=True) as begun, forking(config, begun) as forkers:
-        assert begun is not None
         assert forkers["worker"] is forkers["evaluator"] is begun.workers
         assert forkers["server"] is begun.servers
 
@@ -99,7 +95,6 @@ def test_the_sharder_of_a_task_that_ships_with_paceline_does_not_wait_for_what_s
 def test_a_sharder_that_clusters_or_has_another_engine_starts_afresh_with_all_cores(tmp_path: Path, data: dict) -> None:
     config = Config(data=DataConfig.model_validate(data))
     with beginning(task(tmp_path, "import torch\n")) as begun, forking(config, begun) as forkers:
-        assert begun is not None
         assert forkers["worker"] is begun.workers
         assert "sharder" not in forkers
 
@@ -110,7 +105,6 @@ def test_sparse_updates_take_no_forker_with_torch(tmp_path: Path, what: str) -> 
         beginning(what if what == "svm" else task(tmp_path, what)) as begun,
         forking(SPARSE.model_copy(update={"task": "svm"}), begun) as forkers,
     ):
-        assert begun is not None
         assert (forkers["worker"] is begun.workers) == (what == "svm")
         assert forkers["worker"].before is begun.servers
         assert forkers["server"] is begun.servers
@@ -140,7 +134,6 @@ def test_children_of_a_task_that_imports_torch_find_its_libraries_loaded(
     (tmp_path / "program.py").write_text("import sys\nprint('wave' in sys.modules)\n")
 
     with beginning(task(tmp_path, "import torch\nimport wave\n")) as begun:
-        assert begun is not None
         child = begun.workers.start([str(tmp_path / "program.py")], tmp_path / "log", tmp_path, {})
         assert child is not None, "that a library is missing is for the file to say"
         child.wait(10)
@@ -159,6 +152,5 @@ def test_the_first_optimizer_of_a_scripts_worker_has_nothing_left_to_load(tmp_pa
 
     child = forker_of(TORCH).start([str(tmp_path / "program.py")], tmp_path / "log", tmp_path, QUIET)
 
-    assert child is not None
     assert child.wait(60) == 0
     assert (tmp_path / "log").read_text() == "\n"

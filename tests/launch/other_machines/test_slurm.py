@@ -47,7 +47,6 @@ def test_with_gpus_there_is_a_worker_for_each_that_the_task_sees(
     tmp_path: Path, given: dict[str, str], workers: int
 ) -> None:
     task = this_task(job(tmp_path, **given))
-    assert task is not None
     assert task.workers == workers
 
 
@@ -68,7 +67,6 @@ def test_a_requeued_job_has_a_file_of_its_own_and_its_head_removes_that_of_a_hea
     tmp_path: Path,
 ) -> None:
     before, task = this_task(job(tmp_path)), this_task(job(tmp_path, SLURM_RESTART_COUNT="1"))
-    assert before is not None
     assert task is not None
     before.file.write_text("10.1.0.1:7077 old-key")
     other = tmp_path / "paceline-47110.join"

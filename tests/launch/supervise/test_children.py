@@ -74,7 +74,6 @@ from paceline.launch.this_machine.end_with_parent import tethered
 subprocess.run(tethered(sys.executable, "-c", {inner!r}))
 """
     with subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE, text=True) as parent:
-        assert parent.stdout is not None
         child = int(parent.stdout.readline())
         parent.kill()
         parent.wait()

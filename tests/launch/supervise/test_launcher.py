@@ -709,7 +709,6 @@ def going(stage: Stage, patience: float = 10.0) -> subprocess.Popen[str]:
     """A launcher in a separate process, whose children all run."""
     script = LAUNCH.format(tests=str(ROOT), stage=str(stage.folder), patience=patience)
     process = subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.PIPE, text=True)
-    assert process.stdout is not None
     assert process.stdout.readline() == "going\n"
     return process
 

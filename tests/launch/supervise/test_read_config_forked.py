@@ -90,7 +90,6 @@ def test_a_file_that_takes_long_is_heard_at_once_and_leaves_nothing_when_it_is_s
     temporary = tmp_path / "temporary"
     temporary.mkdir()
     with run(tmp_path, WAITS, TMPDIR=str(temporary)) as process:
-        assert process.stderr is not None
         pid = int(process.stderr.readline().removeprefix("it is "))
         process.send_signal(number)
         assert process.wait(60) == {signal.SIGINT: 130, signal.SIGTERM: -signal.SIGTERM}[number]

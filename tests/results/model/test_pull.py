@@ -81,7 +81,6 @@ def test_each_pull_of_a_live_run_has_the_newest_version(live: LiveRun, tmp_path:
         live.push(1.0)
         found = pulled(live, tmp_path / "m.safetensors")
 
-        assert found.versions is not None
         assert found.versions.of_slices == (version, version)
         with safe_open(found.path, "np") as file:
             assert (file.get_tensor("0.weight") == -version).all()

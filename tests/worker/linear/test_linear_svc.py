@@ -38,7 +38,6 @@ def config(workers: int, policy: str) -> Config:
 
 
 def examples(data: Dataset) -> tuple[Examples, Examples]:
-    assert data.test is not None
     return Examples.of(data.train.features, data.train.labels), Examples.of(data.test.features, data.test.labels)
 
 
@@ -127,7 +126,6 @@ def test_class_weights_are_those_of_linear_svc(tmp_path: Path) -> None:
     from sklearn.svm import LinearSVC
 
     data, _ = made("scales")
-    assert data.test is not None
     unweighted = recall_score(
         data.test.labels, LinearSVC().fit(data.train.features, data.train.labels).predict(data.test.features)
     )

@@ -69,11 +69,9 @@ def cluster(tmp_path: Path) -> Iterator[Cluster]:
     plan = make_plan(shapes_of(manifest), 2, cluster.config.plan)
     client = SparseClient(around, plan)
     joined = chief.join(False, manifest.train_examples, 2, manifest.fingerprint, 2)
-    assert joined is not None
     client.attach(joined.incarnation)
     client.initialise(np.zeros(D, np.float32))
     seat = chief.seat(joined.incarnation, 0)
-    assert seat is not None
     client.pull(np.zeros(D, np.float32))
     places = np.flatnonzero(WEIGHTS)
     client.begin_sparse(1, seat.view, Sparse(places, WEIGHTS[places], D), 4, client.bases)()

@@ -283,7 +283,6 @@ def test_a_regression_is_scored_kept_and_told_by_what_it_goes_by(
 
         (score,) = cluster.run.Status(pb.StatusRequest(), Context()).scores
         chief = cluster.servers[0].chief
-        assert chief is not None
         assert chief.run.scoring.result == last
     finally:
         cluster.close()
@@ -305,7 +304,6 @@ def stopped_with_zeros(cluster: Cluster, manifest: Any) -> None:
     plan = make_plan((("weight", (1, 4)), ("bias", (1,))), 1, cluster.config.plan)
     client = ParameterClient(around, plan)
     joined = chief.join(False, manifest.train_examples, 2, manifest.fingerprint, 1)
-    assert joined is not None
     client.attach(joined.incarnation)
     client.initialise(np.zeros(5, np.float32))
     assert chief.seat(joined.incarnation, 0) is not None
