@@ -40,9 +40,7 @@ ELEMENTWISE: dict[str, Callable[[Vector, Vector, Vector], None]] = {
 
 @pytest.mark.parametrize("name", ELEMENTWISE)
 @given(length=LENGTHS, cuts=st.lists(LENGTHS, max_size=4), offset=st.integers(0, 17))
-def test_a_vector_cut_anywhere_gives_the_bits_of_the_whole_one(
-    name: str, length: int, cuts: list[int], offset: int
-) -> None:
+def test_a_vector_cut_anywhere_has_the_bits_of_the_whole(name: str, length: int, cuts: list[int], offset: int) -> None:
     whole = [numbers(length + offset, seed)[offset:].copy() for seed in range(3)]
     parts = [numbers(length + offset, seed)[offset:] for seed in range(3)]
     edges = [0, *sorted(min(cut, length) for cut in cuts), length]

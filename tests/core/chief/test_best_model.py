@@ -91,9 +91,8 @@ def test_the_last_words_on_a_run_are_what_it_goes_by(metrics: dict[str, float], 
 
 def test_all_scores_say_of_how_many_examples_they_are() -> None:
     metrics = {"test_loss": 0.5, "train_loss": 0.25, "train_accuracy": 1.0}
-    assert (
-        by_split(metrics, {"train": 2000}) == "train (2,000 examples): loss 0.2500, accuracy 1.0000; test: loss 0.5000"
-    )
+    said = "train (2,000 examples): loss 0.2500, accuracy 1.0000; test: loss 0.5000"
+    assert by_split(metrics, {"train": 2000}) == said
 
 
 def test_local_models_scores_follow_those_of_the_global_model() -> None:

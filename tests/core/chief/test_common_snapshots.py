@@ -25,17 +25,12 @@ def test_a_version_is_named_that_no_slice_can_have_reached_once_the_pause_is_ove
     assert common.due == 11
 
 
-def test_none_is_named_before_every_server_was_heard():
-    common = CommonSnapshots(2)
-    common.reported(0, [0], 0, 0)
+def test_none_is_named_before_every_server_was_heard_on_the_way_back_and_for_one_server_alone():
+    heard_of_one, alone, back = CommonSnapshots(2), reported([[0]]), reported([[5], [5]])
+    heard_of_one.reported(0, [0], 0, 0)
+    back.go_back()
 
-    assert common.name(7, 0, 0.0, 0.0) is False
-
-
-def test_one_server_alone_needs_no_common_version():
-    common = reported([[0]])
-
-    assert common.name(7, 0, 0.0, 0.0) is False
+    assert [common.name(7, 0, 0.0, 100.0) for common in (heard_of_one, alone, back)] == [False] * 3
 
 
 def test_the_named_version_is_known_when_every_other_server_has_said_so():
@@ -65,17 +60,11 @@ def test_the_next_one_is_named_when_all_have_written_the_last_one():
 def test_a_server_that_can_not_write_does_not_keep_the_others_from_it():
     common = reported([[0], [0]])
     common.name(7, 0, 0.0, 0.0)
+    assert common.name(8, 0, 1.0, 100.0) is False, "the version is not reached yet"
     common.reported(0, [0, 9], 9, 0)
 
     assert common.name(20, 0, 1.0, 9.0) is False
     assert common.name(20, 0, 1.0, 11.0) is True
-
-
-def test_a_version_that_is_not_reached_yet_is_not_replaced():
-    common = reported([[0], [0]])
-    common.name(7, 0, 0.0, 0.0)
-
-    assert common.name(8, 0, 1.0, 100.0) is False
 
 
 def test_slices_may_be_further_than_that_of_a_chief_that_is_back_from_a_snapshot():
@@ -109,6 +98,7 @@ def test_all_go_back_to_the_newest_version_that_each_has():
 
     assert common.newest == 10
     assert common.go_back() is True
+    assert common.go_back() is True, "a second request changes nothing"
     assert common.order(0) == common.order(1) == GoBack(1, 10)
     assert common.is_going_back
 
@@ -126,26 +116,11 @@ def test_each_server_goes_back_once():
     assert common.order(1) is None
 
 
-def test_a_second_request_on_the_way_back_changes_nothing():
-    common = reported([[5], [5]])
-    common.go_back()
-
-    assert common.go_back() is True
-    assert common.back.number == 1
-
-
 def test_without_a_common_version_nobody_goes_back():
     common = reported([[5], [6]])
 
     assert common.go_back() is False
     assert common.order(0) is None
-
-
-def test_nothing_is_named_on_the_way_back():
-    common = reported([[5], [5]])
-    common.go_back()
-
-    assert common.name(7, 0, 0.0, 100.0) is False
 
 
 def test_a_restarted_chief_knows_who_has_to_go_back():

@@ -104,18 +104,11 @@ def test_a_fenced_process_does_not_replace_its_living_successor():
         membership.join("a", True, 2.0)
 
 
-def test_a_fenced_process_takes_a_vacant_seat():
+def test_a_fenced_process_takes_a_vacant_seat_and_may_repeat_a_join_whose_answer_was_lost():
     membership = members("a")
     membership.leave("a", 1)
 
     assert membership.join("a", True, 2.0) == 2
-
-
-def test_a_fenced_process_may_repeat_a_join_whose_answer_was_lost():
-    membership = members("a")
-    membership.leave("a", 1)
-    membership.join("a", True, 2.0)
-
     assert membership.join("a", True, 3.0) == 3
 
 
@@ -138,12 +131,14 @@ def test_places_follow_the_workers_own_numbers_and_so_do_shards():
 
 # going
 def test_a_lapsed_lease_is_a_leave():
-    membership = members("a", "b")
+    membership = members("a", "b", "c")
+    membership.join("c", False, 0.0)  # its predecessor's beats don't keep its lease
     for now in range(1, 16):
         membership.tick(float(now))
         membership.beat("b", 1, float(now))
+        membership.beat("c", 1, float(now))
 
-    assert membership.tick(16.0) == ["a"]
+    assert membership.tick(16.0) == ["a", "c"]
     assert set(membership.view.seats) == {"b"}
 
 
@@ -153,16 +148,6 @@ def test_a_beat_after_the_lease_is_fenced():
 
     with pytest.raises(Fenced, match=r"was expelled or replaced. Join again"):
         membership.beat("a", 1, 1.0)
-
-
-def test_a_beat_of_the_predecessor_does_not_keep_the_successors_lease():
-    membership = members("a")
-    membership.join("a", False, 0.0)
-    for now in range(1, 16):
-        membership.tick(float(now))
-        membership.beat("a", 1, float(now))
-
-    assert membership.tick(16.0) == ["a"]
 
 
 def test_a_chief_that_was_late_expels_nobody():
@@ -217,6 +202,7 @@ def test_a_stop_names_everybodys_next_clock():
     assert {worker: seat.last for worker, seat in membership.view.seats.items()} == {"a": 6, "b": 3}
 
 
+@pytest.mark.parametrize("ends", [True, False], ids=["a stop", "a change of policy"])
 @pytest.mark.parametrize(
     ("version", "joiner", "lasts"),
     [
@@ -225,13 +211,17 @@ def test_a_stop_names_everybodys_next_clock():
         pytest.param(1, 0, {"a": 6, "b": 1}, id="where the chief fell back behind the joiner's level"),
     ],
 )
-def test_a_stop_in_rounds_names_one_round_for_all(version: int, joiner: int, lasts: dict[str, int]):
+def test_in_rounds_a_stop_and_a_change_name_one_round_for_all(
+    version: int, joiner: int, lasts: dict[str, int], ends: bool
+):
     membership = members("a", rounds=True)
     membership.seat("b", membership.join("b", False, 1.0), 0, None, clocks_at(membership, version=3, a=3), 1.0)
+    clocks = clocks_at(membership, version=version, a=version, b=joiner)
 
-    membership.stop(clocks_at(membership, version=version, a=version, b=joiner))
+    membership.stop(clocks) if ends else membership.switch({"name": "asp"}, clocks)
 
-    assert {worker: seat.last for worker, seat in membership.view.seats.items()} == lasts
+    seats = membership.view.seats.items()
+    assert {worker: seat.last if ends else seat.switch_clock for worker, seat in seats} == lasts
 
 
 def test_a_stop_does_not_move_an_earlier_last_clock():
@@ -254,15 +244,6 @@ def test_a_change_names_the_clock_up_to_which_each_member_keeps_the_old_policy()
     assert membership.view.switch == Switch(1, {"name": "ssp"}, 12)  # 9 pushes may fold, and one more for each worker
     assert membership.view.made is None
     assert membership.is_switching
-
-
-def test_a_change_in_rounds_names_one_round_for_all():
-    membership = members("a", rounds=True)
-    membership.seat("b", membership.join("b", False, 1.0), 0, None, clocks_at(membership, version=3, a=3), 1.0)
-
-    membership.switch({"name": "asp"}, clocks_at(membership, version=6, a=6, b=1))
-
-    assert {worker: seat.switch_clock for worker, seat in membership.view.seats.items()} == {"a": 8, "b": 3}
 
 
 def test_a_change_that_all_have_made_leaves_everybody_level_and_counts_in_its_way():
@@ -398,24 +379,15 @@ def test_in_rounds_a_worker_that_is_told_to_stop_alone_departs_after_a_moment():
     assert "a" not in membership.places
 
 
-def test_without_rounds_it_departs_at_once():
+def test_without_rounds_it_departs_at_once_and_keeps_its_seat_as_long_as_it_computes():
     membership = members("a", "b")
 
     membership.told("a", 1, 1.0)
-    before = set(membership.view.seats)
-    membership.told("a", 1, 1.0, has_left=True)
-
-    assert before == {"a", "b"}
-    assert set(membership.view.seats) == {"b"}
-
-
-def test_a_worker_that_is_told_and_still_computes_keeps_its_seat():
-    membership = members("a", "b", rounds=True)
-
-    membership.told("a", 1, 1.0)
     membership.tick(9.0)
-
     assert set(membership.view.seats) == {"a", "b"}
+    membership.told("a", 1, 9.0, has_left=True)
+
+    assert set(membership.view.seats) == {"b"}
 
 
 def test_workers_that_are_all_told_to_stop_keep_their_seats_however_long_they_are_away():
@@ -468,24 +440,17 @@ def test_once_as_many_are_back_as_the_run_starts_with_the_others_have_their_leas
     assert membership.tick(116.5) == ["a", "b", "c"]
 
 
-def test_a_restarted_chief_waits_for_members_that_were_away_with_it():
+@pytest.mark.parametrize(("comes_anew", "lapsed", "awaited"), [(True, [], ["b"]), (False, ["b"], [])])
+def test_a_restarted_chief_waits_for_members_that_were_away_with_it_and_gives_those_that_live_their_lease(
+    comes_anew, lapsed, awaited
+):
     again = Membership(4, 15.0, rounds=True)
     again.restore(json.loads(json.dumps(members("a", "b", rounds=True).state())), 0.0)
 
-    incarnation = again.join("a", False, 1.0)
-    lapsed = [lapsed for now in range(1, 60) for lapsed in beaten(again, "a", incarnation, float(now))]
+    incarnation = again.join("a", False, 1.0) if comes_anew else 1
 
-    assert lapsed == []
-    assert again.awaited == ["b"]
-
-
-def test_a_restarted_chief_whose_members_live_gives_each_its_lease():
-    again = Membership(4, 15.0, rounds=True)
-    again.restore(json.loads(json.dumps(members("a", "b", rounds=True).state())), 0.0)
-
-    lapsed = [lapsed for now in range(1, 20) for lapsed in beaten(again, "a", 1, float(now))]
-
-    assert lapsed == ["b"]
+    assert [each for now in range(1, 60) for each in beaten(again, "a", incarnation, float(now))] == lapsed
+    assert again.awaited == awaited
 
 
 def test_a_lease_shorter_than_that_moment_does_not_lapse_on_the_way_out():

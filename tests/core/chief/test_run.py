@@ -55,7 +55,8 @@ def test_a_run_waits_for_the_evaluators_data():
     assert run.phases.seconds(5.0) == 4.0
 
 
-def test_a_run_starts_with_those_who_came_after_its_time_out():
+def test_a_run_starts_with_as_many_as_are_enough_or_with_those_who_came_after_its_time_out():
+    assert started("a", "b", workers=3, start_when=2)[0].phase is RunPhase.TRAINING
     run, clocks = Run(config(workers=2, start_timeout=60)), Clocks()
     run.ready(0.0)
     incarnation = run.join("a", False, *FACTS, 0.0)
@@ -80,12 +81,6 @@ def test_the_time_out_counts_from_the_first_worker_on_since_the_data_may_have_ta
     run.tick(100.2)
 
     assert run.phase is RunPhase.WAITING
-
-
-def test_start_when_is_enough():
-    run, _ = started("a", "b", workers=3, start_when=2)
-
-    assert run.phase is RunPhase.TRAINING
 
 
 def test_the_budget_ends_the_run_with_a_view_that_names_clocks():
@@ -192,15 +187,20 @@ def test_a_run_that_loses_all_its_workers_waits_for_others():
     assert run.phase is RunPhase.TRAINING
 
 
-def test_a_run_that_all_have_left_waits_for_those_who_did_not_finish():
+@pytest.mark.parametrize("back_at", [None, 5.0], ids=["the same chief", "a restarted one"])
+def test_a_run_that_all_have_left_waits_for_those_who_did_not_finish(back_at: float | None):
     run, _ = started("a", "b", epochs=9, start_timeout=30)
     run.leave("a", 1, True, 1.0)
     run.leave("b", 1, False, 2.0)
+    if back_at:
+        state, run = json.loads(json.dumps(run.state())), Run(run.config)
+        run.restore(state, back_at)
+    began = back_at or 2.0
 
-    for now in (2.0, 9.0, 32.0):
-        run.tick(now)
+    for now in (0.0, 7.0, 30.0):
+        run.tick(began + now)
         assert run.phase is RunPhase.TRAINING
-    run.tick(32.1)
+    run.tick(began + 30.1)
 
     assert run.phase is RunPhase.SCORING
     assert run.reason.startswith("every worker but b has finished its epochs")
@@ -220,21 +220,6 @@ def test_a_worker_that_is_replaced_finds_the_run_going_on_and_the_next_wait_begi
     run.tick(48.1)
 
     assert run.phase is RunPhase.SCORING
-
-
-def test_a_restarted_chief_too_waits_for_those_who_did_not_finish():
-    run, _ = started("a", "b", epochs=9, start_timeout=30)
-    run.leave("a", 1, True, 1.0)
-    run.leave("b", 1, False, 2.0)
-    again = Run(run.config)
-
-    again.restore(json.loads(json.dumps(run.state())), 5.0)
-
-    for now in (5.0, 12.0, 35.0):
-        again.tick(now)
-        assert again.phase is RunPhase.TRAINING
-    again.tick(35.1)
-    assert again.phase is RunPhase.SCORING
 
 
 def test_the_run_is_finished_when_the_final_version_is_scored():
@@ -629,8 +614,7 @@ def test_a_finished_run_without_more_epochs_stays_finished(epochs: int):
 
     again, goes_on = with_epochs(run, epochs, clocks)
 
-    assert not goes_on
-    assert again.phase is RunPhase.FINISHED
+    assert (goes_on, again.phase) == (False, RunPhase.FINISHED)
 
 
 def test_a_run_that_is_stopping_stops_before_it_goes_on_with_more_epochs():

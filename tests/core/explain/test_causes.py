@@ -191,21 +191,15 @@ def test_a_busy_server_is_named(load: float, service: float, exchange: float, is
 def test_a_server_is_not_judged_by_a_run_of_a_few_seconds(seconds: float, is_named: bool) -> None:
     evidence = run(*(worker(rank, exchange=40) for rank in range(4)), servers=[server(load=0.9)], seconds=seconds)
     assert (named(evidence) == ["busy_server"]) is is_named
-
-
-def test_a_server_that_is_busy_with_many_small_pushes_needs_fewer_of_them() -> None:
-    evidence = run(*(worker(rank, exchange=40) for rank in range(4)), servers=[server(load=0.9)])
-    assert only(evidence).advice.settings == ("policy=local_sgd",)
+    if is_named:  # by many small pushes
+        assert only(evidence).advice.settings == ("policy=local_sgd",)
 
 
 @pytest.mark.parametrize(("first", "exchange", "is_named"), [(7.4e6, 20, False), (7.6e6, 20, True), (7.6e6, 6, False)])
 def test_a_slice_that_is_too_large_is_named_and_not_its_server(first: float, exchange: float, is_named: bool) -> None:
     servers = [server(0, 0.7, slice_bytes=int(first)), server(1, 0.2, slice_bytes=int(10e6 - first))]
-    evidence = run(
-        *(worker(rank, exchange=exchange) for rank in range(4)),
-        servers=servers,
-        settings={"plan": {"slices": "layerwise"}},
-    )
+    alike = [worker(rank, exchange=exchange) for rank in range(4)]
+    evidence = run(*alike, servers=servers, settings={"plan": {"slices": "layerwise"}})
     assert ("large_slice" in named(evidence)) is is_named
     if is_named:
         found = only(evidence)
@@ -216,10 +210,8 @@ def test_a_slice_that_is_too_large_is_named_and_not_its_server(first: float, exc
 def test_what_makes_a_slice_large_is_what_is_to_be_changed() -> None:
     servers = [server(0, slice_bytes=9_000_000), server(1, slice_bytes=1_000_000)]
     alike = [worker(rank, exchange=20) for rank in range(4)]
-    assert (
-        "lower plan.max_slice_bytes"
-        in only(run(*alike, servers=servers, settings={"plan": {"max_slice_bytes": 5_000_000}})).advice.text
-    )
+    limited = run(*alike, servers=servers, settings={"plan": {"max_slice_bytes": 5_000_000}})
+    assert "lower plan.max_slice_bytes" in only(limited).advice.text
     assert only(run(*alike, servers=servers)).advice.text == "fewer servers"
 
 
@@ -260,9 +252,7 @@ def test_a_full_disk_is_named_first() -> None:
     full = [server(0, disk_trouble=WHY, disk_works=False), server(1)]
     found = causes(run(*four(compute=100, others_wait=76), servers=full, is_now=True))
     assert [each.cause for each in found] == ["full_disk", "slow_worker"]
-    assert found[0].said.startswith(
-        "server-0 can't keep what is trained (Can't write a snapshot: No space left on device);"
-    )
+    assert found[0].said.startswith(f"server-0 can't keep what is trained ({WHY.rstrip('.')});")
 
 
 def test_a_disk_that_was_full_for_a_while_is_named_last_and_only_afterwards() -> None:

@@ -134,9 +134,7 @@ def test_the_gradient_is_the_slope_of_the_loss(loss: Any) -> None:
 
 
 @given(seed=SEEDS, objective=OBJECTIVES, batch_size=st.sampled_from([1, 4]))
-def test_moves_are_what_the_steps_have_added_and_are_told_once(
-    seed: int, objective: Objective, batch_size: int
-) -> None:
+def test_moves_are_what_the_steps_added_and_are_told_once(seed: int, objective: Objective, batch_size: int) -> None:
     examples, _ = made(seed)
     before = weights_of(seed)
     model = model_of(before.copy(), objective, examples, tracks=True)

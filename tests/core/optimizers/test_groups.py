@@ -38,7 +38,7 @@ CASES = [
     pytest.param("adam", "Adam", {"lr": 0.01, "betas": (0.9, 0.99), "weight_decay": 0.1}, id="adam"),
     pytest.param("adamw", "AdamW", {"lr": 0.01, "betas": (0.8, 0.99), "weight_decay": 0.3}, id="adamw"),
     pytest.param(
-        "adagrad", "Adagrad", {"lr": 0.05, "initial_accumulator_value": 0.1, "weight_decay": 0.1}, id="adagrad"
+        "adagrad", "Adagrad", {"initial_accumulator_value": 0.1, "weight_decay": 0.1, "lr": 0.05}, id="adagrad"
     ),
     pytest.param("rmsprop", "RMSprop", {"lr": 0.01, "alpha": 0.9, "momentum": 0.5, "weight_decay": 0.1}, id="rmsprop"),
 ]
@@ -60,10 +60,8 @@ def manners(groups: int, changes: bool) -> list[Manner]:
     rates = rng.uniform(0, 2, (STEPS, groups))
     alone = rng.random((STEPS, len(SHAPES))) < 0.3
     alone[0] = [True, False, True, True, False]
-    return [
-        Manner(tuple(map(float, rate)), tuple(np.flatnonzero(row).tolist()))
-        for rate, row in zip(rates, alone, strict=True)
-    ]
+    steps = zip(rates, alone, strict=True)
+    return [Manner(tuple(map(float, rate)), tuple(np.flatnonzero(row).tolist())) for rate, row in steps]
 
 
 def by_torch(kind: str, options: dict[str, Any], groups: int, first: Any, gradients: Any, asked: list[Manner]) -> Any:
@@ -98,12 +96,17 @@ def settings(name: str, options: dict[str, Any], groups: int) -> dict[str, Any]:
     return options | ({"groups": named} if named else {})
 
 
+def drawn() -> Any:
+    """The first weights, and a gradient for each step."""
+    rng = np.random.default_rng(0)
+    return rng.normal(size=24).astype(np.float32), rng.normal(size=(STEPS, 24)).astype(np.float32)
+
+
 @pytest.mark.parametrize("changes", [False, True], ids=["as_set", "rates_and_untouched"])
 @pytest.mark.parametrize("groups", [1, 2, 3])
 @pytest.mark.parametrize(("name", "kind", "options"), CASES)
 def test_slices_step_as_torch_does(name, kind, options, groups, changes):
-    rng = np.random.default_rng(0)
-    first, gradients = rng.normal(size=24).astype(np.float32), rng.normal(size=(STEPS, 24)).astype(np.float32)
+    first, gradients = drawn()
     asked, optimizer = manners(groups, changes), asked_of(name, **settings(name, options, groups))
     slices = [
         OneSlice("asp", ["a"], np.concatenate(part), optimizer, layout=PLAN.layout(server))
@@ -124,8 +127,7 @@ def test_slices_step_as_torch_does(name, kind, options, groups, changes):
 
 @pytest.mark.parametrize(("name", "kind", "options"), CASES)
 def test_a_server_that_comes_back_goes_on_as_torch_does(name, kind, options):
-    rng = np.random.default_rng(0)
-    first, gradients = rng.normal(size=24).astype(np.float32), rng.normal(size=(STEPS, 24)).astype(np.float32)
+    first, gradients = drawn()
     asked, optimizer = manners(3, True), asked_of(name, **settings(name, options, 3))
     one = OneSlice("asp", ["a"], first, optimizer, layout=LAYOUT)
 
@@ -139,8 +141,7 @@ def test_a_server_that_comes_back_goes_on_as_torch_does(name, kind, options):
 
 @pytest.mark.parametrize(("name", "kind", "options"), CASES)
 def test_groups_that_do_not_differ_give_the_same_bits_as_none(name, kind, options):
-    rng = np.random.default_rng(0)
-    first, gradients = rng.normal(size=24).astype(np.float32), rng.normal(size=(STEPS, 24)).astype(np.float32)
+    first, gradients = drawn()
     none, some = asked_of(name, **options), asked_of(name, **options, groups=[{"parameters": "*.bias"}])
     plain, cut = (OneSlice("asp", ["a"], first, each, layout=LAYOUT) for each in (none, some))
 
@@ -153,9 +154,8 @@ def test_groups_that_do_not_differ_give_the_same_bits_as_none(name, kind, option
 
 
 def test_by_hand_each_group_takes_its_rate_and_decay():
-    optimizer = asked_of(
-        "sgd", lr=0.1, momentum=0, weight_decay=0, groups=[{"parameters": "b", "lr": 0.5, "weight_decay": 0.2}]
-    )
+    groups = [{"parameters": "b", "lr": 0.5, "weight_decay": 0.2}]
+    optimizer = asked_of("sgd", lr=0.1, momentum=0, weight_decay=0, groups=groups)
     one = OneSlice("asp", ["a"], [1, 1], optimizer, layout=Layout.whole([("a", (1,)), ("b", (1,))]))
 
     one.push("a", 1, 1)
@@ -183,11 +183,8 @@ def test_neighbours_that_step_alike_are_one_stretch():
     grouping = Grouping.of(asked_of("sgd", groups=[{"parameters": ["head.*"]}]), LAYOUT)
 
     assert [tuple(one) for one in grouping.stretches()] == [(0, 15, 0, 0), (15, 23, 1, 0), (23, 24, 0, 0)]
-    assert [tuple(one) for one in grouping.stretches((0, 3), Counter({2: 4}))] == [
-        (12, 15, 0, 0),
-        (15, 21, 1, 4),
-        (23, 24, 0, 0),
-    ]
+    left = [tuple(one) for one in grouping.stretches((0, 3), Counter({2: 4}))]
+    assert left == [(12, 15, 0, 0), (15, 21, 1, 4), (23, 24, 0, 0)]
 
 
 @pytest.mark.parametrize(

@@ -11,13 +11,8 @@ from paceline.core.optimizers.schedule import LearningRate, Schedule
 from paceline.core.settings.config import ScheduleConfig
 from paceline.core.slice.rate import AdaScale
 
-SHAPES = {
-    "constant": {},
-    "step": {"every": 30},
-    "multistep": {"milestones": (40, 80)},
-    "cosine": {},
-    "polynomial": {"power": 2.0},
-}
+SHAPES = {"constant": {}, "step": {"every": 30}, "multistep": {"milestones": (40, 80)}, "cosine": {}}
+SHAPES |= {"polynomial": {"power": 2.0}}
 
 
 def schedule(epochs=100, auto=lambda live: 1.0, **options):
@@ -84,11 +79,8 @@ def test_auto_is_what_the_pool_of_workers_makes_of_the_rate():
     assert schedule(auto=lambda live: live / 8, lr_scale="inverse").scale(4) == 0.25
 
 
-def test_without_a_worker_the_rate_is_that_of_one():
+def test_without_a_worker_the_rate_is_that_of_one_and_with_12_that_of_the_sharding_paper():
     assert [schedule(lr_scale=name).scale(0) for name in ("linear", "inverse", "half")] == [1, 1, 1]
-
-
-def test_the_rule_of_the_sharding_paper():
     assert 0.1 * schedule(lr_scale="inverse").factor(5, members=12) == pytest.approx(0.0083333, abs=1e-7)
 
 
@@ -207,17 +199,18 @@ def sums(gradients):
     return sum(x * x for one in gradients for x in one), sum(x * x for x in mean), len(gradients)
 
 
-def test_the_gain_of_two_gradients_by_hand():
-    """[2, 0] and [1, 0]: variance 5 - 2 * 2.25 = 0.5, square 2.25 - 0.25 = 2, gain 2.5 / 2.25."""
-    assert AdaScale().observe(*sums([[2, 0], [1, 0]])) == pytest.approx(2.5 / 2.25)
-
-
-def test_equal_gradients_gain_nothing():
-    assert AdaScale().observe(*sums([[3, 4]] * 8)) == 1
-
-
-def test_gradients_that_share_no_direction_gain_as_many_as_they_are():
-    assert AdaScale().observe(*sums([[1, 0, 0], [0, 1, 0], [0, 0, 1]])) == pytest.approx(3)
+@pytest.mark.parametrize(
+    ("fold", "gain"),
+    [
+        (sums([[2, 0], [1, 0]]), 2.5 / 2.25),  # variance 5 - 2 * 2.25 = 0.5, square 2.25 - 0.25 = 2, gain 2.5 / 2.25
+        (sums([[3, 4]] * 8), 1),
+        (sums([[1, 0, 0], [0, 1, 0], [0, 0, 1]]), 3),
+        ((0.0, 0.0, 4), 1),
+    ],
+    ids=["two, by hand", "equal ones gain nothing", "as many as share no direction", "gradients of zero"],
+)
+def test_what_gradients_gain(fold, gain):
+    assert AdaScale().observe(*fold) == pytest.approx(gain)
 
 
 def test_one_gradient_or_none_gains_nothing_and_tells_nothing():
@@ -227,10 +220,6 @@ def test_one_gradient_or_none_gains_nothing_and_tells_nothing():
 
     assert gains == [1, 1]
     assert one.state() == AdaScale().state()
-
-
-def test_gradients_of_zero_gain_nothing():
-    assert AdaScale().observe(0.0, 0.0, 4) == 1
 
 
 def test_the_gain_is_of_averages_over_folds():

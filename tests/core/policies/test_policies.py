@@ -29,14 +29,19 @@ BACKUPS = [("backup", {"backups": count}) for count in (0, 1, 2)]
 
 
 # BSP, 3.1
-def test_bsp_folds_the_mean_of_a_round():
+@pytest.mark.parametrize(
+    ("first", "second", "examples", "weights"),
+    [((1, 0), (3, 2), 1, [0.8, 0.9]), ((1, 0), (5, 0), 3, [0.8, 1.0]), ((), (2, 2), 1, [0.8, 0.8])],
+    ids=["the mean", "by their examples", "an empty one counts for the barrier and weighs nothing"],
+)
+def test_bsp_folds_the_mean_of_a_round(first, second, examples, weights):
     one = OneSlice("bsp", weights=(1.0, 1.0))
 
-    assert one.push("a", 1, 0) == []
-    replies = one.push("b", 3, 2)
+    assert one.push("a", *first, examples=examples) == []
+    replies = one.push("b", *second)
 
     assert who(replies) == {"a", "b"}
-    assert one.weights == pytest.approx([0.8, 0.9])
+    assert one.weights == pytest.approx(weights)
     assert one.slice.version == 1
 
 
@@ -54,15 +59,6 @@ def test_bsp_ignores_a_push_with_an_old_base():
     assert one.slice.version == 2
 
 
-def test_bsp_weighs_pushes_by_their_examples():
-    one = OneSlice("bsp", weights=(0.0,))
-
-    one.push("a", 1.0, examples=3)
-    one.push("b", 5.0, examples=1)
-
-    assert one.weights == pytest.approx([-0.1 * 2.0])
-
-
 def test_bsp_adds_in_worker_order_whatever_the_order_of_arrival():
     values = {"worker-2": 1e8, "worker-3": -1e8, "worker-10": 1.0}
     results = set()
@@ -73,25 +69,6 @@ def test_bsp_adds_in_worker_order_whatever_the_order_of_arrival():
         results.add(one.weights[0])
 
     assert [pytest.approx(-0.1 / 3)] == list(results)  # (1e8 - 1e8) + 1; in another order the 1 is lost
-
-
-def test_bsp_counts_an_empty_update_for_the_barrier_and_weighs_it_nothing():
-    one = OneSlice("bsp", weights=(0.0,))
-
-    one.push("a")
-    replies = one.push("b", 2.0)
-
-    assert who(replies) == {"a", "b"}
-    assert one.weights == pytest.approx([-0.2])
-
-
-def test_a_bsp_round_of_empty_updates_closes_and_keeps_the_weights():
-    one = OneSlice("bsp", weights=(3.0,))
-
-    one.push("a")
-    one.push("b")
-
-    assert (one.slice.version, one.weights) == (1, [3.0])
 
 
 def test_bsp_drops_a_push_for_a_round_that_is_not_open_yet():
@@ -240,12 +217,6 @@ def test_alpha_of_a_worker_that_pushed_twice_in_a_row(reading, expected):
     assert Shat(reading=reading).alpha(0, 4) == expected
 
 
-def test_a_constant_alpha_takes_the_place_of_the_formula():
-    policy = build_policy(Options(name="shat", alpha=0.5))
-
-    assert policy.alpha(1000, 4) == 0.5
-
-
 @given(
     st.integers(0, 10_000),
     st.integers(1, 1024),
@@ -264,9 +235,10 @@ def test_alpha_stays_within_its_bounds_and_goes_one_way_with_the_pushes_of_other
     assert second <= first if reading == "complement" else second >= first
 
 
-def test_shat_root_divides_by_the_root_of_the_members():
+def test_shat_root_divides_by_the_root_of_the_members_and_a_constant_alpha_by_nothing():
     assert build_policy(Options(name="shat_root")).alpha(3, 4) == pytest.approx(1 - (3 / 4) / 2)
     assert build_policy(Options(name="shat", variant="root")).alpha(3, 4) == pytest.approx(0.625)
+    assert build_policy(Options(name="shat", alpha=0.5)).alpha(1000, 4) == 0.5, "a constant takes the formula's place"
 
 
 def test_shat_takes_its_own_step_with_the_runs_optimizer_where_it_is_asked_to():
@@ -281,9 +253,7 @@ def test_shat_takes_its_own_step_with_the_runs_optimizer_where_it_is_asked_to():
     worker.take(second, gradient=[1])
 
     assert (first.others, one.weights) == (None, pytest.approx([-0.25]))
-    assert worker.local == pytest.approx(
-        [-0.25]
-    )  # from -.1, which the first reply brought: half of -.25 and half of -.25
+    assert worker.local == pytest.approx([-0.25])  # from -.1, which the first reply brought: half of -.25, twice
     worker.push([1])
     assert worker.local == pytest.approx([-0.25 - 0.175])
 
@@ -335,23 +305,14 @@ def test_ensembles_global_model_is_the_mean_of_models_that_any_optimizer_steps(o
 
 
 # SSP, 3.5
-def test_ssp_parks_the_worker_that_is_ahead_until_the_slow_one_pushes():
+def test_ssp_parks_the_worker_that_is_ahead_until_the_slow_one_pushes_and_the_weights_are_those_of_that_moment():
     one = OneSlice("ssp", bound=1)
 
     assert who(one.push("a", 1.0)) == {"a"}
     assert one.push("a", 1.0) == []
     assert one.weights == pytest.approx([-0.2])
 
-    assert who(one.push("b", 1.0)) == {"a", "b"}
-
-
-def test_ssp_lets_the_parked_go_with_the_weights_of_that_moment():
-    one = OneSlice("ssp", bound=0)
-    one.push("a", 1.0)
-
-    replies = {reply.worker: reply.weights.version for reply in one.push("b", 1.0)}
-
-    assert replies == {"a": 2, "b": 2}
+    assert {reply.worker: reply.weights.version for reply in one.push("b", 1.0)} == {"a": 3, "b": 3}
 
 
 def test_a_departure_frees_who_waited_for_the_slowest():
@@ -380,10 +341,13 @@ def both(worker, *times):
     return [(worker, time) for time in times]
 
 
+UNEVEN = [*both("p", 1, 2), ("q", 3), *both("p", 4, 5), ("q", 7), ("p", 9)]
+
+
 def test_dssp_grants_the_one_iteration_after_which_both_push_together():
     """A[p] = (10, 9), A[q] = (7, 3), cap 12: the slow one is due at 11, 15, ..., so r = 1, and the OK at 10 is it."""
     one = OneSlice("dssp", workers="pq")
-    pace(one, *both("p", 1, 2), ("q", 3), *both("p", 4, 5), ("q", 7), ("p", 9))
+    pace(one, *UNEVEN)
 
     answered = pace(one, *both("p", 10, 11))
 
@@ -394,11 +358,9 @@ def test_dssp_grants_the_one_iteration_after_which_both_push_together():
 
 def test_dssp_as_published_gives_one_iteration_more_than_granted():
     one = OneSlice("dssp", workers="pq", bounded=False)
-    pace(one, *both("p", 1, 2), ("q", 3), *both("p", 4, 5), ("q", 7), ("p", 9))
+    pace(one, *UNEVEN)
 
-    answered = pace(one, *both("p", 10, 11))
-
-    assert answered == {0, 1}
+    assert pace(one, *both("p", 10, 11)) == {0, 1}
 
 
 @pytest.mark.parametrize(
@@ -438,11 +400,10 @@ def test_dssp_knows_no_interval_after_a_first_push_and_grants_nothing():
 @pytest.mark.parametrize("pushes_before", [6, 5], ids=["no push since", "one push since"])
 def test_dssp_does_not_reckon_with_the_pace_of_a_slow_worker_before_it_came_back(pushes_before):
     one = OneSlice("dssp", workers="pq")
-    pushes = [*both("p", 1, 2), ("q", 3), *both("p", 4, 5), ("q", 7), ("p", 9)]
 
-    pace(one, *pushes[:pushes_before])
+    pace(one, *UNEVEN[:pushes_before])
     one.seats("p", q=Seat(2, handicap=0))
-    pace(one, *pushes[pushes_before:])
+    pace(one, *UNEVEN[pushes_before:])
 
     assert pace(one, ("p", 10)) == set()
 
@@ -735,12 +696,13 @@ def test_rennala_steps_on_b_fresh_gradients_and_takes_several_of_one_worker():
 
 
 # DANA, 6.7
-def test_dana_pushes_where_its_own_momentum_leads():
+@pytest.mark.parametrize("between", [[], [((), 0.81)]], ids=["at once", "after a step without a gradient"])
+def test_dana_pushes_where_its_own_momentum_leads(between):
     one = OneSlice("dana", workers="a", weights=(1.0,), momentum=0.9)
     worker = OneWorker(one, "a")
 
-    for expected in (0.81, 0.539):
-        (reply,) = worker.push([1.0])
+    for gradients, expected in (([[1.0]], 0.81), *between, ([[1.0]], 0.539)):
+        (reply,) = worker.push(*gradients)
         worker.take(reply)
 
         assert one.weights == worker.local == pytest.approx([expected])
@@ -753,17 +715,6 @@ def test_danas_weight_decay_is_the_workers():
     OneWorker(one, "a").push([1.0])
 
     assert one.weights == pytest.approx([1 - 0.285])
-
-
-def test_danas_momentum_outlives_a_step_without_a_gradient():
-    one = OneSlice("dana", workers="a", weights=(1.0,), momentum=0.9)
-    worker = OneWorker(one, "a")
-
-    for gradients in ([1.0],), (), ([1.0],):
-        (reply,) = worker.push(*gradients)
-        worker.take(reply)
-
-    assert one.weights == pytest.approx([0.539])
 
 
 # Downpour, 3.2
@@ -921,10 +872,9 @@ def test_settings_refuse_a_bad_option_by_its_key(given, said):
 
 def test_dana_takes_the_runs_momentum_over_unless_it_has_its_own():
     """First push: v = g, u = m v + g."""
+    optimizer = Sgd(lr=0.1, momentum=0.5, weight_decay=0.0)
     for options, m in ({}, 0.5), ({"momentum": 0.9}, 0.9):
-        one = OneSlice(
-            "dana", workers="a", weights=(1.0,), optimizer=Sgd(lr=0.1, momentum=0.5, weight_decay=0.0), **options
-        )
+        one = OneSlice("dana", workers="a", weights=(1.0,), optimizer=optimizer, **options)
 
         OneWorker(one, "a").push([1.0])
 
@@ -1152,6 +1102,7 @@ def test_every_policy_goes_on_where_all_push_empty_updates(name):
     advance(one, "abc", 10, gradient=())
 
     assert one.weights == [3.0]
+    assert one.slice.version == 10 or not one.slice.policy.rounds
     advance(one, "abc", 5)
     assert one.weights != [3.0]
 
@@ -1270,16 +1221,10 @@ BSP = build_policy(Options(name="bsp"))
 TO_SSP, TO_ASP = Switch(1, {"name": "ssp", "bound": 5}, 10), Switch(2, {"name": "asp"}, 20)
 
 
-def test_the_runs_first_policy_is_in_force_until_a_change_comes():
-    found = PolicyInForce(BSP)
-
-    assert (found.policy, found.made, found.number) == (BSP, None, 0)
-
-
-def test_a_change_that_was_made_before_is_in_force_from_the_start():
-    found = PolicyInForce(BSP, TO_SSP)
-
-    assert (found.policy, found.made, found.number) == (build_policy(Options(**TO_SSP.policy)), TO_SSP, 1)
+def test_the_runs_first_policy_or_that_of_a_change_that_was_made_before_is_in_force_from_the_start():
+    for made, policy, number in ((None, BSP, 0), (TO_SSP, build_policy(Options(**TO_SSP.policy)), 1)):
+        found = PolicyInForce(BSP, made)
+        assert (found.policy, found.made, found.number) == (policy, made, number)
 
 
 def test_a_change_is_taken_over_once_and_an_older_one_never():

@@ -214,7 +214,7 @@ def test_the_nearest_settings_break_no_rule_at_all(pair: tuple[str, tuple[str, .
 
 
 @pytest.mark.parametrize("pair", PAIRS, ids=lambda pair: f"{pair[0]}-{pair[2]}-{pair[3]}")
-def test_what_is_broken_is_told_in_a_full_sentence_that_names_it(
+def test_what_is_broken_is_told_in_a_sentence_that_names_it(
     pair: tuple[str, tuple[str, ...], str | None, str],
 ) -> None:
     subject, both, wrong, right = pair

@@ -17,9 +17,7 @@ from tests.support.one_slice import OneSlice
 
 PLAIN_SGD = Options(name="sgd", lr=0.1, momentum=0.0, weight_decay=0.0)
 HALVED = ScheduleConfig(name="step", every=1, gamma=0.5, lr_scale="none")
-PLACES = st.lists(st.integers(0, 200_000), unique=True, max_size=60).map(
-    lambda found: np.array(sorted(found), np.int64)
-)
+PLACES = st.lists(st.integers(0, 200_000), unique=True, max_size=60).map(lambda some: np.array(sorted(some), np.int64))
 
 
 class OneSparseSlice(OneSlice):
@@ -123,7 +121,7 @@ def test_a_push_changes_its_places_at_once_and_nothing_else():
     assert weights(one) == [0, 0.5, 0, 0, 0, 0, 0, -1]
 
 
-def test_the_reply_brings_what_has_changed_since_the_base():
+def test_the_reply_brings_what_has_changed_since_the_base_or_what_was_wanted():
     one = slice_of("asp")
     one.push("a", update=change(_1=0.5))
     one.push("b", update=change(_2=1, _4=1))
@@ -133,12 +131,6 @@ def test_the_reply_brings_what_has_changed_since_the_base():
     assert answered(one, Base(1, 2)) == {4: 3}
     assert answered(one, Base(1, 3)) == {}
     assert answered(one, Base(1, 3), also=(1, 4)) == {1: 0.5, 4: 3}
-
-
-def test_the_reply_brings_what_was_wanted():
-    one = slice_of("asp")
-    one.push("a", update=change(_1=0.5))
-
     assert answered(one, Base(1, 0), np.array([0, 1])) == {0: 0, 1: 0.5}
 
 
