@@ -57,14 +57,11 @@ def test_gzipped_files_are_the_same_also_when_their_name_does_not_say_so(tmp_pat
     assert read_mnist(write(tmp_path / "packed", packed)).digest() == plain.digest()
 
 
-def test_no_folder_says_where_to_get_the_files(tmp_path: Path):
-    with pytest.raises(DataError, match=r"nowhere does not exist\. Get train-images.*yann\.lecun\.com"):
-        read_mnist(tmp_path / "nowhere")
-
-
-def test_a_single_file_is_not_enough(tmp_path: Path):
+def test_what_is_no_folder_says_where_to_get_the_files(tmp_path: Path):
     folder = write(tmp_path / "mnist", small_files())
 
+    with pytest.raises(DataError, match=r"nowhere does not exist\. Get train-images.*yann\.lecun\.com"):
+        read_mnist(tmp_path / "nowhere")
     with pytest.raises(DataError, match=r"train-images-idx3-ubyte is a file, not a folder\. Get train-images"):
         read_mnist(folder / "train-images-idx3-ubyte")
 

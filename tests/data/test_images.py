@@ -52,15 +52,6 @@ def test_classes_are_folders_in_order_of_names(folder: Path):
     assert dataset.test is None
 
 
-def test_the_usual_name_of_validation_data_is_known(folder: Path):
-    two_classes(folder / "train")
-    put(folder / "val" / "cats" / "x.png", image_bytes((8, 0, 0)))
-
-    dataset = read_images(str(folder))
-
-    assert dataset.validation.features[:, 0, 0, 0].tolist() == [8]
-
-
 @pytest.mark.parametrize("other", ["dev", "bus"])
 def test_a_folder_beside_a_set_is_not_left_out_silently(folder: Path, other: str):
     two_classes(folder / "train")
@@ -70,16 +61,18 @@ def test_a_folder_beside_a_set_is_not_left_out_silently(folder: Path, other: str
         read_images(str(folder))
 
 
-def test_sets_that_the_folder_brings_are_kept_apart(folder: Path):
+@pytest.mark.parametrize("validation", ["validation", "val"])
+def test_sets_that_the_folder_brings_are_kept_apart(folder: Path, validation: str):
     two_classes(folder / "train")
     put(folder / "test" / "dogs" / "x.png", image_bytes((9, 0, 0)))
-    put(folder / "validation" / "cats" / "x.png", image_bytes((8, 0, 0)))
+    put(folder / validation / "cats" / "x.png", image_bytes((8, 0, 0)))
 
     dataset = read_images(str(folder))
 
     assert dataset.train.labels.tolist() == [0, 0, 1]
     assert dataset.test.labels.tolist() == [1]
     assert dataset.validation.labels.tolist() == [0]
+    assert dataset.validation.features[:, 0, 0, 0].tolist() == [8]
     assert dataset.classes == ("cats", "dogs")
 
 

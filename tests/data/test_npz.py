@@ -53,10 +53,9 @@ def test_features_and_labels_are_read_as_they_are(folder: Path):
 def test_names_choose_the_sets(tmp_path: Path):
     arrays = {"x_train": FEATURES, "y_train": LABELS, "x_test": FEATURES[:2], "y_test": LABELS[:2]}
     (tmp_path / "a.npz").write_bytes(npz_bytes(**arrays))
+    held_out = ("x_test", "y_test")
 
-    dataset = read_npz(
-        tmp_path / "a.npz", ("x_train", "y_train"), test=("x_test", "y_test"), validation=("x_test", "y_test")
-    )
+    dataset = read_npz(tmp_path / "a.npz", ("x_train", "y_train"), test=held_out, validation=held_out)
 
     assert [len(dataset.train), len(dataset.test), len(dataset.validation)] == [6, 2, 2]
 
@@ -75,20 +74,18 @@ def test_a_name_that_is_not_there_lists_those_that_are(tmp_path: Path):
         read_npz(tmp_path / "a.npz")
 
 
-def test_missing_labels_are_told(tmp_path: Path):
-    (tmp_path / "short.npz").write_bytes(npz_bytes(features=FEATURES, labels=LABELS[:5]))
-    (tmp_path / "nan.npz").write_bytes(npz_bytes(features=FEATURES, labels=np.array([0, 1, np.nan, 0, 1, 0])))
+@pytest.mark.parametrize(
+    ("features", "labels", "told"),
+    [
+        (FEATURES, LABELS[:5], "6 rows of features but 5 labels"),
+        (FEATURES, np.array([0, 1, np.nan, 0, 1, 0]), "labels of example 2 hold NaN"),
+        (np.array([[1.0], [np.nan]]), np.array([0, 1]), "features of example 1 hold NaN"),
+    ],
+)
+def test_missing_labels_and_features_are_told(tmp_path: Path, features: np.ndarray, labels: np.ndarray, told: str):
+    (tmp_path / "a.npz").write_bytes(npz_bytes(features=features, labels=labels))
 
-    with pytest.raises(DataError, match="6 rows of features but 5 labels"):
-        read_npz(tmp_path / "short.npz")
-    with pytest.raises(DataError, match="labels of example 2 hold NaN"):
-        read_npz(tmp_path / "nan.npz")
-
-
-def test_features_that_are_nan_are_refused(tmp_path: Path):
-    (tmp_path / "a.npz").write_bytes(npz_bytes(features=np.array([[1.0], [np.nan]]), labels=np.array([0, 1])))
-
-    with pytest.raises(DataError, match="features of example 1 hold NaN"):
+    with pytest.raises(DataError, match=told):
         read_npz(tmp_path / "a.npz")
 
 
@@ -140,9 +137,8 @@ def test_two_npy_files_are_features_and_labels(folder: Path):
     for name, array in {"x": FEATURES, "y": LABELS, "tx": FEATURES[:3], "ty": LABELS[:3]}.items():
         (folder / f"{name}.npy").write_bytes(npy_bytes(array))
 
-    dataset = read_npy(
-        str(folder / "x.npy"), str(folder / "y.npy"), test=(str(folder / "tx.npy"), str(folder / "ty.npy"))
-    )
+    features, labels, *test = (str(folder / f"{name}.npy") for name in ("x", "y", "tx", "ty"))
+    dataset = read_npy(features, labels, test=tuple(test))
 
     assert dataset.train.features.tolist() == FEATURES.tolist()
     assert dataset.train.labels.tolist() == LABELS.tolist()

@@ -74,9 +74,7 @@ def test_a_full_disk_is_told(small_memory: None, monkeypatch: pytest.MonkeyPatch
         grown([np.ones(10), np.ones(100)])
 
 
-def test_a_folder_for_temporary_files_that_is_gone_is_told(
-    small_memory: None, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-):
+def test_a_temporary_folder_that_is_gone_is_told(small_memory: None, monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "gone"))
 
     with pytest.raises(DiskError, match=r"gone: No such file or directory"):

@@ -133,9 +133,8 @@ def test_the_size_of_pieces_changes_nothing(tmp_path, monkeypatch, piece_bytes):
     after = write(tmp_path / "pieces")
 
     assert after.fingerprint == before.fingerprint
-    np.testing.assert_array_equal(
-        np.load(tmp_path / "pieces/shard-0/features.npy"), np.load(tmp_path / "whole/shard-0/features.npy")
-    )
+    both = [np.load(tmp_path / name / "shard-0/features.npy") for name in ("pieces", "whole")]
+    np.testing.assert_array_equal(*both)
 
 
 def test_more_shards_than_files_may_be_open_are_written_in_several_passes(tmp_path, monkeypatch):

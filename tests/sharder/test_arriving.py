@@ -69,9 +69,7 @@ def test_a_sparse_neighbourhood_goes_to_every_shard_until_it_has_enough_to_be_de
     assert found.tolist() == [EVERY, 0, 1, 2]
 
 
-def test_a_neighbourhood_that_was_dealt_goes_on_so_with_fewer_examples_in_a_shard_than_there_are_shards(
-    tmp_path: Path,
-) -> None:
+def test_a_neighbourhood_that_was_dealt_goes_on_so_with_fewer_examples_in_a_shard_than_shards(tmp_path: Path) -> None:
     arriving = Arriving(dealt(tmp_path, "distribution_aware", workers=12, clusters=4, components=4))
     assert sorted(arriving.counts.max(axis=1).tolist()) == [2, 5, 5, 5]
 

@@ -131,21 +131,15 @@ def same(found: Any, expected: Any) -> bool:
 def test_a_reader_gets_what_the_files_hold(serving: Any, calls: Calls, features: Callable[[], Any]) -> None:
     served = serving(features())
     reader, whole = served.reader(), served.shards
-    for mine, theirs in [
-        (reader.shard(1), whole.shard(1)),
-        (reader.part("validation"), whole.part("validation")),
-        (reader.part("test"), whole.part("test")),
-    ]:
-        assert same(mine.features, theirs.features)
-        assert same(mine.labels, theirs.labels)
-        assert same(mine.ids, theirs.ids)
+    for ask in (lambda one: one.shard(1), lambda one: one.part("validation"), lambda one: one.part("test")):
+        mine, theirs = ask(reader), ask(whole)
+        for what in ("features", "labels", "ids"):
+            assert same(getattr(mine, what), getattr(theirs, what))
     assert reader.manifest == whole.manifest
 
 
 @pytest.mark.parametrize("features", [dense, sparse])
-def test_examples_that_are_looked_up_come_without_their_shards(
-    serving: Any, calls: Calls, features: Callable[[], Any]
-) -> None:
+def test_examples_looked_up_come_without_their_shards(serving: Any, calls: Calls, features: Callable[[], Any]) -> None:
     served = serving(features())
     reader = served.reader()
     positions = np.array([0, 5, 6, 17, 18, 31])
@@ -161,11 +155,8 @@ def test_examples_that_are_looked_up_come_without_their_shards(
 def test_neighbouring_rows_are_asked_for_as_one(serving: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     reader, asked = serving(dense()).reader(), []
     fetch = reader._client.fetch
-    monkeypatch.setattr(
-        reader._client,
-        "fetch",
-        lambda name, file, spans, take: (asked.append(len(spans)), fetch(name, file, spans, take)),
-    )
+    noted = lambda name, file, spans, take: (asked.append(len(spans)), fetch(name, file, spans, take))  # noqa: E731
+    monkeypatch.setattr(reader._client, "fetch", noted)
 
     _, labels = reader.rows(np.array([0, 1, 2, 4, 5]))
 
@@ -236,10 +227,9 @@ def test_counting_that_takes_long_is_asked_for_again(serving: Any, monkeypatch: 
     served.shards.feature_counts = slowly
     with ThreadPoolExecutor(2) as threads:
         readers = [threads.submit(served.reader(name).feature_counts) for name in ("a", "b")]
-        asked = lambda: served.registry.get_sample_value(  # noqa: E731
-            "paceline_sharder_requests_total", {"method": "Counts", "code": "UNAVAILABLE"}
-        )
-        eventually(lambda: (asked() or 0) > 2, "questions that are asked again")
+        asked, value = {"method": "Counts", "code": "UNAVAILABLE"}, served.registry.get_sample_value
+        again = lambda: (value("paceline_sharder_requests_total", asked) or 0) > 2  # noqa: E731
+        eventually(again, "questions that are asked again")
         go_on.set()
         assert [each.result().tolist() for each in readers] == [count().tolist()] * 2
     assert times == [1]
@@ -407,9 +397,20 @@ def test_more_than_one_turn_in_a_call_is_refused(serving: Any, monkeypatch: pyte
         serving().reader().verify(0)
 
 
-def test_an_unknown_shard_is_named_without_asking_for_it(serving: Any, calls: Calls) -> None:
-    with pytest.raises(DataError, match=r"There is no shard-2 .*shard-0 to shard-1"):
-        serving().reader().shard(2)
+@pytest.mark.parametrize(
+    ("ask", "told"),
+    [
+        (lambda served: served.reader().shard(2), r"There is no shard-2 .*shard-0 to shard-1"),
+        (lambda served: served.reader().feature_counts(), "hold dense rows"),
+        (lambda served: served.reader("served"), r"holds shards that a sharder wrote here.*data.source=files"),
+    ],
+    ids=["an unknown shard", "counts of dense rows", "copies in the sharder's own folder"],
+)
+def test_what_can_not_be_read_is_refused_without_asking_for_a_file(
+    serving: Any, calls: Calls, ask: Callable[[Served], Any], told: str
+) -> None:
+    with pytest.raises(DataError, match=told):
+        ask(serving())
     assert calls.asked == []
 
 
@@ -429,23 +430,12 @@ def test_shards_that_were_made_anew_meanwhile_are_refused(serving: Any) -> None:
     reader, port = served.reader(), served.server.port
     served.server.close(0)
     shutil.rmtree(served.folder / "served")
-    served.server = serve.ShardServer(
-        written(served.folder / "served", dense(), seed=1), OPEN, port, CollectorRegistry()
-    )
+    anew = written(served.folder / "served", dense(), seed=1)
+    served.server = serve.ShardServer(anew, OPEN, port, CollectorRegistry())
     served.server.start()
 
     with pytest.raises(DataError, match=r"are not those that the caller began with"):
         reader.shard(0)
-
-
-def test_counts_of_dense_rows_are_refused(serving: Any) -> None:
-    with pytest.raises(DataError, match="hold dense rows"):
-        serving().reader().feature_counts()
-
-
-def test_the_sharders_own_folder_is_no_place_for_copies(serving: Any) -> None:
-    with pytest.raises(DataError, match=r"holds shards that a sharder wrote here.*data.source=files"):
-        serving().reader("served")
 
 
 # waiting

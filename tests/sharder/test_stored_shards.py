@@ -87,9 +87,7 @@ def test_a_folder_in_a_store_looks_as_on_disk(tmp_path: Path, url: str):
     assert store.whole() == open_shards(tmp_path / "shards").manifest
 
 
-def test_a_sharder_that_dies_while_it_sends_leaves_no_manifest(
-    tmp_path: Path, url: str, monkeypatch: pytest.MonkeyPatch
-):
+def test_a_sharder_that_dies_as_it_sends_leaves_no_manifest(tmp_path: Path, url: str, monkeypatch: pytest.MonkeyPatch):
     store, put, count = sent(tmp_path / "shards", url), MemoryFileSystem.put_file, 0
 
     def dies(*arguments: Any, **more: Any) -> None:
@@ -258,9 +256,7 @@ def test_rows_that_are_near_each_other_are_asked_for_at_once(tmp_path: Path, url
     assert [len(call) for call in asked[2:]] == [34, 34]
 
 
-def test_a_process_that_was_killed_fetches_only_what_it_lacks(
-    tmp_path: Path, url: str, monkeypatch: pytest.MonkeyPatch
-):
+def test_a_killed_process_fetches_only_what_it_lacks(tmp_path: Path, url: str, monkeypatch: pytest.MonkeyPatch):
     sent(tmp_path / "shards", url)
     reader(tmp_path / "mine", url).verify(0)
     half = (tmp_path / "shards/shard-1/features.npy").read_bytes()[:1000]

@@ -25,9 +25,8 @@ LABELS = st.lists(st.integers(-2, 4), min_size=6, max_size=120).filter(lambda la
 
 def examples(labels, features=None):
     labels = np.array(labels)
-    return Selection(
-        Labelled(np.zeros((len(labels), 1)) if features is None else features, labels), np.arange(len(labels))
-    )
+    features = np.zeros((len(labels), 1)) if features is None else features
+    return Selection(Labelled(features, labels), np.arange(len(labels)))
 
 
 def dealt(name, train, weights, seed=0, **options):
@@ -39,9 +38,8 @@ def blobs(sizes, width=6):
     """Clouds far from each other, one after the other."""
     rng = np.random.default_rng(0)
     centres = rng.normal(scale=100, size=(len(sizes), width))
-    return np.concatenate(
-        [centre + rng.normal(size=(size, width)) for centre, size in zip(centres, sizes, strict=True)]
-    )
+    clouds = [centre + rng.normal(size=(size, width)) for centre, size in zip(centres, sizes, strict=True)]
+    return np.concatenate(clouds)
 
 
 @pytest.mark.parametrize("name", names(PACKAGE))
@@ -115,11 +113,8 @@ def test_totals_are_in_proportion_to_the_weights(rows, weights):
 def test_each_class_is_in_proportion_to_the_weights_too():
     found = dealt("stratified", examples(np.repeat([0, 1, 2], 400)), [1, 1, 2])
 
-    assert [[sum(row // 400 == label for row in rows) for label in range(3)] for rows in found] == [
-        [100, 100, 100],
-        [100, 100, 100],
-        [200, 200, 200],
-    ]
+    counts = [[sum(row // 400 == label for row in rows) for label in range(3)] for rows in found]
+    assert counts == [[100] * 3, [100] * 3, [200] * 3]
 
 
 def test_weighted_turns_are_spread_evenly():
@@ -246,9 +241,7 @@ def _fitted(features, **how):
     train = examples([0] * len(features), np.asarray(features, np.float32))
     asked = Clustering(2, **({"components": 2, "iterations": 150, "standardise": False} | how))
     found = []
-    cluster(
-        train, asked, np.random.default_rng(0), elsewhere=lambda directions, seeds: found.append((directions, seeds))
-    )
+    cluster(train, asked, np.random.default_rng(0), elsewhere=lambda *told: found.append(told))
     (directions, seeds), *_ = found
     return clustering.summary(train, directions), len(seeds)
 
