@@ -81,9 +81,8 @@ def test_a_server_is_refused_a_port_or_folder_that_is_taken(tmp_path: Path) -> N
 
         same_folder = cluster.start("same-folder", *SERVER, "--config", cluster.config)
         same_port = cluster.start("same-port", "-m", "paceline.server", "--folder", "other", "--port", port)
-        same_metrics = cluster.start(
-            "same-metrics", "-m", "paceline.server", "--folder", "third", "--metrics-port", taken_port
-        )
+        other = ("-m", "paceline.server", "--folder", "third")
+        same_metrics = cluster.start("same-metrics", *other, "--metrics-port", taken_port)
 
         assert_ended(same_folder, 78, "Another server uses s0")
         assert_ended(same_port, 78, f"Can't listen on gRPC port {port}: it is in use, or 127.0.0.1 is not here")
@@ -98,13 +97,12 @@ def test_workers_that_do_not_fit_the_run_are_refused(tmp_path: Path) -> None:
         wrong = tmp_path / "wrong"
         wrong.write_text("another-random-word")
 
-        assert_ended(cluster.worker(0, "--set", "batch_size=64"), 78, "has other settings .*batch_size=64")
-        assert_ended(
-            cluster.worker(0, "--token-file", wrong), 78, "Unauthenticated: .*is of another run, or of an older secret"
-        )
-        assert_ended(
-            cluster.worker(0, "--set", "workers=3"), 78, "3 workers but only 2 shards .*every worker needs one"
-        )
+        for option, value, sentence in (
+            ("--set", "batch_size=64", "has other settings .*batch_size=64"),
+            ("--token-file", wrong, "Unauthenticated: .*is of another run, or of an older secret"),
+            ("--set", "workers=3", "3 workers but only 2 shards .*every worker needs one"),
+        ):
+            assert_ended(cluster.worker(0, option, value), 78, sentence)
         # its plan is fixed by the first worker's model
         first = cluster.worker(0)
         cluster.until(lambda status: any("ready: worker-0" in words for words in status.missing))
@@ -133,16 +131,9 @@ def test_missing_or_damaged_shards_end_a_worker(tmp_path: Path) -> None:
 @pytest.fixture(scope="module")
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
     """A run with one server that trains, and seats for one worker of each test."""
-    settings: dict[str, Any] = {
-        "workers": 40,
-        "start_when": 1,
-        "servers": 1,
-        "policy": {"name": "asp"},
-        "epochs": 1000,
-        "lease": 600,
-        "optimizer": {"name": "sgd", "lr": 1.0, "momentum": 0, "weight_decay": 0},
-    }
-    with Cluster(tmp_path_factory.mktemp("wire"), **settings) as cluster:
+    pool = {"workers": 40, "start_when": 1, "servers": 1, "epochs": 1000, "lease": 600}
+    sgd = {"name": "sgd", "lr": 1.0, "momentum": 0, "weight_decay": 0}
+    with Cluster(tmp_path_factory.mktemp("wire"), policy={"name": "asp"}, optimizer=sgd, **pool) as cluster:
         cluster.servers()
         cluster.ready()
         yield cluster
@@ -173,18 +164,9 @@ def plan_hash(member: Pusher) -> str:
 
 def messages(member: Pusher, data: bytes = ONES.tobytes(), part: int = 60, **head: Any) -> Iterator[Any]:
     """The next push of the member; `head` overrides what its head says."""
-    facts: dict[str, Any] = {
-        "worker": member.name,
-        "incarnation": member.incarnation,
-        "clock": member.clock + 1,
-        "examples": 1,
-        "base_term": 1,
-        "view": member.view,
-        "plan_hash": plan_hash(member),
-        "codec": "none",
-        "pull_codec": "none",
-        "elements": LENGTH,
-    }
+    facts: dict[str, Any] = {"worker": member.name, "incarnation": member.incarnation, "clock": member.clock + 1}
+    facts |= {"examples": 1, "base_term": 1, "view": member.view, "plan_hash": plan_hash(member)}
+    facts |= {"codec": "none", "pull_codec": "none", "elements": LENGTH}
     for start in range(0, len(data), part):
         piece = pb.PushPullRequest(offset=start // 4, data=data[start : start + part])
         if start == 0:

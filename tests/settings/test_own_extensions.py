@@ -14,7 +14,7 @@ from paceline.core.optimizers.effective import effective, pool_of
 from paceline.core.optimizers.optimizer import build_optimizer
 from paceline.core.peers.peer_policy import build_peer_policy
 from paceline.core.policies.policy import build_policy
-from paceline.core.settings.config import Options
+from paceline.core.settings.config import Config, Options
 from paceline.core.values import Dense
 from paceline.launch.folder.run_folder import RunFolder
 from paceline.launch.settings.read_config import read_config
@@ -174,10 +174,7 @@ def test_an_optimizer_that_is_made_from_sgd_and_has_a_step_of_its_own_is_stepped
         ({"policy": "ensemble"}, "ensemble takes plain steps at each worker, but optimizer.name is lion.py"),
         ({"policy": "asp", "updates": "sparse"}, "optimizer is lion.py .*, but sparse updates are plain SGD steps"),
         ({"policy": "broadcast", "servers": 0}, "optimizer is lion.py .*, but broadcast takes plain steps"),
-        (
-            {"policy": "bsp", "codec": {"push": "topk", "momentum": 0.9}},
-            r"the servers take plain steps; but optimizer.name is lion.py and optimizer.momentum 0. Use optimizer.name=sgd",
-        ),
+        ({"policy": "bsp", "codec": {"push": "topk", "momentum": 0.9}}, r"is lion.py and .*Use optimizer.name=sgd"),
     ],
 )
 def test_where_only_sgds_step_is_taken_an_optimizer_with_a_step_of_its_own_is_refused(settings, told):
@@ -205,9 +202,7 @@ def test_an_installed_package_gives_a_class_or_a_module(site):
 
     assert build_policy(config.policy).length == 3.0
     assert config.codec.push_codec.name == "half"
-    with pytest.raises(
-        ConfigError, match=r"There is no 'leesh' among the policies: asp, .*leash\. Did you mean 'leash'"
-    ):
+    with pytest.raises(ConfigError, match=r"no 'leesh' among the policies: asp, .*leash\. Did you mean 'leash'"):
         load(None, {"policy": "leesh"})
 
 
@@ -215,10 +210,7 @@ def test_an_installed_package_gives_a_class_or_a_module(site):
 def test_a_runs_processes_take_the_copy_that_was_kept(tmp_path):
     write("leash.py", POLICY)
     config = load(None, {"policy": "leash.py"})
-    folder = RunFolder(tmp_path / "run")
-    folder.path.mkdir()
-    write_yaml(config, folder.config)
-    folder.write_facts()
+    folder = run_folder(tmp_path / "run", config)
 
     assert folder.keep_own([Path("leash.py")]) == []
     Path("leash.py").unlink()
@@ -233,39 +225,27 @@ def test_a_run_goes_on_with_a_changed_file_and_says_so(tmp_path):
     (said,) = folder.keep_own([write("leash.py", POLICY.replace("2.0", "5.0"))])
 
     assert said == "leash.py has changed since this run began; it goes on with the file as it is now."
-    with pytest.raises(
-        ConfigError,
-        match=r"leash.py differs from the file that run .* keeps as .*own/leash.py, .* Give the file another name",
-    ):
+    with pytest.raises(ConfigError, match=r"leash.py differs from .*own/leash.py, .* Give the file another name"):
         folder.add_own(str(write("leash.py", POLICY)))
-
-
-def test_two_files_of_one_name_are_refused(tmp_path):
-    files = [write("a/mine.py", POLICY), write("b/mine.py", CODEC)]
-
-    with pytest.raises(
-        ConfigError, match=r"a/mine.py and b/mine.py are different files with the same name; rename one"
-    ):
-        RunFolder(tmp_path / "run").keep_own(files)
 
 
 NOTED = "import pathlib\n\npathlib.Path('was-run').touch()\n"
 
 
-def test_two_files_of_one_name_are_refused_before_a_run_has_a_folder():
-    write("a/mine.py", POLICY)
-    write("b/mine.py", CODEC)
+def test_two_files_of_one_name_are_refused_also_before_a_run_has_a_folder(tmp_path):
+    files = [write("a/mine.py", POLICY), write("b/mine.py", CODEC)]
 
-    with pytest.raises(ConfigError, match=r"a/mine.py and b/mine.py are different files with the same name"):
+    told = r"a/mine.py and b/mine.py are different files with the same name; rename one"
+    with pytest.raises(ConfigError, match=told):
+        RunFolder(tmp_path / "run").keep_own(files)
+    with pytest.raises(ConfigError, match=told):
         read_config("digits", Flags(policy="a/mine.py", sets=["codec.push=b/mine.py"]))
 
 
 def test_a_file_that_is_gone_is_said_to_be_in_the_named_run():
     write("runs/one/own/leash.py", POLICY)
 
-    with pytest.raises(
-        ConfigError, match=r"Run 'one' has a copy; it goes on with that by: paceline run runs/one/config"
-    ):
+    with pytest.raises(ConfigError, match=r"Run 'one' has a copy; .* by: paceline run runs/one/config"):
         read_config("digits", Flags(policy="lab/leash.py", run="one"))
     with pytest.raises(ConfigError, match=r"Give the path of a .py file\.$"):
         read_config("digits", Flags(policy="lab/leash.py", run="two"))
@@ -312,10 +292,7 @@ def test_a_codec_of_a_package_that_the_settings_do_not_name_is_not_loaded(site):
 
 
 def test_a_run_takes_a_policy_that_was_added_to_it(tmp_path):
-    folder = RunFolder(tmp_path / "run")
-    folder.path.mkdir()
-    write_yaml(load(None), folder.config)
-    folder.write_facts()
+    folder = run_folder(tmp_path / "run", load(None))
     load(folder.config)
 
     folder.add_own(str(write("lab/leash.py", POLICY)))
@@ -341,10 +318,7 @@ def test_an_error_names_the_file_that_was_loaded(tmp_path):
 
 
 def test_a_wrong_file_is_not_added_to_a_run_and_the_corrected_one_is(tmp_path):
-    folder = RunFolder(tmp_path / "run")
-    folder.path.mkdir()
-    write_yaml(load(None), folder.config)
-    folder.write_facts(finished=True)
+    folder = run_folder(tmp_path / "run", load(None), finished=True)
     write("leash.py", POLICY.replace("may_proceed", "may_go"))
 
     with pytest.raises(ConfigError, match=r"leash.py, line 5: the policy Leash lacks may_proceed"):
@@ -372,9 +346,7 @@ def test_servers_refuse_a_worker_whose_file_of_the_same_name_is_another_one(tmp_
         request = join_request(cluster.config, "worker-0", settings=others)
         write("leash.py", POLICY)
         OWN.open(None)
-        with pytest.raises(
-            ConfigError, match=r"other settings than the servers: policy.file=leash.py of SHA-256 .*; policy"
-        ):
+        with pytest.raises(ConfigError, match=r"other settings .*: policy.file=leash.py of SHA-256 .*; policy"):
             cluster.run.Join(request, Context())
     finally:
         cluster.close()
@@ -390,13 +362,10 @@ def test_what_a_server_keeps_does_not_hang_on_a_file_that_may_change(tmp_path):
 
 # bad input
 BAD = {
-    "nothing": (
-        "x = 1\n",
-        r"mine.py defines no policy: a class that inherits from paceline.core.policies.policy.Policy. See docs/",
-    ),
+    "nothing": ("x = 1\n", r"mine.py defines no policy: a class that inherits from .*policy.Policy. See docs/"),
     "two": (
         f"{POLICY}\nclass Other(Policy):\n    pass\n",
-        r"mine.py defines 2, but a file must define only one policy: Leash \(line 5\) and Other \(line 12\). Move",
+        r"mine.py defines 2, .* only one policy: Leash \(line 5\) and Other \(line 12\). Move",
     ),
     "no method": (
         "from paceline.extend import Policy\n\nclass Mine(Policy):\n    pass\n",
@@ -404,18 +373,14 @@ BAD = {
     ),
     "wrong form": (
         POLICY.replace("(self, worker, clocks)", "(self, worker)"),
-        r"mine.py, line 9: may_proceed\(self, worker\) of Leash can't be called as it is: expected "
-        r"may_proceed\(self, worker, clocks\)",
+        r"line 9: may_proceed\(self, worker\) of Leash .*: expected may_proceed\(self, worker, clocks\)",
     ),
     "no property": (
         f"{POLICY}\n    def most_steps(self):\n        return 2\n",
         "mine.py, line 5: the policy Leash has most_steps as a function; it must be a property",
     ),
     "no function": (f"{POLICY}\n    admit: ClassVar[int] = 3\n", r"has admit as a int; it must be a function, admit\("),
-    "an import": (
-        "import os\nimport no_such_thing\n",
-        "mine.py, line 2: ModuleNotFoundError: No module named 'no_such_thing'",
-    ),
+    "an import": ("import os\nimport no_such_thing\n", "mine.py, line 2: ModuleNotFoundError: .* 'no_such_thing'"),
     "no Python": ("def (:\n", "The file can't be loaded: mine.py, line 1: SyntaxError"),
     "an exit": ("import sys\n\nsys.exit('no')\n", "mine.py, line 3: SystemExit: no"),
     "a silent exit": ("import sys\n\nsys.exit()\n", r"mine.py, line 3: SystemExit$"),
@@ -442,10 +407,7 @@ def test_a_bad_file_is_told_with_its_line_before_anything_is_started(case, capsy
 @pytest.mark.parametrize(
     ("settings", "told"),
     [
-        (
-            {"policy": "none.py"},
-            r"none.py: there is no such file. It is not at /.*/none.py. Give the path of a .py file",
-        ),
+        ({"policy": "none.py"}, r"none.py: there is no such file. .* not at /.*/none.py. Give the path of a .py file"),
         ({"policy": "./lab"}, r"./lab: there is no such file"),
         ({"policy": "bsp.py"}, "The file bsp.py has the name of the built-in policy bsp. Rename the file."),
         ({"policy": "allreduce.py"}, "has the name of the built-in policy allreduce"),
@@ -470,31 +432,15 @@ def test_a_file_that_can_not_be_meant_is_refused(settings, told):
 @pytest.mark.parametrize(
     ("points", "text", "told"),
     [
-        (
-            "ssp = leash:Leash",
-            POLICY,
-            r"leash 1.2 \(paceline.policies: ssp = leash:Leash\) has the name of the built-in",
-        ),
-        (
-            "mine = leash:Leash",
-            POLICY.replace("may_proceed", "may_go"),
-            r"leash.py, line 5: the policy Leash lacks may_pr",
-        ),
-        (
-            "mine = leash:Leesh",
-            POLICY,
-            r"leash 1.2 \(.* mine = leash:Leesh\) can't be loaded: the module leash has no Leesh\.$",
-        ),
+        ("ssp = leash:Leash", POLICY, r"leash 1.2 \(paceline.policies: ssp = leash:Leash\) has the name of the built"),
+        ("mine = leash:Leash", POLICY.replace("may_proceed", "may_go"), r"leash.py, line 5: .* Leash lacks may_pr"),
+        ("mine = leash:Leesh", POLICY, r"leash 1.2 \(.* mine = leash:Leesh\) .*: the module leash has no Leesh\.$"),
         ("mine = lash", POLICY, r"leash 1.2 \(.* mine = lash\) can't be loaded: there is no module lash\.$"),
         ("mine = leash.more", POLICY, r"can't be loaded: there is no module leash.more\.$"),
         ("mine = leash Leash", POLICY, r"can't be loaded: expected MODULE or MODULE:NAME after the '='\.$"),
         ("mine = leash", "import no_such_thing\n", r"can't be loaded: .*/leash.py, line 1: ModuleNotFoundError"),
         ("mine = leash", "x = 1\n", r"The package leash 1.2 \(.*\) defines no policy"),
-        (
-            "mine = leash:x",
-            "x = 1\n",
-            r"is not a policy: it must be a class that inherits from paceline.core.policies.policy.Policy",
-        ),
+        ("mine = leash:x", "x = 1\n", r"is not a policy: .* a class that inherits from .*policies.policy.Policy"),
     ],
 )
 def test_a_bad_package_is_named_with_file_and_line(site, points, text, told):
@@ -502,6 +448,15 @@ def test_a_bad_package_is_named_with_file_and_line(site, points, text, told):
 
     with pytest.raises(ConfigError, match=told):
         read_config("digits", Flags(policy=points.partition(" ")[0]))
+
+
+def run_folder(path: Path, config: Config, **facts: bool) -> RunFolder:
+    """As a run has begun it."""
+    folder = RunFolder(path)
+    folder.path.mkdir()
+    write_yaml(config, folder.config)
+    folder.write_facts(**facts)
+    return folder
 
 
 def test_a_file_without_a_strategy_names_the_page_that_writes_one():
@@ -524,10 +479,8 @@ def test_rules_of_what_is_not_asked_for_them_are_refused(kind, build, base):
         f"from typing import ClassVar\nfrom {base} as Base\n\nclass Mine(Base):\n    rules: ClassVar[tuple] = ()\n",
     )
 
-    with pytest.raises(
-        ConfigError,
-        match=rf"mine.py, line 4: the {kind} Mine has `rules`, but Paceline reads them only from a policy, .* or codec",
-    ):
+    told = rf"mine.py, line 4: the {kind} Mine has `rules`, but Paceline reads them only from a policy, .* or codec"
+    with pytest.raises(ConfigError, match=told):
         build(Options(name="mine.py"))
 
 
@@ -535,9 +488,7 @@ def test_a_rule_that_can_not_be_told_is_a_fault_of_the_file():
     rule = '    rules = (SettingsRule(lambda own, config: True, "{workers."),)\n'
     write("mine.py", "from paceline.extend import SettingsRule\n" + POLICY + rule)
 
-    with pytest.raises(
-        ConfigError, match=r"mine.py, line 6: the policy Leash has a rule whose sentence can't be read: "
-    ):
+    with pytest.raises(ConfigError, match=r"mine.py, line 6: .* Leash has a rule whose sentence can't be read: "):
         load(None, {"policy": "mine.py"})
 
 
@@ -548,11 +499,8 @@ def test_what_fails_later_is_told_as_the_users_own(capsys):
     with pytest.raises(SystemExit) as end, exits("server-0"):
         policy.may_proceed("worker-0", type("Clocks", (), {"lead": lambda self, worker: 0})())
 
-    said = capsys.readouterr().err
-    assert (
-        said
-        == "server-0: ConfigError: leash.py, line 10, in may_proceed(): ZeroDivisionError: float division by zero\n"
-    )
+    told = "server-0: ConfigError: leash.py, line 10, in may_proceed(): ZeroDivisionError: float division by zero\n"
+    assert capsys.readouterr().err == told
     assert end.value.code == ConfigError.exit_code
 
 
@@ -561,9 +509,8 @@ def test_what_fails_while_a_worker_talks_to_a_server_is_told_as_the_users_own(ho
     """Links work in their own threads, and the thread that waits for them raises what ended them."""
     write("leash.py", f"{POLICY}\n    def alpha(self, others, members):\n        return members / 0\n")
     write("half.py", CODEC.replace("        out[: 2", "        1 / 0\n        out[: 2"))
-    config = config_of(
-        "leash.py" if hook == "alpha" else "asp", codec={"push": "half.py" if hook == "_encode" else "none"}
-    )
+    policy, codec = ("leash.py", "none") if hook == "alpha" else ("asp", "half.py")
+    config = config_of(policy, codec={"push": codec})
     cluster = Cluster(config, tmp_path)
     try:
         pusher = Pusher(cluster)

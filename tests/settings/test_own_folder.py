@@ -46,9 +46,7 @@ def test_the_folder_of_a_task_comes_last_and_stays_there(monkeypatch: pytest.Mon
     assert sys.path == [*before, str(tmp_path.resolve())]
 
 
-def test_a_task_that_is_beside_the_script_is_found_where_the_script_is(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_a_task_beside_the_script_is_found_where_the_script_is(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     before = [str(tmp_path.resolve()), sysconfig.get_paths()["stdlib"]]
     monkeypatch.setattr(sys, "path", list(before))
 

@@ -196,13 +196,9 @@ def test_scores_are_those_of_sample_weight() -> None:
 
     hits = Hits.of(labels, margins, own)
 
-    for found, measure in (
-        (hits.accuracy, accuracy_score),
-        (hits.precision, precision_score),
-        (hits.recall, recall_score),
-        (hits.f1, f1_score),
-    ):
-        assert found == pytest.approx(measure(labels, called, sample_weight=own))
+    by_scikit_learn = [accuracy_score, precision_score, recall_score, f1_score]
+    expected = [measure(labels, called, sample_weight=own) for measure in by_scikit_learn]
+    assert [hits.accuracy, hits.precision, hits.recall, hits.f1] == pytest.approx(expected)
     assert hits.majority == pytest.approx(max(own[labels > 0].sum(), own[labels < 0].sum()) / own.sum())
 
 
@@ -225,10 +221,9 @@ def test_a_row_of_weight_two_scores_as_two_rows(classes: int) -> None:
     weights = rng.normal(size=4 if classes == 2 else 12).astype(np.float32)
     own = 1 + (np.arange(20, dtype=np.float32) % 2)
 
-    one = score(Examples.of(features, labels, classes=classes), weights, Objective(lam=0.1), classes=classes, own=own)
-    two = score(
-        Examples.of(features[twice], labels[twice], classes=classes), weights, Objective(lam=0.1), classes=classes
-    )
+    once, rows = Examples.of(features, labels, classes=classes), (features[twice], labels[twice])
+    one = score(once, weights, Objective(lam=0.1), classes=classes, own=own)
+    two = score(Examples.of(*rows, classes=classes), weights, Objective(lam=0.1), classes=classes)
 
     assert one == pytest.approx(two)
     assert majorities({"test": labels}, {"test": own})["test_majority"] == pytest.approx(two.majority)
@@ -290,9 +285,8 @@ def test_one_machine_reaches_linear_svc_with_sample_weight(
 
 def test_all_weights_alike_are_another_c(tmp_path: Path) -> None:
     path = written(scales(), tmp_path, "scales")
-    plain = train_here(
-        read_config("svm", Flags(data=str(path), epochs=5, sets=["svm.objective.c=0.01"])), 1, False, tmp_path
-    )
+    other = read_config("svm", Flags(data=str(path), epochs=5, sets=["svm.objective.c=0.01"]))
+    plain = train_here(other, 1, False, tmp_path)
     np.savetxt(f"{path}.weight", np.full(6000, 0.01))
 
     weighted = train_here(read_config("svm", Flags(data=str(path), epochs=5)), 1, False, tmp_path)

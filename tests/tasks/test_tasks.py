@@ -86,9 +86,7 @@ def test_memory_that_runs_out_in_a_function_of_the_task_is_called_that(tmp_path:
         task.data("bundled")
 
 
-def test_a_task_file_that_needs_torch_on_import_is_told_where_to_import_it(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-):
+def test_a_task_file_that_needs_torch_is_told_where_to_import_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setitem(sys.modules, "torch", None)
 
     with pytest.raises(ConfigError, match=r"line 1: ModuleNotFoundError.*Import torch inside the functions"):
@@ -212,11 +210,9 @@ def test_settings_of_models_that_can_not_be_meant_are_refused(tmp_path: Path, te
 def test_a_mistyped_model_is_refused_before_anything_starts(tmp_path: Path):
     with pytest.raises(ConfigError, match=r"no model 'cn'\. Did you mean 'cnn'"):
         read_config("cifar10", Flags(sets=["model=cn"]))
+    named = {"task": written(tmp_path, DATA + MODELS), "model": "lage"}
     with pytest.raises(ConfigError, match="no model 'lage'"):
-        make_shards(
-            read_config("synthetic").model_copy(update={"task": written(tmp_path, DATA + MODELS), "model": "lage"}),
-            tmp_path / "shards",
-        )
+        make_shards(read_config("synthetic").model_copy(update=named), tmp_path / "shards")
 
 
 def test_a_run_trains_and_scores_the_model_that_its_config_names(tmp_path: Path):
@@ -232,26 +228,24 @@ def test_a_run_trains_and_scores_the_model_that_its_config_names(tmp_path: Path)
 
     assert codes == [0, 0]
     weights = load_file(tmp_path / "run" / "models" / "last.safetensors")
-    assert {name: array.shape for name, array in weights.items()} == {
-        "0.weight": (7, 2),
-        "0.bias": (7,),
-        "1.weight": (2, 7),
-        "1.bias": (2,),
-    }
+    shapes = {"0.weight": (7, 2), "0.bias": (7,), "1.weight": (2, 7), "1.bias": (2,)}
+    assert {name: array.shape for name, array in weights.items()} == shapes
 
 
-def test_a_file_that_the_task_can_not_read_is_bad_data(tmp_path: Path):
-    task = load_task(written(tmp_path, MODEL + "def data(path):\n  return open(path)"))
-
-    with pytest.raises(DataError, match=r"data\(\) of the task, .*line \d+: FileNotFoundError"):
-        task.data("/nowhere/at/all")
-
-
-def test_an_error_that_the_task_raises_itself_goes_through(tmp_path: Path):
-    text = "from paceline.extend import DataError\ndef data(path):\n  raise DataError('row 7 is torn')"
-
-    with pytest.raises(DataError, match=r"^row 7 is torn$"):
-        load_task(written(tmp_path, MODEL + text)).data("bundled")
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("def data(path):\n  return open(path)", r"data\(\) of the task, .*line \d+: FileNotFoundError"),
+        (
+            "from paceline.extend import DataError\ndef data(path):\n  raise DataError('row 7 is torn')",
+            "^row 7 is torn$",
+        ),
+    ],
+    ids=["can't be read", "the task says so itself"],
+)
+def test_a_file_that_is_bad_data_is_called_that(tmp_path: Path, text: str, told: str):
+    with pytest.raises(DataError, match=told):
+        load_task(written(tmp_path, MODEL + text)).data("/nowhere/at/all")
 
 
 def test_a_task_file_may_define_dataclasses(tmp_path: Path):

@@ -168,9 +168,7 @@ def test_a_run_that_has_begun_no_longer_needs_its_data(tmp_path: Path, monkeypat
     assert open_run(config, runs=tmp_path / "runs")[0].config.is_file()
 
 
-def test_a_run_whose_data_is_missing_is_not_removed_to_start_it_over(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_run_without_its_data_is_not_removed_to_start_over(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "a9a").write_text("+1 1:1\n")
     before, _ = open_run(asks("svm", "a9a"), runs=tmp_path / "runs")

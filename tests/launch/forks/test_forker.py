@@ -50,9 +50,7 @@ def started(forker: Forker, folder: Path, text: str, *arguments: str) -> Forked:
     script = folder / "script.py"
     script.write_text(text)
     (folder / "log").touch()
-    child = forker.start([str(script), *arguments], folder / "log", folder, {**os.environ, "STAGE": "here"})
-    assert child is not None
-    return child
+    return forker.start([str(script), *arguments], folder / "log", folder, {**os.environ, "STAGE": "here"})
 
 
 def ended(forker: Forker, folder: Path, *words: str, log: str | None = "log", objects: int | None = None) -> int:
@@ -83,9 +81,7 @@ def test_a_child_has_its_arguments_environment_log_and_exit_code(forker: MakeFor
     assert lines[0][5] != lines[1][5]
 
 
-def test_children_that_end_at_one_moment_all_have_their_codes_and_others_live_on(
-    forker: MakeForker, tmp_path: Path
-) -> None:
+def test_children_that_end_at_once_all_have_their_codes_and_others_live_on(forker: MakeForker, tmp_path: Path) -> None:
     """Each end is a signal, and one may come while another one is seen to."""
     one, number = forker(), 12
     (tmp_path / "hangs").mkdir()
@@ -199,10 +195,9 @@ def test_signals_to_children_that_are_just_ending_are_no_error(forker: MakeForke
     one, script = forker(), tmp_path / "script.py"
     script.write_text(HANGS)
     for _ in range(10):
-        children = [
-            Child(f"c{n}", "worker", [str(script)], tmp_path / f"{n}.log", child_environment(1), forker=one)
-            for n in range(4)
-        ]
+        around = child_environment(1)
+        logs = [tmp_path / f"{n}.log" for n in range(4)]
+        children = [Child(log.stem, "worker", [str(script)], log, around, forker=one) for log in logs]
         for child in children:
             child.start()
         end_all(children, lambda: True)
@@ -252,20 +247,18 @@ def test_a_program_that_ends_leaves_nothing_unsaid(
     assert (tmp_path / "log").read_text().splitlines() == ["said", *["why"] * (code == 1), "last thread", "at exit"]
 
 
-def test_what_a_program_prints_is_kept_where_stdout_was_buffered_before_the_fork(
-    forker: MakeForker, tmp_path: Path
+@pytest.mark.parametrize(
+    ("text", "code", "shown"),
+    [("print('said')\n", 0, "said\n"), ("import json\n1 / 0\n", 1, "ZeroDivisionError: division by zero\n")],
+    ids=["prints, where stdout was buffered before the fork", "crashes"],
+)
+def test_what_a_program_prints_or_crashes_with_is_kept(
+    forker: MakeForker, tmp_path: Path, text: str, code: int, shown: str
 ) -> None:
-    (tmp_path / "program.py").write_text("print('said')\n")
+    (tmp_path / "program.py").write_text(text)
 
-    assert ended(forker("json", PYTHONPATH=str(tmp_path), PYTHONUNBUFFERED=""), tmp_path, "-m", "program") == 0
-    assert (tmp_path / "log").read_text() == "said\n"
-
-
-def test_a_program_that_crashes_shows_its_traceback(forker: MakeForker, tmp_path: Path) -> None:
-    (tmp_path / "program.py").write_text("import json\n1 / 0\n")
-
-    assert ended(forker("json", PYTHONPATH=str(tmp_path)), tmp_path, "-m", "program") == 1
-    assert "ZeroDivisionError" in (tmp_path / "log").read_text()
+    assert ended(forker("json", PYTHONPATH=str(tmp_path), PYTHONUNBUFFERED=""), tmp_path, "-m", "program") == code
+    assert (tmp_path / "log").read_text().endswith(shown)
 
 
 LOADED = "import sys\nprint('wave' in sys.modules, flush=True)\n"
@@ -344,12 +337,7 @@ def test_a_child_gets_the_objects_that_are_for_it_and_nothing_else(forker: MakeF
     one, script = forker("numpy"), tmp_path / "script.py"
     script.write_text(READS)
     try:
-        for descriptor, objects, code in (
-            (memory, memory, 0),
-            (memory, memory, 0),
-            (memory, None, 1),
-            (other, memory, 1),
-        ):
+        for descriptor, objects, code in (*[(memory, memory, 0)] * 2, (memory, None, 1), (other, memory, 1)):
             assert ended(one, tmp_path, str(script), str(descriptor), objects=objects) == code
     finally:
         os.close(memory)

@@ -111,9 +111,7 @@ def test_sparse_updates_take_no_forker_with_torch(tmp_path: Path, what: str) -> 
         assert forkers["sharder"] is begun.sharder
 
 
-def test_what_a_file_imports_at_its_top_is_loaded_before_the_fork_where_that_is_known_to_be_safe(
-    tmp_path: Path,
-) -> None:
+def test_what_a_file_imports_at_its_top_is_loaded_before_the_fork_if_that_is_known_to_be_safe(tmp_path: Path) -> None:
     text = "import os, wave as w\nimport mine\nfrom torch import nn, Tensor\nfrom . import wave\ndef f():\n    import wave.x\n"
 
     assert libraries(task(tmp_path, text)) == ["wave", "torch", "torch.nn", "torch.Tensor"]

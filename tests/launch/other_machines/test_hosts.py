@@ -20,16 +20,8 @@ class Rig:
         self.folder = folder
         self.said: list[str] = []
         self.hosts = Hosts("play", {"worker": workers, "server": servers}, lambda: self.now)
-        self.lent = LentProcesses(
-            self.hosts,
-            workers_here=0,
-            servers_here=1,
-            address="10.0.0.1",
-            command="paceline join X --key Y",
-            name="head",
-            limit=300.0,
-            now=lambda: self.now,
-        )
+        head = {"address": "10.0.0.1", "command": "paceline join X --key Y", "name": "head", "limit": 300.0}
+        self.lent = LentProcesses(self.hosts, workers_here=0, servers_here=1, now=lambda: self.now, **head)
         self.lent.open(self.said.append)
         self.children: list[Child] = []
         self.lent.want_workers(range(workers), {"servers": "127.0.0.1:1"}, self.log, 3)
@@ -65,10 +57,8 @@ def test_workers_start_where_there_is_room_and_the_rest_waits(rig: Rig) -> None:
     assert rig.attend() == ["worker-0 on b", "worker-1 on b"]
     assert rig.lent.awaited()
     orders = rig.report(host).children
-    assert [(order.name, order.start, order.role) for order in orders] == [
-        ("worker-0", 1, "worker"),
-        ("worker-1", 1, "worker"),
-    ]
+    found = [(order.name, order.start, order.role) for order in orders]
+    assert found == [("worker-0", 1, "worker"), ("worker-1", 1, "worker")]
     rig.hosts.join("c", 4, 0, "10.0.0.3")
     assert rig.attend()[-1] == "worker-2 on c"
     assert not rig.lent.awaited()
@@ -157,10 +147,8 @@ def test_a_signal_goes_to_the_host(rig: Rig) -> None:
 
 def test_a_log_arrives_once_whatever_is_said_twice(tmp_path: Path) -> None:
     process = RemoteProcess("worker-0", "worker", {}, tmp_path / "logs" / "worker-0.log", start=1)
-    process.note(pb.ChildReport(name="worker-0", start=1, log=b"one\n"))
-    process.note(pb.ChildReport(name="worker-0", start=1, log=b"one\ntwo\n"))
-    process.note(pb.ChildReport(name="worker-0", start=1, log_from=100, log=b"from nowhere\n"))
-    process.note(pb.ChildReport(name="worker-0", start=1, log_from=8, log=b"three\n"))
+    for at, log in ((0, b"one\n"), (0, b"one\ntwo\n"), (100, b"from nowhere\n"), (8, b"three\n")):
+        process.note(pb.ChildReport(name="worker-0", start=1, log_from=at, log=log))
     assert process.log.read_bytes() == b"one\ntwo\nthree\n"
     assert process.order().log_size == 14
 
@@ -199,11 +187,8 @@ def test_a_server_elsewhere_is_at_the_address_of_its_host(tmp_path: Path) -> Non
     assert server.listens_at == "10.0.0.2:5005"
 
 
-def test_hosts_of_one_name_get_numbers(rig: Rig) -> None:
+def test_hosts_of_one_name_get_numbers_and_nobody_joins_with_nothing(rig: Rig) -> None:
     assert [rig.hosts.join("laptop", 1, 0, "").name for _ in range(3)] == ["laptop", "laptop-2", "laptop-3"]
-
-
-def test_nobody_joins_with_nothing(rig: Rig) -> None:
     with pytest.raises(UsageError, match="offers 0 workers and 0 servers"):
         rig.hosts.join("b", 0, 0, "10.0.0.2")
 
@@ -219,14 +204,11 @@ def test_all_hosts_hear_the_end_and_the_exit_code(rig: Rig) -> None:
 
 def test_a_run_that_nobody_joins_says_so_and_ends_after_its_start_timeout(rig: Rig) -> None:
     rig.attend()
-    assert (
-        rig.lent.waits() == "no machine has come that lends workers to this run; it waits 300 s for one (start_timeout)"
-    )
+    nobody = "no machine has come that lends workers to this run"
+    assert rig.lent.waits() == f"{nobody}; it waits 300 s for one (start_timeout)"
     rig.now = 61
     rig.attend()
-    assert rig.said[-1] == (
-        "no machine has come that lends workers to this run for 61 s; it waits another 239 s for one: paceline join X --key Y"
-    )
+    assert rig.said[-1] == f"{nobody} for 61 s; it waits another 239 s for one: paceline join X --key Y"
     rig.now = 300
     with pytest.raises(ServersGone, match=r"no machine has come .* for 300 s \(start_timeout\), so the run has ended"):
         rig.attend()

@@ -158,9 +158,7 @@ class Silent(Asked):
         pass
 
 
-def test_a_frozen_server_of_this_host_is_ended_and_the_head_is_told(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_frozen_server_here_is_ended_and_the_head_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     now = [0.0]
     monkeypatch.setattr(own_work, "server_words", lambda told: ["-c", "import time; time.sleep(60)"])
     own_time(monkeypatch, own_work, monotonic=lambda: now[0])

@@ -43,9 +43,7 @@ def test_a_task_lends_one_worker_and_is_called_by_its_node_and_number(task: Slur
     ("given", "workers"),
     [({"SLURM_GPUS_ON_NODE": "4"}, 4), ({"SLURM_GPUS_ON_NODE": "4", "CUDA_VISIBLE_DEVICES": "2,3"}, 2)],
 )
-def test_with_gpus_there_is_a_worker_for_each_that_the_task_sees(
-    tmp_path: Path, given: dict[str, str], workers: int
-) -> None:
+def test_for_each_gpu_that_the_task_sees_there_is_a_worker(tmp_path: Path, given: dict[str, str], workers: int) -> None:
     task = this_task(job(tmp_path, **given))
     assert task.workers == workers
 
@@ -63,9 +61,7 @@ def test_the_head_writes_address_and_key_for_the_jobs_tasks_alone_and_removes_th
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_requeued_job_has_a_file_of_its_own_and_its_head_removes_that_of_a_head_that_was_killed(
-    tmp_path: Path,
-) -> None:
+def test_a_requeued_job_has_a_file_of_its_own_and_its_head_removes_that_of_a_killed_head(tmp_path: Path) -> None:
     before, task = this_task(job(tmp_path)), this_task(job(tmp_path, SLURM_RESTART_COUNT="1"))
     assert task is not None
     before.file.write_text("10.1.0.1:7077 old-key")

@@ -130,9 +130,7 @@ def test_a_machine_that_finds_no_free_seat_ends_no_run_that_has_all_its_workers(
         assert look() == []
 
 
-def test_an_ssh_that_stays_is_ended_with_the_run(
-    stand_in: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_ssh_that_stays_ends_with_the_run(stand_in: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("paceline.launch.other_machines.ssh._END", 0.1)
     stand_in.write_text(f"#!/bin/sh\necho $$ > {tmp_path}/pid\nexec sleep 600\n")
     hosts = Hosts("play", {"worker": 1, "server": 0}, time.monotonic)

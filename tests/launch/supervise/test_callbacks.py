@@ -99,13 +99,8 @@ def test_a_callback_hears_the_run_in_order_with_its_settings(place: RunFolder) -
     (begun,), (end,) = noted.of("begun"), noted.of("ended")
     assert (begun.name, begun.folder, begun.is_resumed) == ("one", place.path, False)
     assert (begun.settings["optimizer.lr"], begun.settings["policy.name"]) == (0.5, "ssp")
-    assert noted.of("status")[1].curves == {
-        "run/loss": 0.5,
-        "run/learning_rate": 0.1,
-        "run/staleness": 2.0,
-        "run/examples_per_second": 100.0,
-        "run/epoch": 0.0,
-    }
+    curves = {"loss": 0.5, "learning_rate": 0.1, "staleness": 2.0, "examples_per_second": 100.0, "epoch": 0.0}
+    assert noted.of("status")[1].curves == {f"run/{name}": value for name, value in curves.items()}
     assert noted.of("status")[1].policy == "ssp"
     assert (end.how, end.version, end.metrics, end.model) == (End.FINISHED, 3, {"test_accuracy": 0.5}, None)
 
@@ -151,10 +146,8 @@ def test_what_is_logged_anew_is_news_though_no_push_has_come(place: RunFolder) -
 def test_names_that_a_run_does_not_take_are_warned_of(place: RunFolder) -> None:
     outcome, said = play(place, statuses=[status(1), status(2, **{LEFT_OUT: 3.0}), status(3, **{LEFT_OUT: 4.0})])
     (warning,) = outcome.warnings
-    assert (
-        warning.said == "worker-0: paceline.log got 3 names or more beyond those that a run takes, which are not kept"
-    )
-    assert said == [str(warning)]
+    told = "worker-0: paceline.log got 3 names or more beyond those that a run takes, which are not kept"
+    assert (warning.said, said) == (told, [str(warning)])
 
 
 def test_a_warning_of_the_run_is_heard_once(place: RunFolder) -> None:
@@ -259,10 +252,7 @@ def test_a_callback_that_hangs_does_not_hold_the_run_and_is_said(
 
 
 def test_whoever_is_in_a_hurry_does_not_wait_for_callbacks(place: RunFolder, held: threading.Event) -> None:
-    outcome = Outcome(130)
-    records = Records(place, OwnRecords(place, print), place.settings(), [hanging(held, "begun")])
-    records.begin(place.settings())
-    records.end(outcome, lambda: True, lambda line: None)
+    outcome, _ = play(place, hanging(held, "begun"), statuses=[], hurry=lambda: True)
     assert "did not end" in outcome.warnings[0].said
 
 
@@ -310,7 +300,5 @@ def test_train_refuses_it_before_anything_is_started(tmp_path: Path, monkeypatch
 
 
 def test_the_function_of_a_callback_may_be_left_out() -> None:
-    calls: list[tuple[str, Callable[[Any], None]]] = [
-        (name, getattr(paceline.Callback(), name)) for name in ("begun", "status", "scored", "warned", "ended")
-    ]
-    assert [call(None) for _, call in calls] == [None] * 5  # type: ignore[func-returns-value]
+    methods = ("begun", "status", "scored", "warned", "ended")
+    assert [getattr(paceline.Callback(), name)(None) for name in methods] == [None] * 5
