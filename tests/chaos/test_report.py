@@ -122,9 +122,8 @@ def test_a_long_run_is_told_with_what_its_processes_held(tried: Tried) -> None:
 
 
 def test_planted_defects_are_listed_with_what_became_of_them(tried: Tried) -> None:
-    report.PLANTED.write_text(
-        json.dumps([{"name": "no dedupe", "survived": []}, {"name": "no fence", "survived": [1]}])
-    )
+    tries = [{"name": "no dedupe", "survived": []}, {"name": "no fence", "survived": [1]}]
+    report.PLANTED.write_text(json.dumps(tries))
 
     results = {row[0]: row[-1] for row in rows(report.planted())[2:]}
 
@@ -147,10 +146,8 @@ def test_a_section_without_a_new_try_stays_as_it_is(tried: Tried) -> None:
 
 # commits
 def git(folder: Path, *words: str) -> str:
-    named = ["-c", "user.name=a", "-c", "user.email=a@b"]
-    return subprocess.run(
-        ["git", *named, *words], cwd=folder, check=True, capture_output=True, text=True
-    ).stdout.strip()
+    command = ["git", "-c", "user.name=a", "-c", "user.email=a@b", *words]
+    return subprocess.run(command, cwd=folder, check=True, capture_output=True, text=True).stdout.strip()
 
 
 def test_a_tree_that_was_tried_before_it_landed_is_found_again_by_its_change(tmp_path: Path) -> None:
@@ -173,12 +170,10 @@ def test_a_tree_that_was_tried_before_it_landed_is_found_again_by_its_change(tmp
 
     git(tmp_path, "cherry-pick", "side")
 
-    now = commits.tried_on(tmp_path)["commit"]
+    now = f"(now `{commits.tried_on(tmp_path)['commit']}`)"
     said = commits.named([first, first, changed, rebased, {"commit": "0123abcd"}], tmp_path)
     assert changed["commit"] == first["commit"] + "-dirty"
-    assert said == (
-        f"`{first['commit']}`, `{changed['commit']}` (now `{now}`), `{rebased['commit']}` (now `{now}`), `0123abcd`"
-    )
+    assert said == f"`{first['commit']}`, `{changed['commit']}` {now}, `{rebased['commit']}` {now}, `0123abcd`"
 
 
 def test_outside_of_a_clone_the_commit_is_unknown(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

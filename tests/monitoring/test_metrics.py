@@ -36,30 +36,11 @@ from tests.support.own_time import own_time
 SERVER = ["version", "pushes_capped_total", "queue_seconds", "checkpoint_seconds"]
 WORKER = ["staleness", "epoch", "sparsity_ratio", "logged"]
 """Metrics that no panel and no alert asks for; test_dashboard.py looks for all others in live processes."""
-METHODS = [
-    method.name
-    for service in (
-        pb.DESCRIPTOR.services_by_name["ParameterService"],
-        run_pb.DESCRIPTOR.services_by_name["RunService"],
-    )
-    for method in service.methods
-]
+SERVICES = ((pb, "ParameterService"), (run_pb, "RunService"))
+METHODS = [method.name for file, name in SERVICES for method in file.DESCRIPTOR.services_by_name[name].methods]
 UNITS = ("_seconds", "_bytes", "_ratio", "_total")
-PLAIN = {
-    "version",
-    "staleness",
-    "members",
-    "queue_depth",
-    "plain_text",
-    "loss",
-    "epoch",
-    "learning_rate",
-    "phase",
-    "lead",
-    "warnings",
-    "metric",
-    "logged",
-}
+PLAIN = {"version", "staleness", "members", "queue_depth", "plain_text", "loss", "epoch", "learning_rate"}
+PLAIN |= {"phase", "lead", "warnings", "metric", "logged"}
 """Numbers that have no unit."""
 
 
@@ -274,26 +255,28 @@ def test_the_evaluator_tells_loss_and_accuracy_of_each_split(registry: Collector
     assert list(badly_named(registry, "eval")) == []
 
 
-def test_the_evaluator_tells_whatever_the_task_measures_under_names_that_labels_may_have(
-    registry: CollectorRegistry, scores: Any
+@pytest.mark.parametrize(
+    ("measured", "found"),
+    [
+        (
+            [{"loss": 0.7, "f1": 0.2, "mean error": -3.0}, {"loss": 0.6, "f1": 0.25}],
+            {"f1": 0.25, "mean_error": -3, "loss": None},
+        ),
+        (
+            [{"error %": 0.1, "error_2": 0.2, "error_%": 0.3, "error__": 0.4}],
+            {"error__": 0.1, "error_2": 0.2, "error___2": 0.3, "error___3": 0.4},
+        ),
+    ],
+    ids=["under names that labels may have", "names that look alike in labels are told apart"],
+)
+def test_the_evaluator_tells_whatever_the_task_measures(
+    registry: CollectorRegistry, scores: Any, measured: list[dict[str, float]], found: dict[str, float | None]
 ) -> None:
-    scores.note(1, 1.5, {"test": {"loss": 0.7, "f1": 0.2, "mean error": -3.0}})
-    scores.note(2, 1.5, {"test": {"loss": 0.6, "f1": 0.25}})
+    for epoch, metrics in enumerate(measured):
+        scores.note(epoch, 1.5, {"test": metrics})
 
     value = registry.get_sample_value
-    assert value("paceline_eval_metric", {"split": "test", "metric": "f1"}) == 0.25
-    assert value("paceline_eval_metric", {"split": "test", "metric": "mean_error"}) == -3
-    assert value("paceline_eval_metric", {"split": "test", "metric": "loss"}) is None
-
-
-def test_metrics_whose_names_look_alike_in_labels_are_told_apart(registry: CollectorRegistry, scores: Any) -> None:
-    scores.note(1, 1.5, {"test": {"error %": 0.1, "error_2": 0.2, "error_%": 0.3, "error__": 0.4}})
-
-    found = {
-        name: registry.get_sample_value("paceline_eval_metric", {"split": "test", "metric": name})
-        for name in ("error__", "error_2", "error___2", "error___3")
-    }
-    assert found == {"error__": 0.1, "error_2": 0.2, "error___2": 0.3, "error___3": 0.4}
+    assert {name: value("paceline_eval_metric", {"split": "test", "metric": name}) for name in found} == found
 
 
 def test_a_task_with_very_many_metrics_fills_a_few_series_only(registry: CollectorRegistry, scores: Any) -> None:

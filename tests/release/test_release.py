@@ -31,9 +31,7 @@ DIGESTS = {name: f"sha256:{hashlib.sha256(name.encode()).hexdigest()}" for name 
 IMAGES = {name: f"registry.example/team/paceline-{name}@{digest}" for name, digest in DIGESTS.items()}
 OVERLAYS = sorted(path.parent.name for path in (K8S / "overlays").glob("*/run.yaml"))
 needs_kubectl = pytest.mark.skipif(shutil.which("kubectl") is None, reason="there is no kubectl here to render with")
-needs_helm = pytest.mark.skipif(
-    shutil.which("helm") is None, reason="there is no helm here: .ci/packages says how to get it"
-)
+needs_helm = pytest.mark.skipif(shutil.which("helm") is None, reason="no helm is here: .ci/packages says how to get it")
 
 
 @cache
@@ -176,13 +174,8 @@ def by_name(found: list[dict[str, Any]]) -> dict[tuple[str, str], Any]:
 @needs_helm
 @needs_kubectl
 def test_another_run_file_decides_the_numbers_of_processes_and_the_names_of_jobs(chart: Path, tmp_path: Path) -> None:
-    own = (
-        (chart / "runs" / "demo.yaml")
-        .read_text()
-        .replace("workers: 2", "workers: 5")
-        .replace("epochs: 20", "epochs: 9")
-    )
-    (tmp_path / "run.yaml").write_text(own)
+    demo = (chart / "runs" / "demo.yaml").read_text()
+    (tmp_path / "run.yaml").write_text(demo.replace("workers: 2", "workers: 5").replace("epochs: 20", "epochs: 9"))
 
     def made(*more: str) -> dict[str, Any]:
         return {one["metadata"]["name"]: one for one in objects(helm("template", "mine", chart, *more).stdout)}

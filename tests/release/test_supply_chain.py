@@ -124,6 +124,10 @@ def test_the_table_has_a_line_for_each_library_with_the_files_that_lock_it() -> 
     ]
 
 
+BOTH_FREE = "MIT License; Apache Software License"
+ONE_IS_GPL = "MIT License; GNU General Public License v3 (GPLv3)"
+
+
 @pytest.mark.parametrize(
     ("said", "licence", "told_of"),
     [
@@ -132,16 +136,8 @@ def test_the_table_has_a_line_for_each_library_with_the_files_that_lock_it() -> 
         ({"License-Expression": "MIT AND GPL-3.0-only"}, "MIT AND GPL-3.0-only", "GPL-3.0-only is not among the"),
         ({"License-Metadata": "GPL"}, "GPL", "GPL is not among the accepted licences"),
         ({"License-Metadata": "Apache 2.0"}, "Apache-2.0", ""),
-        (
-            {"License-Metadata": "A text\nof many lines", "License-Classifier": "MIT License; Apache Software License"},
-            "MIT License; Apache Software License",
-            "",
-        ),
-        (
-            {"License-Classifier": "MIT License; GNU General Public License v3 (GPLv3)"},
-            "MIT License; GNU General Public License v3 (GPLv3)",
-            "is not among the accepted",
-        ),
+        ({"License-Metadata": "A text\nof many lines", "License-Classifier": BOTH_FREE}, BOTH_FREE, ""),
+        ({"License-Classifier": ONE_IS_GPL}, ONE_IS_GPL, "is not among the accepted"),
         ({"License-Expression": "UNKNOWN", "License-Metadata": "UNKNOWN"}, "", "it names no licence, or is not"),
     ],
 )
@@ -193,10 +189,8 @@ class Answers(BaseHTTPRequestHandler):
         query = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
         name = query["package"]["name"]
         source.asked.append((name, query["version"]))
-        events = [{"introduced": "0"}, {"fixed": "99.0"}]
-        affected = [
-            {"package": {"name": name, "ecosystem": "PyPI"}, "ranges": [{"type": "ECOSYSTEM", "events": events}]}
-        ]
+        ranges = [{"type": "ECOSYSTEM", "events": [{"introduced": "0"}, {"fixed": "99.0"}]}]
+        affected = [{"package": {"name": name, "ecosystem": "PyPI"}, "ranges": ranges}]
         advisory = {"id": "PYSEC-2026-1", "aliases": ["CVE-2026-1"], "summary": "made up", "affected": affected}
         content = json.dumps({"vulns": [advisory]} if name in source.bad else {}).encode()
         self.send_response(source.status)

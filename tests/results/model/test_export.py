@@ -116,9 +116,8 @@ def test_a_model_that_is_random_is_called_that(ending: str, tmp_path: Path) -> N
 
 def test_a_model_that_takes_some_values_only_is_exported(tmp_path: Path) -> None:
     """What is made up to try an export on may be beyond the rows of a table."""
-    run = trained_run(
-        tmp_path / "runs", own(tmp_path, "return self.layer(TABLE[(inputs[:, 0] + 9).long()] + 0 * inputs)")
-    )
+    forward = "return self.layer(TABLE[(inputs[:, 0] + 9).long()] + 0 * inputs)"
+    run = trained_run(tmp_path / "runs", own(tmp_path, forward))
     file = run.kept_task("own.py")
     for each in (file, tmp_path / "own.py"):
         each.write_text("import torch\n\nTABLE = torch.ones(20, 4)\n" + each.read_text())
@@ -180,17 +179,15 @@ def test_a_task_file_that_can_not_be_kept_is_told(
         run.keep_task(str(tmp_path / "own.py"))
 
 
-def test_a_model_of_another_task_file_is_told_with_the_place_of_the_right_one(run: RunFolder, tmp_path: Path) -> None:
+def test_a_model_of_another_task_file_is_told_with_the_place_of_the_right_one_and_a_damaged_one(
+    run: RunFolder, tmp_path: Path
+) -> None:
     kept = run.kept_task("own.py")
     kept.write_text(own(tmp_path).read_text().replace("Linear(4, 2)", "Linear(4, 3)"))
 
     with pytest.raises(ConfigError, match=r"does not fit the model of task .*size mismatch .*task/own\.py"):
         _ = paceline.Result(run.path).model
-
-
-def test_a_damaged_model_is_told(run: RunFolder) -> None:
     (run.models / "last.safetensors").write_bytes(b"nonsense")
-
     with pytest.raises(DataError, match=r"last\.safetensors is damaged: "):
         _ = paceline.Result(run.path).model
 

@@ -56,10 +56,6 @@ def test_each_example_gets_a_line_and_the_file_a_score() -> None:
     ]
 
 
-def test_margins_stand_behind_the_labels() -> None:
-    assert predicted(model(), file(), Wanted(margins=True))[1] == ["1 2", "-1 -1", "-1 -1", "-1 0"]
-
-
 def test_both_forms_say_the_same_as_the_library_that_trained_the_model() -> None:
     features, labels = load_breast_cancer(return_X_y=True)
     svc = LinearSVC(fit_intercept=False, loss="hinge", random_state=0).fit(features / features.max(0), labels)
@@ -94,9 +90,7 @@ def test_both_forms_say_the_same_as_the_library_that_trained_the_model() -> None
         (range(9), Labels(), "the file's labels are 0, 1, 2, 3, 4, ...; expected both -1 and 1, as in the model"),
     ],
 )
-def test_two_labels_are_the_models_classes_or_there_is_no_score(
-    own: list[int], of_model: Labels, found: Labels | str
-) -> None:
+def test_two_labels_are_the_models_classes_or_not_scored(own: list[int], of_model: Labels, found: Labels | str) -> None:
     assert file_labels(np.array([*own, *own], np.float32), of_model) == found
 
 
@@ -132,12 +126,14 @@ def test_names_of_all_other_classes_are_scored_as_the_one_that_they_were() -> No
     assert _numbered(np.array(["CERTIFIED", "DENIED", "WITHDRAWN"]), inputs).tolist() == [0, 1, 0]
 
 
-def test_an_index_beyond_the_models_features_names_the_line_and_the_model() -> None:
+def test_a_bad_line_is_named_as_it_stands_there_and_with_the_model_that_an_index_is_beyond() -> None:
     with pytest.raises(DataError, match=r"line 3 .*an index is 4, but there are 3 features.* model a\.model has 3"):
         predict(model(), file(FILE.replace("1:-1", "4:-1")))
+    with pytest.raises(DataError, match=r"line 2 \('1:x'\)"):
+        predict(model(), file("1:2\n1:x\n"))
 
 
-def test_a_run_gives_its_final_model() -> None:
+def test_a_run_or_a_folder_gives_its_last_model() -> None:
     Path("runs/mine").mkdir(parents=True)
     Path("runs/mine/config.yaml").write_text("task: digits\n")
     with pytest.raises(DataError, match=r"no runs/mine/models/last\.safetensors, because run 'mine' was not scored"):
@@ -146,22 +142,10 @@ def test_a_run_gives_its_final_model() -> None:
     last = model("runs/mine/models/last.safetensors")
 
     assert find_model("mine")[0] == Path(last)
-
-
-def test_a_folder_gives_its_last_model() -> None:
-    last = model("model/last.safetensors")
-
-    assert find_model("model") == (Path(last), None)
-
-
-def test_a_model_that_is_nowhere_is_told() -> None:
+    in_folder = model("model/last.safetensors")
+    assert find_model("model") == (Path(in_folder), None)
     with pytest.raises(UsageError, match=r"There is no model b.model: .* last.s.* There is no run 'b.model'"):
         find_model("b.model")
-
-
-def test_predictions_that_can_not_be_written_are_told() -> None:
-    with pytest.raises(DiskError, match="Can't write the predictions to no/out"):
-        write(["1"], Path("no/out"))
 
 
 def test_the_command_writes_predictions_to_stdout_and_what_is_known_of_them_to_stderr() -> None:
@@ -172,6 +156,8 @@ def test_the_command_writes_predictions_to_stdout_and_what_is_known_of_them_to_s
     said = CliRunner().invoke(app, ["predict", model(), file(), "--out", "out"])
     assert (said.exit_code, said.stdout) == (0, "")
     assert Path("out").read_text() == "1\n-1\n-1\n-1\n"
+    with pytest.raises(DiskError, match="Can't write the predictions to no/out"):
+        write(["1"], Path("no/out"))
 
     said = CliRunner().invoke(app, ["predict", model(), file(), "--json"])
     assert json.loads(said.stdout) == {
@@ -194,12 +180,7 @@ def test_a_file_without_labels_gives_the_same_predictions_and_no_score() -> None
     assert report.told()[-1] == "not scored: the file has no labels"
 
 
-def test_a_bad_line_without_a_label_is_named_as_it_stands_there() -> None:
-    with pytest.raises(DataError, match=r"line 2 \('1:x'\)"):
-        predict(model(), file("1:2\n1:x\n"))
-
-
-def test_stdin_is_a_minus(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_stdin_is_a_minus() -> None:
     for text in (FILE, "1:2\n2:1 3:4\n1:-1\n3:1\n"):
         said = CliRunner().invoke(app, ["predict", model(), "-"], input=text)
         assert (said.exit_code, said.stdout) == (0, "1\n-1\n-1\n-1\n")

@@ -147,9 +147,14 @@ def test_of_an_ended_run_it_is_the_final_model_and_with_best_the_best(tmp_path: 
     assert out.stat().st_size > (folder.models / "best.safetensors").stat().st_size
 
 
-def test_of_a_run_that_ended_early_it_is_the_newest_snapshot(live: LiveRun, tmp_path: Path) -> None:
+def test_of_a_run_that_ended_early_it_is_the_newest_snapshot_and_one_that_has_not_ended_is_gone(
+    live: LiveRun, tmp_path: Path
+) -> None:
     live.push(1.0)
-    live.end(exit_code=70)
+    live.end(exit_code=None)
+    with pytest.raises(ServersGone, match="has not ended, but its chief"):
+        pulled(live, tmp_path / "m.safetensors")
+    live.folder.write_facts(exit_code=70)
 
     found = pulled(live, tmp_path / "m.safetensors")
 
@@ -198,13 +203,6 @@ def test_a_run_that_has_not_begun_to_train_says_what_it_waits_for(tmp_path: Path
     with pytest.raises(NotYet, match=r"Run 'one' has not begun to train, and waits for .*worker"):
         pulled(run, tmp_path / "m.safetensors")
     run.end()
-
-
-def test_a_run_that_has_not_ended_and_does_not_answer_is_gone(live: LiveRun, tmp_path: Path) -> None:
-    live.end(exit_code=None)
-
-    with pytest.raises(ServersGone, match="has not ended, but its chief"):
-        pulled(live, tmp_path / "m.safetensors")
 
 
 def test_a_run_without_servers_has_no_model_while_it_trains(tmp_path: Path) -> None:

@@ -29,54 +29,23 @@ Words = Callable[[RunFolder], str]
 SPENT = {"compute_seconds": 2.0, "data_seconds": 0.5, "push_seconds": 1.0, "pull_seconds": 0.25, "wait_seconds": 4.0}
 FIGURES = {**SPENT, "sent_bytes": 2048.0, "received_bytes": 4096.0, "staleness": 2.0, "staleness_max": 3.0}
 FIGURES |= {"staleness_mean": 1.5, "alpha": 1.0, "lr": 0.025, "loss": 0.5, "step_seconds": 0.01, "steps": 80.0}
-LAUNCH = {
-    "began": 1.8e9,
-    "command": "paceline run digits <b>",
-    "paceline": "0.1.0",
-    "python": "3.11.7",
-    "torch": "2.10",
-}
-LAUNCH |= {"system": "Linux", "cores": 2, "memory": 2**33}
+LAUNCH = {"began": 1.8e9, "command": "paceline run digits <b>", "paceline": "0.1.0", "python": "3.11.7"}
+LAUNCH |= {"torch": "2.10", "system": "Linux", "cores": 2, "memory": 2**33}
 
 
 def score(epoch: int, validation: float, test: float, final: bool = False) -> dict[str, Any]:
     metrics = {"validation_accuracy": validation, "test_accuracy": test, "validation_loss": 0.2, "test_loss": 0.1}
-    examples = {"validation": 270, "test": 270}
-    return {
-        "epoch": epoch,
-        "seconds": 4.0 * epoch,
-        "versions": [epoch],
-        "metrics": metrics,
-        "final": final,
-        "measure": "max accuracy",
-        "examples": examples,
-    }
+    facts = {"measure": "max accuracy", "examples": {"validation": 270, "test": 270}, "final": final}
+    return {"epoch": epoch, "seconds": 4.0 * epoch, "versions": [epoch], "metrics": metrics, **facts}
 
 
 def line(seconds: float, figures: Mapping[str, float] = FIGURES, **changed: Any) -> dict[str, Any]:
     """A status as metrics.jsonl has it."""
-    worker = {
-        "worker": "worker-0",
-        "clock": 10,
-        "phase": "compute",
-        "figures": figures,
-        "member": True,
-        "incarnation": 1,
-    }
-    other = {**worker, "worker": "worker-1"}
-    return {
-        "examples_per_second": 500.0,
-        "phase": "training",
-        "seconds": seconds,
-        "epoch": seconds / 4,
-        "examples": 1000,
-        "workers": [worker, other],
-        "servers": [{"server": 0, "term": 1}],
-        "scores": [],
-        "warnings": [],
-        "policy": '{"name": "ssp", "bound": 3}',
-        **changed,
-    }
+    one = {"worker": "worker-0", "clock": 10, "phase": "compute", "figures": figures, "member": True, "incarnation": 1}
+    seats = {"workers": [one, {**one, "worker": "worker-1"}], "servers": [{"server": 0, "term": 1}]}
+    now = {"phase": "training", "seconds": seconds, "epoch": seconds / 4, "examples": 1000}
+    more = {"examples_per_second": 500.0, "scores": [], "warnings": [], "policy": '{"name": "ssp", "bound": 3}'}
+    return {**now, **seats, **more, **changed}
 
 
 @pytest.fixture(scope="module")
@@ -97,14 +66,8 @@ def words(monkeypatch: pytest.MonkeyPatch) -> Words:
 @pytest.fixture
 def run(tmp_path: Path, shards: Path) -> RunFolder:
     """A finished one with scores, shards and a model."""
-    asked = {
-        "run": "one",
-        "task": "digits",
-        "workers": 2,
-        "servers": 1,
-        "policy": {"name": "ssp", "bound": 3},
-        "optimizer": {"name": "sgd", "lr": 0.25},
-    }
+    ways = {"policy": {"name": "ssp", "bound": 3}, "optimizer": {"name": "sgd", "lr": 0.25}}
+    asked = {"run": "one", "task": "digits", "workers": 2, "servers": 1, **ways}
     folder, _ = open_run(Config.model_validate(asked), runs=tmp_path)
     scores = [score(1, 0.9, 0.8), score(2, 0.95, 0.85), score(3, 0.93, 0.99, final=True)]
     write_lines(folder, line(1.0), line(8.0, scores=scores[:1]), line(12.0, scores=scores))

@@ -14,13 +14,24 @@ from paceline.launch.folder.run_folder import RunFolder, open_run
 torch = pytest.importorskip("torch")
 from safetensors.torch import save_file  # noqa: E402
 
-from paceline.results.model.live_run import Versions  # noqa: E402
 from paceline.results.serving import follower  # noqa: E402
 
 
 class Followed(follower.Trained):
     def load_into(self, model: Any, which: str = "last") -> None:
         """There is none here."""
+
+
+class Following:
+    """A follower of this run; which versions it has taken, what it says, and how often it could not read."""
+
+    def __init__(self, place: RunFolder, config: Config, best: bool = True) -> None:
+        self.swapped, self.said, self.failures = [], [], []
+        spare = SimpleNamespace(replica=SimpleNamespace(model=None), flat=np.zeros(1, np.float32))
+        model = SimpleNamespace(spare=spare, swap=lambda versions: self.swapped.append(versions.of_slices))
+        metrics = SimpleNamespace(swapped=lambda newest: None, failed=lambda: self.failures.append(1))
+        source, say = SimpleNamespace(place=place, config=config), lambda *words, **more: self.said.append(more)
+        self.look = follower.Follower(source, model, metrics, say, best).look
 
 
 @pytest.mark.parametrize(("best", "versions"), [(True, (30, 31)), (False, (50, 50))])
@@ -36,22 +47,11 @@ def test_a_kept_model_says_which_versions_it_is_of(
     for name, (epoch, _, value) in (("best", scores[0]), ("last", scores[2])):
         facts = {"epoch": str(epoch), "validation_accuracy": f"{value:.6g}"}
         save_file({"w": torch.zeros(1)}, place.models / f"{name}.safetensors", facts)
-    swapped: list[Versions] = []
-    spare = SimpleNamespace(replica=SimpleNamespace(model=None), flat=np.zeros(1, np.float32))
-    model: Any = SimpleNamespace(spare=spare, swap=swapped.append)
-    metrics: Any = SimpleNamespace(swapped=lambda newest: None, failed=lambda: pytest.fail("it could not be read"))
     monkeypatch.setattr(follower, "Trained", Followed)
+    followed = Following(place, config, best)
 
-    source: Any = SimpleNamespace(place=place, config=config)
-    assert follower.Follower(source, model, metrics, lambda *said, **more: None, best).look()
-
-    assert [each.of_slices for each in swapped] == [versions]
-
-
-def follow(place: RunFolder, config: Config, model: Any, said: list[Any], failures: list[int]) -> follower.Follower:
-    metrics: Any = SimpleNamespace(swapped=lambda newest: None, failed=lambda: failures.append(1))
-    source: Any = SimpleNamespace(place=place, config=config)
-    return follower.Follower(source, model, metrics, lambda *words, **more: said.append(more), best=True)
+    assert followed.look()
+    assert (followed.swapped, followed.failures) == ([versions], [])
 
 
 def test_a_best_model_says_its_versions_itself_before_the_run_knows_its_score(
@@ -61,13 +61,12 @@ def test_a_best_model_says_its_versions_itself_before_the_run_knows_its_score(
     place.models.mkdir()
     facts = {"epoch": "1", "validation_accuracy": "0.5", "versions": "[30, 31]"}
     save_file({"w": torch.zeros(1)}, place.models / "best.safetensors", facts)
-    swapped: list[Versions] = []
-    spare = SimpleNamespace(replica=SimpleNamespace(model=None), flat=np.zeros(1, np.float32))
     monkeypatch.setattr(follower, "Trained", Followed)
+    followed = Following(place, config)
 
-    follow(place, config, SimpleNamespace(spare=spare, swap=swapped.append), [], []).look()
+    followed.look()
 
-    assert [each.of_slices for each in swapped] == [(30, 31)]
+    assert followed.swapped == [(30, 31)]
 
 
 def test_whatever_goes_wrong_at_a_look_is_counted_and_said_and_the_next_one_goes_well(
@@ -83,14 +82,10 @@ def test_whatever_goes_wrong_at_a_look_is_counted_and_said_and_the_next_one_goes
             if errors:
                 raise errors.pop()
 
-    swapped: list[Versions] = []
-    said: list[Any] = []
-    failures: list[int] = []
-    spare = SimpleNamespace(replica=SimpleNamespace(model=None), flat=np.zeros(1, np.float32))
     monkeypatch.setattr(follower, "Trained", Failing)
-    following = follow(place, config, SimpleNamespace(spare=spare, swap=swapped.append), said, failures)
+    followed = Following(place, config)
 
-    assert [following.look() for _ in range(3)] == [False, False, True]
-    assert len(failures) == 2
-    assert [more["why"] for more in said if "why" in more] == ["RuntimeError: CUDA out of memory"]
-    assert [each.of_slices for each in swapped] == [(3,)]
+    assert [followed.look() for _ in range(3)] == [False, False, True]
+    assert len(followed.failures) == 2
+    assert [more["why"] for more in followed.said if "why" in more] == ["RuntimeError: CUDA out of memory"]
+    assert followed.swapped == [(3,)]

@@ -126,9 +126,8 @@ class Served:
         return self.ask(urllib.request.Request(self.url(f"/v1/predict{query}"), body, headers))
 
     def metrics(self) -> str:
-        with urllib.request.urlopen(
-            f"http://127.0.0.1:{self.ports['metrics_port']}/metrics", timeout=PATIENCE
-        ) as reply:
+        url = f"http://127.0.0.1:{self.ports['metrics_port']}/metrics"
+        with urllib.request.urlopen(url, timeout=PATIENCE) as reply:
             return str(reply.read().decode())
 
     def end(self, number: int = signal.SIGTERM) -> int:
@@ -209,7 +208,9 @@ def test_requests_under_way_when_it_is_told_to_stop_get_their_answers(tmp_path: 
     assert codes == [200] * 10
 
 
-def test_classes_come_with_their_names_and_with_probabilities_if_asked(ended: Served) -> None:
+def test_classes_come_with_their_names_and_with_probabilities_if_asked_and_the_model_tells_its_form(
+    ended: Served,
+) -> None:
     code, found = ended.post({"examples": [[2, 0, 0, 0], [-2, 0, 0, 0]], "probabilities": True})
 
     assert code == 200
@@ -217,11 +218,7 @@ def test_classes_come_with_their_names_and_with_probabilities_if_asked(ended: Se
     assert np.allclose(found["probabilities"], [[0.018, 0.982], [0.982, 0.018]], atol=1e-3)
     rows = np.array([[2, 0, 0, 0], [-2, 0, 0, 0]], np.float32)
     assert ended.post_array(saved(rows), "?probabilities=true&run=one") == (200, found)
-
-
-def test_the_model_tells_its_form(ended: Served) -> None:
     code, found = ended.get("/v1/model", authorization=f"Bearer {ended.token}")
-
     assert code == 200
     assert (found["run"], found["shape"], found["dtype"], found["classes"]) == ("one", [4], "float32", ["no", "yes"])
 
@@ -320,13 +317,8 @@ def test_prometheus_sees_requests_batches_and_the_models_age(ended: Served) -> N
     ended.post({"examples": [[1, 2, 3, 4]] * 3})
     found = ended.metrics()
 
-    for name in (
-        "requests_total",
-        "request_seconds_bucket",
-        "batch_examples_sum",
-        "model_version",
-        "model_age_seconds",
-    ):
+    names = ("requests_total", "request_seconds_bucket", "batch_examples_sum", "model_version", "model_age_seconds")
+    for name in names:
         assert f"paceline_serve_{name}{{" in found
     assert 'code="200"' in found
 
