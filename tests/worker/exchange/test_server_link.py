@@ -391,7 +391,7 @@ def test_an_exchange_that_was_abandoned_touches_no_weights() -> None:
         return answer(elements=5)
 
     line.server.pushes.append(goes_back)
-    with pytest.raises(link_module.Abandoned):
+    with pytest.raises(Abandoned):
         line.push(1)
 
     assert line.model.tolist() == [0.0] * 14
@@ -424,28 +424,24 @@ def test_a_process_that_is_older_than_the_deadline_is_as_patient_as_before(monke
     assert line.push().version == 1
 
 
-def test_after_the_deadline_the_server_is_given_up() -> None:
-    line = Line(patience=-1.0)
-    line.server.pushes.append(TryAgain("down"))
-    with pytest.raises(ServersGone) as caught:
-        line.push()
-    assert caught.value.exit_code == 69
-
-
-def test_a_worker_that_is_told_to_stop_does_not_try_again() -> None:
-    line = Line()
-    line.stop.set()
-    line.server.pushes.append(TryAgain("down"))
-    with pytest.raises(Stopped):
-        line.push()
-
-
-@pytest.mark.parametrize("error", [Fenced("gone"), BadPush("poison")])
-def test_what_no_repeat_can_mend_is_raised_at_once(error: Exception) -> None:
-    line = Line()
+@pytest.mark.parametrize(
+    ("error", "patience", "is_stopped", "raised"),
+    [
+        (TryAgain("down"), -1.0, False, ServersGone),
+        (TryAgain("down"), 3600.0, True, Stopped),
+        (Fenced("gone"), 3600.0, False, Fenced),
+        (BadPush("poison"), 3600.0, False, BadPush),
+    ],
+    ids=["after the deadline", "told to stop", "fenced", "poison"],
+)
+def test_what_no_repeat_can_mend_is_raised_at_once(error, patience, is_stopped, raised) -> None:
+    line = Line(patience=patience)
+    if is_stopped:
+        line.stop.set()
     line.server.pushes.append(error)
-    with pytest.raises(type(error)):
+    with pytest.raises(raised) as caught:
         line.push()
+    assert raised is not ServersGone or caught.value.exit_code == 69
 
 
 def test_attach_and_first_weights_wait_for_a_server_that_is_not_up_yet() -> None:
@@ -540,11 +536,9 @@ def test_parts_of_any_size_fill_the_ranges_of_a_slice_and_nothing_else(sizes: li
 
 def test_a_part_out_of_order_or_too_long_is_refused() -> None:
     plan = make_plan(SHAPES, 2, LAYERWISE)
-    data = memoryview(bytes(4 * 6))
-    with pytest.raises(BadPush, match="expected 0"):
-        SliceSink(np.zeros(14, np.float32), plan.slices[0], load_codec("none")).take(1, data)
-    with pytest.raises(BadPush, match="too many"):
-        SliceSink(np.zeros(14, np.float32), plan.slices[0], load_codec("none")).take(0, data)
+    for offset, told in ((1, "expected 0"), (0, "too many")):
+        with pytest.raises(BadPush, match=told):
+            SliceSink(np.zeros(14, np.float32), plan.slices[0], load_codec("none")).take(offset, memoryview(bytes(24)))
 
 
 def test_a_push_without_weights_leaves_the_base_where_the_weights_are_from() -> None:

@@ -1,4 +1,4 @@
-"""Workers without servers: messages between them, who joins and who leaves, and what is refused."""
+"""Workers without servers: messages between them, who joins and who leaves, what is refused, and what they count."""
 
 import gc
 import threading
@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from prometheus_client import CollectorRegistry
 
 from paceline.core.codecs.codec import load_codec
 from paceline.core.errors import (
@@ -36,6 +37,7 @@ from tests.support.processes import TOKEN, eventually
 
 peer = pytest.importorskip("paceline.worker.peers.peer_server")
 peers = pytest.importorskip("paceline.worker.peers.other_workers")
+PeerMetrics = pytest.importorskip("paceline.worker.peers.peer_messages").PeerMetrics
 PLAN = make_plan(SHAPES, 0, PlanConfig())
 PLAIN = build_optimizer(Options(name="sgd", lr=0.5, momentum=0.0, weight_decay=0.0))
 SOON = 20.0
@@ -51,7 +53,9 @@ class Member:
         self.rank = rank
         self.incarnation = incarnation
         self.said = Said()
-        self.peers = peers.Peers(self.name, Credentials(TOKEN), kind, PLAN, load_codec(codec), 64, self.said)
+        self.registry = CollectorRegistry()
+        shown, metrics = Credentials(TOKEN), PeerMetrics(self.registry)
+        self.peers = peers.Peers(self.name, shown, kind, PLAN, load_codec(codec), 64, self.said, metrics)
         self.server = peer.PeerServer(PLAN, 64, Credentials(TOKEN), 0, kind, self.peers, 8)
         self.address = f"127.0.0.1:{self.server.port}"
         self.own = Own(np.full(PLAN.total, start, np.float32), PLAIN, 0.5)
@@ -78,6 +82,10 @@ class Member:
         self.peers.end_step(np.full(PLAN.total, gradient, np.float32), lambda: None, examples)
         self.peers.take_rate(lr)
         return seen
+
+    def count(self, name: str) -> float | None:
+        """What Prometheus sees."""
+        return self.registry.get_sample_value(f"paceline_worker_{name}")
 
     def close(self) -> None:
         self.peers.end()
@@ -140,9 +148,7 @@ def test_two_members_average_their_models_while_one_computes(member: Callable[..
 
 
 @pytest.mark.parametrize("policy", ["allreduce", "dpsgd"])
-def test_three_members_in_lock_step_keep_the_mean_of_their_gradients(
-    member: Callable[..., Member], policy: str
-) -> None:
+def test_three_in_lock_step_keep_the_mean_of_their_gradients(member: Callable[..., Member], policy: str) -> None:
     members = [member(rank) for rank in range(3)]
     begun(policy, *members)
     for _ in range(5):
@@ -196,10 +202,9 @@ def test_vectors_of_a_round_are_used_again_as_soon_as_they_have_been_sent(member
     assert all(len(one.peers._policy._buffers._idle) <= 6 for one in members)
 
 
-@pytest.mark.parametrize("policy", ["allreduce"])
-def test_a_gradient_counts_by_its_examples(member: Callable[..., Member], policy: str) -> None:
+def test_a_gradient_counts_by_its_examples(member: Callable[..., Member]) -> None:
     members = [member(rank) for rank in range(3)]
-    begun(policy, *members)
+    begun("allreduce", *members)
 
     side_by_side(*(lambda one=one: one.step(float(one.rank), 0.5, (4, 4, 8)[one.rank]) for one in members))  # type: ignore[misc]
 
@@ -272,9 +277,7 @@ def test_without_the_first_one_they_begin_with_those_of_the_next(member: Callabl
     assert [one.own.local[0] for one in (second, third)] == [1.0, 1.0]
 
 
-def test_who_can_not_reach_another_worker_says_so(
-    member: Callable[..., Member], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_who_can_not_reach_another_says_so(member: Callable[..., Member], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(peers, "_SAY_EVERY", 0.0)
     here, away = member(0), member(1)
     told(1, here, away)
@@ -384,18 +387,13 @@ def test_those_who_all_had_to_join_anew_go_on_with_what_they_have(member: Callab
     assert {one.own.local[0] for one in members} == {-2.0}
 
 
-def test_a_member_that_the_topology_has_no_place_for_ends_the_step_with_the_reason(
+def test_a_member_without_a_place_in_the_topology_ends_the_step_with_the_reason(
     member: Callable[..., Member],
 ) -> None:
     first, second, spare = (member(rank) for rank in range(3))
     told(1, first, second)
-    built = (
-        build_peer_policy(Options(name="dpsgd")),
-        build_topology(
-            Options(name="matrix", rows=((0.5, 0.5), (0.5, 0.5)))  # type: ignore[call-arg]
-        ),
-    )
-    first.peers.begin(1, *built, first.own, 0, True, lambda: None)
+    matrix = build_topology(Options(name="matrix", rows=((0.5, 0.5), (0.5, 0.5))))
+    first.peers.begin(1, build_peer_policy(Options(name="dpsgd")), matrix, first.own, 0, True, lambda: None)
     told(2, first, second, spare)
     with pytest.raises(PacelineError, match="rank 2 is a member"):
         first.step(1.0)
@@ -473,15 +471,12 @@ def test_without_the_token_nothing_is_taken(taker: Member, kind: str) -> None:
         deliver(taker, kind, {}, ONES, "another-random-word")
 
 
-def test_a_message_that_comes_twice_is_taken_once(taker: Member, kind: str) -> None:
+def test_a_message_that_comes_twice_is_taken_once_and_one_for_a_former_process_never(taker: Member, kind: str) -> None:
+    deliver(taker, kind, {"note": {"to": 7}}, 3 * ONES)
+    assert taker.own.local.tolist() == [1.0] * PLAN.total
     for _ in range(3):
         deliver(taker, kind, {}, 3 * ONES)
     assert taker.own.local.tolist() == [2.0] * PLAN.total
-
-
-def test_a_message_for_a_former_process_is_forgotten(taker: Member, kind: str) -> None:
-    deliver(taker, kind, {"note": {"to": 7}}, 3 * ONES)
-    assert taker.own.local.tolist() == [1.0] * PLAN.total
 
 
 def test_a_worker_that_has_ended_puts_others_off(taker: Member, kind: str) -> None:
@@ -496,3 +491,42 @@ def test_a_refused_message_ends_the_senders_step_with_the_reason(member: Callabl
     with pytest.raises(BadPush, match="NaN or infinity"):
         first.step(np.nan)
     second.peers.end()
+
+
+# what they count
+MODEL = 2 * PLAN.total
+"""Bytes of a model as bf16."""
+
+
+@pytest.fixture
+def pair(member: Callable[..., Member]) -> tuple[Member, Member]:
+    """Two that know each other."""
+    found = member(0, codec="bf16"), member(1, codec="bf16")
+    told(1, *found)
+    return found
+
+
+def test_an_exchange_of_models_counts_at_both_ends_as_on_the_wire(pair: tuple[Member, Member]) -> None:
+    passive, active = pair
+    begun("adpsgd", *pair)
+    active.step(1.0)
+    eventually(lambda: passive.count("peer_sent_bytes_total") == MODEL, "the answer was not counted")
+    for one in pair:
+        assert one.count("peer_sent_bytes_total") == one.count("peer_received_bytes_total") == MODEL
+        assert one.peers.traffic == (MODEL, MODEL)
+        assert (one.count("members"), one.count("queue_depth"), one.count("peer_retries_total")) == (2, 0, 0)
+
+
+def test_messages_to_one_who_does_not_take_them_wait_and_are_sent_again(pair: tuple[Member, Member]) -> None:
+    away, sender = pair
+    away.server.close()
+    sender.begin("dpsgd")
+    sender.peers.start_step(np.zeros(PLAN.total, np.float32))
+    eventually(lambda: sender.count("peer_retries_total") >= 2, "no try was repeated")
+    assert sender.count("peer_sent_bytes_total") == 0
+
+
+def test_who_has_left_is_no_member_any_more(pair: tuple[Member, Member]) -> None:
+    stays, _ = pair
+    told(2, stays)
+    assert stays.count("members") == 1

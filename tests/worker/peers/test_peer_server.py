@@ -21,6 +21,7 @@ from paceline.core.slice.plan import make_plan
 from paceline.core.values import Vector
 from paceline.rpc.auth import HEADER, Credentials, held
 from paceline.rpc.protocol_version import PROTOCOL
+from paceline.tasks.task import load_task
 from paceline.v1 import peer_service_pb2 as peer_pb
 from paceline.v1 import run_service_pb2 as pb
 from paceline.v1.peer_service_pb2_grpc import PeerServiceStub
@@ -117,11 +118,8 @@ def test_a_stock_client_reads_a_local_model_by_generated_stubs(peers: Peers) -> 
     _, address = peers.serving()
     request = peer_pb.PullLocalRequest(reader="stock", plan_hash=PLAN.hash)
     with grpc.insecure_channel(address) as channel:
-        parts = list(
-            PeerServiceStub(channel).PullLocal(
-                request, metadata=[(HEADER, held(Credentials(TOKEN)).shown())], timeout=60
-            )
-        )
+        metadata = [(HEADER, held(Credentials(TOKEN)).shown())]
+        parts = list(PeerServiceStub(channel).PullLocal(request, metadata=metadata, timeout=60))
     assert parts[0].head.elements == PLAN.total
     assert b"".join(part.data for part in parts) == MODEL.tobytes()
 
@@ -247,8 +245,6 @@ def test_labels_for_each_place_in_a_sequence_are_voted_on_too() -> None:
 
 
 def test_the_mean_is_of_those_that_came_and_a_gone_or_diverged_worker_is_left_out(peers: Peers) -> None:
-    from paceline.tasks.task import load_task
-
     replica, said, seen = replicas.Replica(load_task("digits"), "cpu"), Said(), []
     plan, length = make_plan(replica.shapes, 1, PlanConfig()), replica.length
     models = [np.full(length, value, np.float32) for value in (1.0, 2.0, np.nan, 6.0)]
@@ -267,11 +263,8 @@ def test_the_mean_is_of_those_that_came_and_a_gone_or_diverged_worker_is_left_ou
     assert found.count == 2
     assert found.mean.tolist() == [3.5] * length
     assert seen == [(0, 1.0), (3, 6.0)]
-    assert [facts["address"] for event, facts in said if "left out" in event] == [
-        served[1][1],
-        served[2][1],
-        served[1][1],
-    ]
+    left_out = [facts["address"] for event, facts in said if "left out" in event]
+    assert left_out == [served[number][1] for number in (1, 2, 1)]
     assert found.vote.keys() == {"train"}
     assert nothing is None
 
@@ -288,18 +281,9 @@ def started(cluster: Cluster) -> tuple[list[Process], Process]:
 
 
 def endless(policy: str, workers: int) -> dict[str, Any]:
-    from paceline.tasks.task import load_task
-
-    more = {
-        "policy": {"name": policy},
-        "epochs": 100_000,
-        "workers": workers,
-        "heartbeat": 0.3,
-        "schedule": {},
-        "batch": "global",
-        "checkpoint": {"every": 60},
-    }
-    return {**load_task("digits").settings, **more}
+    more = {"policy": {"name": policy}, "epochs": 100_000, "workers": workers, "heartbeat": 0.3}
+    rest = {"schedule": {}, "batch": "global", "checkpoint": {"every": 60}}
+    return {**load_task("digits").settings, **more, **rest}
 
 
 def flat(path: Path) -> Vector:
@@ -319,8 +303,6 @@ def test_final_local_models_are_served_until_they_are_scored_and_a_killed_worker
         for worker in workers:
             worker.wait_for("serving the local model until the run is scored")
         peers = list(cluster.chief.Evaluate(pb.EvaluateRequest(protocol=PROTOCOL, number=1), timeout=30).peers)
-        from paceline.tasks.task import load_task
-
         plan = make_plan(replicas.Replica(load_task("digits"), "cpu").shapes, 2, PlanConfig())
         final = [np.zeros(plan.total, np.float32) for _ in peers]
         for address, target in zip(peers, final, strict=True):
@@ -337,17 +319,12 @@ def test_final_local_models_are_served_until_they_are_scored_and_a_killed_worker
         metrics = status.scores[-1].metrics
         assert status.scores[-1].final
         assert metrics["local_models"] == 2
-        kinds = {"", "mean_", "vote_"}
-        assert {f"{kind}{split}_accuracy" for kind in kinds for split in ("train", "validation", "test")} <= set(
-            metrics
-        )
+        kinds, splits = ("", "mean_", "vote_"), ("train", "validation", "test")
+        assert {f"{kind}{split}_accuracy" for kind in kinds for split in splits} <= set(metrics)
         assert "vote_test_loss" not in metrics
         models = tmp_path / "models"
-        assert {path.name for path in models.glob("last*")} == {
-            "last.safetensors",
-            "last.local-0.safetensors",
-            "last.local-2.safetensors",
-        }
+        kept = {path.name for path in models.glob("last*")}
+        assert kept == {f"last{which}.safetensors" for which in ("", ".local-0", ".local-2")}
         assert (flat(models / "last.local-0.safetensors") == final[0]).all()
         assert (flat(models / "last.local-2.safetensors") == final[2]).all()
         assert not (final[0] == final[2]).all()

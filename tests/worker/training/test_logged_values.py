@@ -71,9 +71,7 @@ def test_a_tensor_that_is_written_into_later_was_logged_as_it_was(logged: Logged
         ({"n" * 65: 1.0}, "expected up to 64 letters"),
     ],
 )
-def test_what_can_not_be_shown_is_refused_and_nothing_is_taken(
-    logged: LoggedValues, values: dict[str, Any], text: str
-) -> None:
+def test_what_can_not_be_shown_is_refused_as_a_whole(logged: LoggedValues, values: dict[str, Any], text: str) -> None:
     with pytest.raises(ConfigError, match=text):
         paceline.log(**{"fine": 1.0, **values})
     assert logged.read() == {}

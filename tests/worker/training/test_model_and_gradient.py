@@ -176,7 +176,9 @@ def test_unused_parameters_have_gradient_zero():
 
 
 @pytest.mark.parametrize("set_to_none", [True, False])
-def test_a_loss_that_clears_gradients_does_not_detach_them_from_the_vector(set_to_none: bool):
+def test_a_loss_that_clears_gradients_neither_detaches_them_from_the_vector_nor_clears_those_of_other_parts(
+    set_to_none: bool,
+):
     def clearing(model: nn.Module, inputs: Tensor, labels: Tensor) -> Tensor:
         model.zero_grad(set_to_none=set_to_none)
         return defaults.loss(model, inputs, labels)
@@ -184,8 +186,10 @@ def test_a_loss_that_clears_gradients_does_not_detach_them_from_the_vector(set_t
     plain = Replica(task_of(mlp)).gradient(FEATURES, LABELS, 0, None)
     replica = Replica(task_of(mlp, clearing))
     replica.gradient(FEATURES[:2], LABELS[:2], 0, None)
+    in_parts = Replica(task_of(mlp, clearing), accumulate=4).gradient(FEATURES, LABELS, 0, None)
 
     assert np.array_equal(replica.gradient(FEATURES, LABELS, 0, None).gradient, plain.gradient)
+    assert np.allclose(in_parts.gradient, plain.gradient, atol=1e-6)
 
 
 @pytest.mark.parametrize(
@@ -428,19 +432,6 @@ def test_parts_are_nearly_equal_and_each_is_prepared_by_itself():
     assert sizes == [3, 3, 4, 1, 1]
 
 
-@pytest.mark.parametrize("set_to_none", [True, False])
-def test_a_loss_that_clears_gradients_does_not_clear_those_of_other_parts(set_to_none: bool):
-    def clearing(model: nn.Module, inputs: Tensor, labels: Tensor) -> Tensor:
-        model.zero_grad(set_to_none=set_to_none)
-        return defaults.loss(model, inputs, labels)
-
-    whole = Replica(task_of(mlp)).gradient(FEATURES, LABELS, 0, None)
-
-    found = Replica(task_of(mlp, clearing), accumulate=4).gradient(FEATURES, LABELS, 0, None)
-
-    assert np.allclose(found.gradient, whole.gradient, atol=1e-6)
-
-
 def test_one_part_whose_loss_is_not_finite_screens_the_whole_step():
     def odd(model: nn.Module, inputs: Tensor, labels: Tensor) -> Tensor:
         return defaults.loss(model, inputs, labels) * (np.nan if 0 in labels else 1.0)
@@ -554,6 +545,10 @@ def test_the_scale_halves_at_once_and_doubles_after_2000_good_steps():
     for _ in range(40):
         precision.note(False)
     assert precision.scale == 1
+    for name in ("float32", "bf16"):  # not scaled
+        precision = Precision(name, torch.device("cpu"))
+        precision.note(False)
+        assert precision.scale == 1
 
 
 def test_a_loss_that_is_not_finite_is_not_the_scales_fault():
@@ -561,13 +556,6 @@ def test_a_loss_that_is_not_finite_is_not_the_scales_fault():
 
     assert not replica.gradient(FEATURES, LABELS, 0, None).finite
     assert replica._precision.scale == 65536
-
-
-def test_only_fp16_is_scaled():
-    for name in ("float32", "bf16"):
-        precision = Precision(name, torch.device("cpu"))
-        precision.note(False)
-        assert precision.scale == 1
 
 
 def test_scores_are_computed_in_float32():

@@ -224,9 +224,7 @@ def test_the_default_loss_of_numbers_is_the_mean_squared_error(tmp_path: Path, s
         ("METRICS_ARE_MEANS = 'yes'", "METRICS_ARE_MEANS in .* is 'yes'; expected True or False"),
     ],
 )
-def test_a_file_that_says_its_measure_wrongly_is_refused_when_it_is_loaded(
-    tmp_path: Path, text: str, message: str
-) -> None:
+def test_a_file_that_says_its_measure_wrongly_is_refused_on_loading(tmp_path: Path, text: str, message: str) -> None:
     with pytest.raises(ConfigError, match=message):
         task_of(tmp_path, text)
 

@@ -446,23 +446,19 @@ def test_a_gradient_that_fails_while_a_push_is_on_its_way_ends_the_training() ->
 
 # mini-batches by speed
 @pytest.mark.parametrize(
-    ("speed", "examples"), [(1.0, 8), (0.5, 4), (0.27, 2), (0.01, 2)], ids=["fastest", "half", "quarter", "hardly"]
+    ("speed", "by_speed", "examples"),
+    [(1.0, True, 8), (0.5, True, 4), (0.27, True, 2), (0.01, True, 2), (0.5, False, 8)],
+    ids=["fastest", "half", "quarter", "hardly", "not by speed"],
 )
-def test_a_slower_worker_takes_a_smaller_part_of_each_mini_batch(speed: float, examples: int) -> None:
+def test_a_slower_worker_takes_a_smaller_part_of_each_mini_batch_where_that_is_asked_for(
+    speed: float, by_speed: bool, examples: int
+) -> None:
     replica, client = Replica([1.0]), Client(2)
-    play = training(policy("asp"), client, replica, [16], batch=8, speed=speed, by_speed=True)
+    play = training(policy("asp"), client, replica, [16], batch=8, speed=speed, by_speed=by_speed)
     loop.train(play, 0)
     assert replica.examples == play.progress.rates == [examples] * 2
     assert [examples for _, _, examples in client.pushes] == [examples] * 2
     assert play.slowness.shares == [examples / 8] * 2
-
-
-def test_without_batch_by_speed_every_worker_takes_whole_mini_batches() -> None:
-    replica = Replica([1.0])
-    play = training(policy("asp"), Client(2), replica, [16], batch=8, speed=0.5)
-    loop.train(play, 0)
-    assert replica.examples == [8, 8]
-    assert play.slowness.shares == [1.0, 1.0]
 
 
 def test_a_mini_batch_by_speed_is_never_larger_than_the_whole() -> None:
