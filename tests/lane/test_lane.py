@@ -1,5 +1,6 @@
 """The lane between a server and its workers, in one process: unless stated otherwise, it does what grpcio does."""
 
+import itertools
 import socket
 import threading
 import time
@@ -118,9 +119,7 @@ def test_a_small_call_is_answered_while_a_large_one_waits(serve: Serve) -> None:
     "text", ["seen, expected, do this", "größer als 3 ≠ 4 %20 🙂\n\t»zweite Zeile«"], ids=["plain", "any letters"]
 )
 @pytest.mark.parametrize("error", KINDS, ids=lambda error: error.__name__)
-def test_every_error_crosses_with_its_class_status_and_text(
-    serve: Serve, error: type[PacelineError], text: str
-) -> None:
+def test_every_error_crosses_with_class_status_and_text(serve: Serve, error: type[PacelineError], text: str) -> None:
     service = Service()
     served = serve(service)
     transport = served.transport()
@@ -237,14 +236,8 @@ WAITS: dict[str, tuple[str, Callable[[Transport, float], object]]] = {
     "pull": ("pull", lambda transport, timeout: pull(transport, timeout)),
     "sparse push": ("sparse", sparse),
     "held reply": ("end", lambda transport, timeout: exchange(transport, numbers(10), timeout=timeout)),
-    "held reply to a large push": (
-        "end",
-        lambda transport, timeout: exchange(transport, numbers(1 << 20), timeout=timeout),
-    ),
-    "push that waits for its buffer": (
-        "head",
-        lambda transport, timeout: exchange(transport, numbers(LARGE), timeout=timeout),
-    ),
+    "held reply to a large push": ("end", lambda *way: exchange(way[0], numbers(1 << 20), timeout=way[1])),
+    "push that waits for its buffer": ("head", lambda *way: exchange(way[0], numbers(LARGE), timeout=way[1])),
 }
 
 
@@ -276,9 +269,7 @@ def test_a_reset_at_the_deadline_is_told_as_the_deadline(serve: Serve, monkeypat
 
 
 @only_lane
-def test_the_server_keeps_to_the_deadline_where_nobody_resets_the_call(
-    serve: Serve, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_server_keeps_the_deadline_if_nobody_resets_the_call(serve: Serve, monkeypatch: pytest.MonkeyPatch) -> None:
     service = Service()
     transport = serve(service).transport()
     exchange(transport, numbers(10))  # connects
@@ -286,31 +277,17 @@ def test_the_server_keeps_to_the_deadline_where_nobody_resets_the_call(
     gives_up(service, "pull", lambda timeout: pull(transport, timeout))
 
 
-def test_a_caller_that_refuses_weights_in_mid_reply_is_sent_no_more(serve: Serve) -> None:
-    service, refusals = Service(), iter([None, BadPush("a part too many")])
-    served = serve(service)
-    transport = served.transport()
-
-    def part() -> None:
-        refusal = next(refusals)
-        if refusal is not None:
-            raise refusal
-
-    with pytest.raises(BadPush, match="a part too many"):
-        transport.pull(pb.PullRequest(version=LARGE), lambda head: Gathered(part), SOON)
-    assert service.left.get(timeout=SOON) == "pull"
-    assert len(exchange(transport, numbers(10))) == 10
-
-
-def test_a_caller_that_refuses_the_head_of_a_reply_is_sent_no_more(serve: Serve) -> None:
-    service = Service()
+@pytest.mark.parametrize("refused_at", [0, 2], ids=["its head", "its second part"])
+def test_a_caller_that_refuses_a_reply_is_sent_no_more(serve: Serve, refused_at: int) -> None:
+    service, came = Service(), itertools.count()
     transport = serve(service).transport()
 
-    def refuse(head: pb.PullHead) -> Gathered:
-        raise TryAgain("answered from its past")
+    def take() -> None:
+        if next(came) == refused_at:
+            raise TryAgain("answered from its past")
 
     with pytest.raises(TryAgain, match="answered from its past"):
-        transport.pull(pb.PullRequest(version=LARGE), refuse, SOON)
+        transport.pull(pb.PullRequest(version=LARGE), lambda head: take() or Gathered(take), SOON)
     assert service.left.get(timeout=SOON) == "pull"
     assert len(exchange(transport, numbers(10))) == 10
 
@@ -363,9 +340,7 @@ def test_a_connection_lost_in_mid_call_is_worth_another_try_and_made_anew(
 
 
 @only_lane
-def test_a_connection_that_is_lost_at_its_first_bytes_is_made_anew(
-    serve: Serve, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_connection_lost_at_its_first_bytes_is_made_anew(serve: Serve, monkeypatch: pytest.MonkeyPatch) -> None:
     transport = serve(Service()).transport()
     with monkeypatch.context() as patch:
         patch.setattr(Writer, "send", lambda writer, buffers: raising(TryAgain("lost"))(lambda: True))
@@ -397,7 +372,7 @@ def test_a_server_that_speaks_something_else_is_worth_another_try(serve: Serve) 
         answered.result()
 
 
-@pytest.mark.parametrize("kind", ["lane"])
+@only_lane
 def test_a_whole_answer_is_one_though_the_connection_ends_before_anybody_looks(
     serve: Serve, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -463,11 +438,8 @@ def test_more_calls_than_threads_are_put_off_and_clog_nothing(serve: Serve) -> N
 # whole servers
 @pytest.fixture
 def cluster(tmp_path: Path) -> Iterator[Cluster]:
-    made = Cluster(
-        config_of("asp", workers=1, servers=2, epochs=100, transport="lane"),
-        tmp_path,
-        Credentials("the-run-secret-word"),
-    )
+    config = config_of("asp", workers=1, servers=2, epochs=100, transport="lane")
+    made = Cluster(config, tmp_path, Credentials("the-run-secret-word"))
     yield made
     made.close()
 

@@ -2,7 +2,7 @@
 
 import dataclasses
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -199,22 +199,16 @@ def test_a_sender_with_room_never_stalls(lane: Lane) -> None:
 
 
 # early ends; test_attacks.py counts those of which the server is the cause
-RESETS: dict[str, tuple[Callable[[Peer], bytes], tuple[str, str]]] = {
-    "a cancelled call": (lambda peer: peer.headers() + frames.reset(1, Code.CANCEL), ("received", "CANCEL")),
-    "a code that nobody knows": (
-        lambda peer: peer.headers() + frames.frame(Kind.RST_STREAM, 0, 1, b"\xde\xad\xbe\xef"),
-        ("received", "other"),
-    ),
-}
-
-
-@pytest.mark.parametrize("attack", RESETS)
-def test_a_stream_that_ends_early_is_counted_by_side_and_reason(lane: Lane, attack: str) -> None:
-    make, reason = RESETS[attack]
+@pytest.mark.parametrize(
+    ("reset", "code"),
+    [(frames.reset(1, Code.CANCEL), "CANCEL"), (frames.frame(Kind.RST_STREAM, 0, 1, b"\xde\xad\xbe\xef"), "other")],
+    ids=["a cancelled call", "a code that nobody knows"],
+)
+def test_a_stream_that_ends_early_is_counted_by_side_and_reason(lane: Lane, reset: bytes, code: str) -> None:
     peer = Peer(lane.port)
-    peer.send(make(peer))
+    peer.send(peer.headers() + reset)
     peer.answers_a_ping()
-    assert reasons(lane.traffic, "resets") == {reason: 1}
+    assert reasons(lane.traffic, "resets") == {("received", code): 1}
     assert reasons(lane.traffic, "cut_offs") == {}
     peer.close()
 
@@ -225,20 +219,17 @@ def test_a_client_that_is_turned_away_and_the_server_count_the_same_cut_off_and_
     monkeypatch.setattr(server, "CONNECTIONS", 0)
     mine = Traffic()
     transport = LaneTransport(f"localhost:{lane.port}", Credentials(TOKEN), mine)
+
+    def resume() -> pb.ResumeReply:
+        return transport.resume(pb.ResumeRequest(clock=3), SOON)
+
     with pytest.raises(TryAgain):
-        transport.resume(pb.ResumeRequest(clock=3), SOON)
+        resume()
     assert reasons(lane.traffic, "cut_offs") == {("sent", "ENHANCE_YOUR_CALM"): 1}
     eventually(lambda: reasons(mine, "cut_offs") == {("received", "ENHANCE_YOUR_CALM"): 1})
     monkeypatch.setattr(server, "CONNECTIONS", 8)
     # again while the client has not seen the first connection's end
-    found = retried(
-        lambda: transport.resume(pb.ResumeRequest(clock=3), SOON),
-        20,
-        "the server",
-        threading.Event(),
-        lambda *said: None,
-    )
-    assert found.clock == 3
+    assert retried(resume, 20, "the server", threading.Event(), lambda *said: None).clock == 3
     transport.close()
 
 
@@ -306,10 +297,8 @@ def test_names_say_what_is_counted_and_labels_are_few() -> None:
             traffic.reset(direction, code)
             traffic.cut_off(direction, code)
     families = list(traffic.collect())
-    assert {family.name for family in families if family.type != "counter"} == {
-        "paceline_lane_streams",
-        "paceline_lane_connections",
-    }
+    gauges = {family.name for family in families if family.type != "counter"}
+    assert gauges == {"paceline_lane_streams", "paceline_lane_connections"}
     assert all(family.name.startswith("paceline_lane_") and family.documentation for family in families)
     assert sum(len(family.samples) for family in families) <= 60
     assert value(traffic, "resets_total", direction="sent", code="other") == 100 - len(Code)

@@ -281,10 +281,7 @@ def test_a_peer_that_stalls_in_the_handshake_is_let_go_and_keeps_nobody_waiting(
 
 def test_a_server_that_stalls_in_the_handshake_is_given_up(keys: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(lane_tls, "HANDSHAKE", 0.05)
-    with (
-        socket.create_server(("localhost", 0)) as silent,
-        pytest.raises(TryAgain, match="the handshake took more than"),
-    ):
+    with socket.create_server(("localhost", 0)) as silent, pytest.raises(TryAgain, match="the handshake took more"):
         exchange(client("lane", f"localhost:{silent.getsockname()[1]}", Credentials(tls=keys)), numbers(1))
 
 
@@ -370,16 +367,13 @@ def test_small_and_large_pieces_come_in_their_order(ends: tuple[TlsSocket, TlsSo
 
 def test_a_socket_says_when_nothing_comes_and_ends_when_it_is_closed(keys: Path) -> None:
     with pair(keys, patience=0.05) as (near, far):
-        heard = threading.Event()
 
         def silence() -> None:
-            heard.set()
             raise TimeoutError("nothing came")
 
         near.on_silence = silence
         with pytest.raises(TimeoutError, match="nothing came"):
             near.receive(memoryview(bytearray(10)))
-        assert heard.is_set()
         far.close()
         near.on_silence = lambda: None
         assert near.receive(memoryview(bytearray(10))) == 0
@@ -620,16 +614,11 @@ def test_a_certificate_of_tomorrow_is_not_good_yet_and_one_of_today_is(keys: Pat
 
 # whole servers
 @pytest.mark.parametrize("transport", ["grpc", "lane"])
-def test_a_run_in_lock_step_gives_the_same_bits_with_and_without_tls(
-    keys: Path, tmp_path: Path, transport: str
-) -> None:
+def test_a_run_in_lock_step_has_the_same_bits_with_and_without_tls(keys: Path, tmp_path: Path, transport: str) -> None:
     models = []
-    for name, credentials in (
-        ("plain", Credentials("the-run-secret-word")),
-        ("tls", Credentials("the-run-secret-word", keys)),
-    ):
-        config = config_of("bsp", workers=1, servers=2, epochs=100, transport=transport)
-        with closing(Cluster(config, tmp_path / name, credentials)) as cluster:
+    config = config_of("bsp", workers=1, servers=2, epochs=100, transport=transport)
+    for name, shown in (("plain", None), ("tls", keys)):
+        with closing(Cluster(config, tmp_path / name, Credentials("the-run-secret-word", shown))) as cluster:
             cluster.evaluator_ready()
             pusher = Pusher(cluster).join().sit()
             for step in range(20):

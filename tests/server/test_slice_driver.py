@@ -13,7 +13,7 @@ from prometheus_client import CollectorRegistry
 
 from paceline.core.errors import BadPush, ConfigError, Fenced, PlanMismatch, TryAgain, VersionGone
 from paceline.core.settings.config import Config, Options
-from paceline.core.slice.plan import make_plan
+from paceline.core.slice.plan import SlicePlan, make_plan
 from paceline.core.slice.state import Phase
 from paceline.core.values import Base, Dense, Outcome, Push, Reply, Seat, Sparse, View
 from paceline.server import slice_driver, waiting_calls
@@ -97,16 +97,12 @@ def cast() -> Iterator[Stage]:
 
 
 def reply_of(future: "Future[Reply | None]") -> Reply:
-    reply = future.result(timeout=10)
-    assert reply is not None
-    return reply
+    return future.result(timeout=10)
 
 
 def test_a_round_answers_everybody_when_the_last_push_is_in(cast: Stage) -> None:
     play = cast("bsp", 3)
-    replies = []
-    for worker in ("worker-2", "worker-0", "worker-1"):
-        replies.append(play.push(worker))
+    replies = [play.push(worker) for worker in ("worker-2", "worker-0", "worker-1")]
     assert {reply_of(reply).weights.version for reply in replies} == {1}
     assert reply_of(replies[0]).weights.values.tolist() == [1.0] * 4
 
@@ -214,9 +210,7 @@ def test_a_worker_that_is_no_member_any_more_is_not_waited_for(cast: Stage) -> N
     assert waiting.result(timeout=10) is None
 
 
-def test_a_caller_that_goes_away_frees_its_thread_and_pins_nothing(
-    cast: Stage, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_caller_that_leaves_frees_its_thread_and_pins_nothing(cast: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
     play = cast("bsp", 2)
     monkeypatch.setattr(waiting_calls, "_LOOK", 0.005)
     gone = threading.Event()
@@ -269,22 +263,16 @@ def test_a_version_that_is_gone_is_said_at_once(cast: Stage) -> None:
         play.driver.pull(1, always)
 
 
-def test_a_plan_that_does_not_fit_does_not_become_the_runs_plan() -> None:
-    config = config_of("asp", 1)
-    driver = SliceDriver(config, 0, 1, ServerMetrics(CollectorRegistry(), "asp"))
-    with pytest.raises(PlanMismatch):
-        driver.adopt((("other", (7,)),), "0" * 64, "worker-0")
-    driver.adopt(SHAPES, make_plan(SHAPES, 1, config.plan).hash, "worker-0")
-    assert driver.model_slice.length == 4
-
-
-def test_a_slice_that_no_memory_holds_is_refused_with_the_fix() -> None:
+def test_a_plan_that_does_not_fit_or_that_no_memory_holds_does_not_become_the_runs_plan() -> None:
     config = config_of("bsp", 1)
     driver = SliceDriver(config, 0, 1, ServerMetrics(CollectorRegistry(), "bsp"))
     giant = (("giant", (1 << 58,)),)
+    with pytest.raises(PlanMismatch):
+        driver.adopt((("other", (7,)),), "0" * 64, "worker-0")
     with pytest.raises(ConfigError, match="more servers"):
         driver.adopt(giant, make_plan(giant, 1, config.plan).hash, "worker-0")
     driver.adopt(SHAPES, make_plan(SHAPES, 1, config.plan).hash, "worker-0")
+    assert driver.model_slice.length == 4
 
 
 def test_a_second_view_does_not_loosen_the_hold_of_the_first(cast: Stage) -> None:
@@ -296,17 +284,14 @@ def test_a_second_view_does_not_loosen_the_hold_of_the_first(cast: Stage) -> Non
     assert play.driver.model_slice.open_from is None
 
 
-def test_workers_out_of_order_leave_the_last_buffer_to_the_one_the_sum_waits_for() -> None:
+@pytest.mark.parametrize(
+    ("takers", "taken"),
+    [("210", [True, False, True]), ("01", [True, True])],
+    ids=["out of order", "the next one first"],
+)
+def test_the_last_buffer_is_for_the_one_the_sum_waits_for(takers: str, taken: list[bool]) -> None:
     pool = AssemblyBuffers(4, 2)
-    assert pool.take("worker-2", "worker-0") is not None
-    assert pool.take("worker-1", "worker-0") is None
-    assert pool.take("worker-0", "worker-0") is not None
-
-
-def test_the_next_in_order_and_one_more_upload_side_by_side() -> None:
-    pool = AssemblyBuffers(4, 2)
-    assert pool.take("worker-0", "worker-0") is not None
-    assert pool.take("worker-1", "worker-0") is not None
+    assert [pool.take(f"worker-{one}", "worker-0") is not None for one in takers] == taken
 
 
 @given(st.integers(2, 6), st.integers(0, 1 << 30))
@@ -372,9 +357,7 @@ class SparseCast:
                 return self.driver.ask("worker-0", incarnation, clock, always)
             return self.driver.push(push, None, always)
 
-        found = self.driver.exchange("worker-0", clock, count, self.base, None, update.places, most)
-        assert found is not None
-        return found
+        return self.driver.exchange("worker-0", clock, count, self.base, None, update.places, most)
 
     def take(self, answer: Sparse | None) -> None:
         """The weights have come to worker-0."""
@@ -383,14 +366,11 @@ class SparseCast:
     @property
     def weights(self) -> np.ndarray:
         """Those of the server."""
-        found = self.driver.pull(None, always)
-        return found.values
+        return self.driver.pull(None, always).values
 
 
 @pytest.mark.parametrize("asks", [False, True])
-def test_a_sparse_push_that_is_sent_again_after_a_lost_reply_is_added_once_and_brings_the_servers_weights(
-    asks: bool,
-) -> None:
+def test_a_sparse_push_sent_again_after_a_lost_reply_is_added_once_and_brings_the_servers_weights(asks: bool) -> None:
     play = SparseCast("asp")
     update = play.change(_1=0.5, _3=2.0)
     play.exchange(update)
@@ -400,6 +380,7 @@ def test_a_sparse_push_that_is_sent_again_after_a_lost_reply_is_added_once_and_b
 
     assert reply.weights.version == 1
     assert play.weights.tolist() == play.local.tolist() == [0, 0.5, 0, 2]
+    assert play.exchange(update, most=1)[1] is None, "more places than fit in a reply: the whole slice is asked for"
 
 
 @pytest.mark.parametrize("asks", [False, True])
@@ -440,23 +421,25 @@ def test_a_sparse_push_that_was_dropped_brings_the_places_of_its_change_back() -
     assert play.weights.tolist() == play.local.tolist() == [0, 0.5, 0, 0]
 
 
-def test_more_places_than_fit_in_a_reply_ask_for_the_whole_slice() -> None:
-    play = SparseCast("asp")
-    update = play.change(_1=0.5, _3=2.0)
-    play.exchange(update)
+def started(policy: str, servers: int) -> tuple[SliceDriver, SliceDriver, SlicePlan]:
+    """A driver that trains with one worker, the one that comes after it, and their plan."""
+    config = config_of(policy, 1).model_copy(update={"servers": servers})
+    plan = make_plan(SHAPES, servers, config.plan)
+    first, second = (SliceDriver(config, 0, term, ServerMetrics(CollectorRegistry(), policy)) for term in (1, 2))
+    first.adopt(SHAPES, plan.hash, "worker-0")
+    first.initialise(np.zeros(plan.lengths[0], np.float32), b"first")
+    first.view(View(1, {"worker-0": Seat(1, 0)}))
+    return first, second, plan
 
-    assert play.exchange(update, most=1)[1] is None
+
+def push_ones(driver: SliceDriver) -> None:
+    update = Dense(np.ones(driver.model_slice.length, np.float32))
+    driver.model_slice.push(Push("worker-0", 1, 1, update, 1, Base(1, 0), 0, 0.0))
 
 
 def test_a_slice_in_lock_step_that_is_back_without_a_view_waits_for_the_versions_that_the_chief_names() -> None:
-    config = config_of("bsp", 1).model_copy(update={"servers": 2})
-    plan = make_plan(SHAPES, 2, config.plan)
-    before, driver = (SliceDriver(config, 0, term, ServerMetrics(CollectorRegistry(), "bsp")) for term in (1, 2))
-    before.adopt(SHAPES, plan.hash, "worker-0")
-    before.initialise(np.zeros(plan.lengths[0], np.float32), b"first")
-    before.view(View(1, {"worker-0": Seat(1, 0)}))
-    length = plan.lengths[0]
-    before.model_slice.push(Push("worker-0", 1, 1, Dense(np.ones(length, np.float32)), 1, Base(1, 0), 0, 0.0))
+    before, driver, plan = started("bsp", servers=2)
+    push_ones(before)
 
     driver.restore(plan, before.model_slice.state())
 
@@ -468,12 +451,7 @@ def test_a_slice_in_lock_step_that_is_back_without_a_view_waits_for_the_versions
 
 
 def test_a_slice_that_is_back_takes_a_snapshot_for_a_worker_that_waits_to_leave() -> None:
-    config = config_of("asp", 1)
-    plan = make_plan(SHAPES, 1, config.plan)
-    before, driver = (SliceDriver(config, 0, term, ServerMetrics(CollectorRegistry(), "asp")) for term in (1, 2))
-    before.adopt(SHAPES, plan.hash, "worker-0")
-    before.initialise(np.zeros(plan.lengths[0], np.float32), b"first")
-    before.view(View(1, {"worker-0": Seat(1, 0)}))
+    before, driver, plan = started("asp", servers=1)
     driver.restore(plan, before.model_slice.state())
     driver.view(View(1, {"worker-0": Seat(1, 0)}))
     wanted: list[str] = []
@@ -481,20 +459,14 @@ def test_a_slice_that_is_back_takes_a_snapshot_for_a_worker_that_waits_to_leave(
 
     assert driver.resume("worker-0", 1).durable == 0
     assert not wanted
-    driver.model_slice.push(Push("worker-0", 1, 1, Dense(np.ones(plan.lengths[0], np.float32)), 1, Base(1, 0), 0, 0.0))
+    push_ones(driver)
     assert driver.resume("worker-0", 1).durable == 0
     assert wanted == ["a snapshot"]
 
 
 def test_in_lock_step_a_snapshot_makes_no_clock_durable_before_all_servers_have_it() -> None:
-    config = config_of("bsp", 1).model_copy(update={"servers": 2})
-    plan = make_plan(SHAPES, 2, config.plan)
-    driver = SliceDriver(config, 0, 1, ServerMetrics(CollectorRegistry(), "bsp"))
-    driver.adopt(SHAPES, plan.hash, "worker-0")
-    driver.initialise(np.zeros(plan.lengths[0], np.float32), b"first")
-    driver.view(View(1, {"worker-0": Seat(1, 0)}))
-    update = Dense(np.ones(plan.lengths[0], np.float32))
-    driver.model_slice.push(Push("worker-0", 1, 1, update, 1, Base(1, 0), 0, 0.0))
+    driver, _, _ = started("bsp", servers=2)
+    push_ones(driver)
 
     driver.kept(driver.model_slice.state().table)
     assert driver.resume("worker-0", 1).durable == 0
