@@ -38,28 +38,6 @@ pytestmark = pytest.mark.skipif(shutil.which("kubectl") is None, reason="there i
 K8S, PAGE, STORES = ROOT / "k8s", ROOT / "docs/run/kubernetes.md", ROOT / "docs/run/object-stores.md"
 PAGES = PAGE.read_text() + (ROOT / "docs/run/kubernetes-security.md").read_text()
 OVERLAYS = sorted(path.parent.name for path in K8S.glob("overlays/*/run.yaml"))
-COMPONENTS = (
-    "data-server",
-    "data",
-    "object-store",
-    "shards-in-bucket",
-    "shared-volume",
-    "gpu",
-    "spot",
-    "autostop",
-    "gpu-nodes",
-    "network-policy",
-    "peers",
-    "outside",
-    "tls",
-    "script-data",
-    "script-object-store",
-    "script",
-    "cleanup",
-    "priority",
-    "kueue",
-    "job-names",
-)
 SAME_FOR_ALL = ("cleanup", "priority", "kueue")
 """What is the same in every overlay, so one is enough to try them alone."""
 QUEUE = {
@@ -72,7 +50,10 @@ OF_SHARDS = ("data-server", "data", "object-store", "shards-in-bucket", "shared-
 """Not with a script, which brings its data."""
 IN_BUCKET, NOT_IN_BUCKET = "shards-in-bucket", ("data-server", "object-store", "shared-volume")
 """What keeps shards in an object store, and what it replaces."""
-OF_SCRIPTS = ("script", "script-data", "script-object-store")
+OF_SCRIPTS = ("script-data", "script-object-store", "script")
+OF_ANY = ("gpu", "spot", "autostop", "gpu-nodes", "network-policy", "peers", "outside", "tls")
+COMPONENTS = (*OF_SHARDS, *OF_ANY, *OF_SCRIPTS, *SAME_FOR_ALL, "job-names")
+"""All of them, in the order in which overlays name them."""
 OLDEST, NEWEST = re.search(r"Kubernetes (1\.\d+) to (1\.\d+)", PAGE.read_text()).groups()
 NAME, PART = "app.kubernetes.io/name", "app.kubernetes.io/component"
 INSTANCE, DATA, STORE_SECRET = "app.kubernetes.io/instance", "paceline-data", "paceline-object-store"
@@ -330,19 +311,12 @@ def test_the_rendered_file_is_the_demo_and_stops_its_servers(folder):
 
 
 def test_nothing_is_of_the_cluster_or_names_a_namespace(everything):
-    assert {each["kind"] for each in everything} <= {
-        "ConfigMap",
-        "Service",
-        "ServiceAccount",
-        "PersistentVolumeClaim",
-        "StatefulSet",
-        "PodDisruptionBudget",
-        "Job",
-        "Deployment",
-        "NetworkPolicy",
-        "Role",
-        "RoleBinding",
-    }
+    pods_of, rules = (
+        {"StatefulSet", "Job", "Deployment"},
+        {"Role", "RoleBinding", "NetworkPolicy", "PodDisruptionBudget"},
+    )
+    others = {"ConfigMap", "Service", "ServiceAccount", "PersistentVolumeClaim"}
+    assert {each["kind"] for each in everything} <= pods_of | rules | others
     assert not [each for each in everything if "namespace" in each["metadata"]]
 
 
@@ -524,10 +498,13 @@ def test_jobs_count_only_the_failures_that_say_something(everything):
     for each in of_kind(everything, "Job"):
         spec, part = each["spec"], each["metadata"]["labels"][PART]
         wrong = [64, 78] if part == "autostop" else [64, 65, 78]
-        assert [
-            (rule["action"], rule.get("onExitCodes", {}).get("values")) for rule in spec["podFailurePolicy"]["rules"]
-        ] == [("Ignore", None), ("Ignore", [75, 143]), ("FailJob", wrong)]
-        disruption, *others = spec["podFailurePolicy"]["rules"]
+        rules = spec["podFailurePolicy"]["rules"]
+        assert [(rule["action"], rule.get("onExitCodes", {}).get("values")) for rule in rules] == [
+            ("Ignore", None),
+            ("Ignore", [75, 143]),
+            ("FailJob", wrong),
+        ]
+        disruption, *others = rules
         assert disruption["onPodConditions"] == [{"type": "DisruptionTarget", "status": "True"}]
         assert all(rule["onExitCodes"]["containerName"] == part for rule in others)
         assert spec["podReplacementPolicy"] == "Failed"
@@ -602,18 +579,14 @@ def test_the_config_that_pods_read_is_the_overlays_file(overlay, plain):
     assert config["data"] == {"run.yaml": (K8S / "overlays" / overlay / "run.yaml").read_text()}
 
 
-def configs(found):
-    return [each["metadata"]["name"] for each in of_kind(found, "ConfigMap")]
-
-
 @cache
 def planned(overlay):
     """`paceline plan` of an overlay: its servers."""
     config = load(K8S / "overlays" / overlay / "run.yaml")
-    if config.updates == "dense":
-        pytest.importorskip("torch")
-    shapes = task_shapes(config) if config.updates == "dense" else (("weights", (47_236,)),)  # RCV1's features
-    return plan_report(config, shapes)["servers"]
+    if config.updates == "sparse":
+        return plan_report(config, (("weights", (47_236,)),))["servers"]  # RCV1's features
+    pytest.importorskip("torch")
+    return plan_report(config, task_shapes(config))["servers"]
 
 
 @pytest.mark.parametrize("overlay", TASKS)
@@ -719,9 +692,8 @@ def test_processes_are_told_the_addresses_that_exist(everything):
     assert servers["serviceName"] == f"{run_of(everything)['run']}-paceline-server"
     address = "$(RUN)-paceline-server-{}.$(RUN)-paceline-server:50051"
 
-    assert {
-        argument(only_container(spec), "chief") for part, _, spec in pods(everything) if part in ("server", "autostop")
-    } == {address.format(0)}
+    asking = [spec for part, _, spec in pods(everything) if part in ("server", "autostop")]
+    assert {argument(only_container(spec), "chief") for spec in asking} == {address.format(0)}
     for part in ("worker", "evaluator"):
         container = container_of(everything, part)
         if is_script(everything):
@@ -799,16 +771,13 @@ def test_every_process_that_others_call_or_that_calls_gets_the_keys(case, folder
         variables = {each["name"]: each.get("value") for each in only_container(spec)["env"]}
         mounts = {mount["name"]: mount["mountPath"] for mount in only_container(spec)["volumeMounts"]}
         assert variables[TLS] == mounts["tls"]
-        assert {volume["name"]: volume for volume in spec["volumes"]}["tls"]["secret"][
-            "secretName"
-        ] == f"{run_of(found)['run']}-paceline-tls"
+        (keys,) = [volume["secret"]["secretName"] for volume in spec["volumes"] if volume["name"] == "tls"]
+        assert keys == f"{run_of(found)['run']}-paceline-tls"
     assert workers["subdomain"] == names["metadata"]["name"]
     assert names["spec"]["clusterIP"] == "None"
     if not is_script(found):
-        assert (
-            argument(only_container(workers), "peer-host")
-            == "$(JOB)-$(JOB_COMPLETION_INDEX).$(RUN)-paceline-worker.$(NAMESPACE).svc"
-        )
+        host = "$(JOB)-$(JOB_COMPLETION_INDEX).$(RUN)-paceline-worker.$(NAMESPACE).svc"
+        assert argument(only_container(workers), "peer-host") == host
 
 
 def test_readers_mount_shards_and_data_read_only(everything):
@@ -883,9 +852,8 @@ def test_only_workers_ask_for_gpus_and_only_where_they_are_told_to(case, folder)
 @pytest.mark.parametrize("case", [case for case in CASES if "spot" in case.values[0]], ids="+".join)
 def test_workers_prefer_spot_nodes_and_the_others_avoid_them(case, folder):
     for part, _, spec in pods(rendered(case, folder)):
-        terms = (
-            spec.get("affinity", {}).get("nodeAffinity", {}).get("preferredDuringSchedulingIgnoredDuringExecution", [])
-        )
+        affinity = spec.get("affinity", {}).get("nodeAffinity", {})
+        terms = affinity.get("preferredDuringSchedulingIgnoredDuringExecution", [])
         operators = {expression["operator"] for term in terms for expression in term["preference"]["matchExpressions"]}
         assert operators == {"worker": {"In"}, "autostop": set()}.get(part, {"NotIn"})
         tolerated = {each["key"] for each in spec.get("tolerations", [])} - {"nvidia.com/gpu"}
@@ -897,20 +865,9 @@ def test_nobody_may_do_anything_in_the_cluster_but_autostop_one_thing(everything
     roles = [role["rules"] for role in of_kind(everything, "Role")]
     accounts = {part: spec.get("serviceAccountName") for part, _, spec in pods(everything)}
 
-    assert roles == (
-        [
-            [
-                {
-                    "apiGroups": ["apps"],
-                    "resources": ["statefulsets/scale"],
-                    "resourceNames": [f"{run}-paceline-server"],
-                    "verbs": ["get", "patch"],
-                }
-            ]
-        ]
-        if "autostop" in accounts
-        else []
-    )
+    scale = {"apiGroups": ["apps"], "resources": ["statefulsets/scale"], "verbs": ["get", "patch"]}
+    scale["resourceNames"] = [f"{run}-paceline-server"]
+    assert roles == ([[scale]] if "autostop" in accounts else [])
     autostop = f"{run}-paceline-autostop"
     assert accounts.pop("autostop", autostop) == autostop
     assert not any(accounts.values())
@@ -946,11 +903,10 @@ def open_ports(policies, source, target):
         if other is None or "ipBlock" in peer:
             return False
         namespace, labels = other
-        here = (
-            selected(peer["namespaceSelector"], {"kubernetes.io/metadata.name": namespace})
-            if ("namespaceSelector" in peer)
-            else namespace == "run"
-        )
+        if "namespaceSelector" in peer:
+            here = selected(peer["namespaceSelector"], {"kubernetes.io/metadata.name": namespace})
+        else:
+            here = namespace == "run"
         return here and selected(peer["podSelector"], labels)
 
     egress, ingress = of("Egress", "to", source, target), of("Ingress", "from", target, source)
@@ -1166,6 +1122,10 @@ def templates(found):
     return [each["spec"]["template"] for each in of_kind(found, "Deployment", "StatefulSet", "Job")]
 
 
+def pod_of(found, name):
+    return next(pod["spec"] for pod in templates(found) if pod["metadata"]["labels"][NAME] == name)
+
+
 @pytest.mark.parametrize("version", [OLDEST, NEWEST])
 def test_the_monitoring_is_valid_kubernetes(monitoring, version):
     assert not [found for each in monitoring if (found := complaint(json.dumps(each, sort_keys=True), version))]
@@ -1183,11 +1143,8 @@ def test_the_pods_of_the_monitoring_meet_the_restricted_pod_security(monitoring)
             assert context["readOnlyRootFilesystem"]
             assert not context["allowPrivilegeEscalation"]
             assert context["capabilities"] == {"drop": ["ALL"]}
-            assert (
-                container["resources"]["limits"].keys()
-                == container["resources"]["requests"].keys()
-                == {"cpu", "memory", "ephemeral-storage"}
-            )
+            for amounts in ("limits", "requests"):
+                assert container["resources"][amounts].keys() == {"cpu", "memory", "ephemeral-storage"}
             assert {"startupProbe", "readinessProbe", "livenessProbe"} <= container.keys()
             assert re.fullmatch(r"[\w./-]+:v?\d+\.\d+\.\d+", container["image"]), "a tag that does not move"
 
@@ -1206,8 +1163,7 @@ def test_the_monitoring_may_only_look_at_parts_of_its_namespace(monitoring):
         ("paceline-kube-state-metrics", "statefulsets"): {"list", "watch"},
         ("paceline-kube-state-metrics", "jobs"): {"list", "watch"},
     }
-    grafana = next(pod for pod in templates(monitoring) if pod["metadata"]["labels"][NAME] == "grafana")
-    assert not grafana["spec"]["automountServiceAccountToken"]
+    assert not pod_of(monitoring, "grafana")["automountServiceAccountToken"]
 
 
 def test_services_and_policies_of_the_monitoring_select_its_pods(monitoring):
@@ -1227,11 +1183,7 @@ def test_prometheus_of_the_monitoring_asks_a_kube_state_metrics_that_knows_what_
     (service,) = [each for each in of_kind(monitoring, "Service") if each["metadata"]["name"] == host]
     assert service["spec"]["ports"][0]["port"] == int(port)
     assert scrape["honor_labels"]
-    (container,) = next(
-        pod["spec"]["containers"]
-        for pod in templates(monitoring)
-        if pod["metadata"]["labels"][NAME] == "kube-state-metrics"
-    )
+    (container,) = pod_of(monitoring, "kube-state-metrics")["containers"]
     told = dict(argument.removeprefix("--").split("=", 1) for argument in container["args"])
     alerts = ALERTS.read_text()
     assert {f"{name}s" for name in re.findall(r"\bkube_([a-z]+)_", alerts)} == set(told["resources"].split(","))
@@ -1247,7 +1199,7 @@ def test_grafana_of_the_monitoring_finds_its_data_source_and_the_dashboard(monit
     assert services[host] == int(port)
     assert source["isDefault"]
     (provider,) = yaml.safe_load(maps["grafana"]["dashboards.yaml"])["providers"]
-    grafana = next(pod for pod in templates(monitoring) if pod["metadata"]["labels"][NAME] == "grafana")["spec"]
+    grafana = pod_of(monitoring, "grafana")
     mounts = {mount["mountPath"]: mount["name"] for mount in grafana["containers"][0]["volumeMounts"]}
     volumes = {volume["name"]: volume.get("configMap", {}).get("name") for volume in grafana["volumes"]}
     assert volumes[mounts[provider["options"]["path"]]] == "paceline-dashboard"
@@ -1261,11 +1213,8 @@ def test_monitoring_by_monitors_selects_every_part_of_a_run_by_ports_that_there_
 """
     found = demo_with("monitoring", tmp_path, more)
     (of_servers,), (of_pods,) = of_kind(found, "ServiceMonitor"), of_kind(found, "PodMonitor")
-    (service,) = [
-        each
-        for each in of_kind(found, "Service")
-        if selected(of_servers["spec"]["selector"], each["metadata"]["labels"])
-    ]
+    services, chosen = of_kind(found, "Service"), of_servers["spec"]["selector"]
+    (service,) = [each for each in services if selected(chosen, each["metadata"]["labels"])]
     assert of_servers["spec"]["endpoints"][0]["port"] in {port["name"] for port in service["spec"]["ports"]}
     seen = set()
     for pod in templates(found):
@@ -1276,18 +1225,15 @@ def test_monitoring_by_monitors_selects_every_part_of_a_run_by_ports_that_there_
     assert seen == {"worker", "evaluator", "sharder"}
     ours = of_kind(found, "ServiceMonitor", "PodMonitor", "PrometheusRule")
     assert [each["metadata"]["labels"]["release"] for each in ours] == ["mine"] * 3
-    boards = [
-        each for each in of_kind(found, "ConfigMap") if each["metadata"]["labels"].get("grafana_dashboard") == "1"
-    ]
-    assert [list(each["data"]) for each in boards] == [["paceline.json"]]
+    maps = of_kind(found, "ConfigMap")
+    boards = [list(each["data"]) for each in maps if each["metadata"]["labels"].get("grafana_dashboard") == "1"]
+    assert boards == [["paceline.json"]]
 
 
 def test_monitoring_by_annotations_is_on_every_pod_that_has_metrics(tmp_path):
     found = demo_with("scrape-annotations", tmp_path)
     for pod in templates(found):
-        ports = [
-            port["containerPort"] for port in pod["spec"]["containers"][0].get("ports", []) if port["name"] == "metrics"
-        ]
+        ports = {port["name"]: port["containerPort"] for port in pod["spec"]["containers"][0].get("ports", [])}
         told = pod["metadata"].get("annotations", {})
-        assert [told.get("prometheus.io/port")] == [str(port) for port in ports]
+        assert told.get("prometheus.io/port") == str(ports["metrics"])
         assert told["prometheus.io/scrape"] == "true"
