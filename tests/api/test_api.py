@@ -58,9 +58,7 @@ def test_the_result_tells_every_epoch_and_what_the_policy_did(trained: tuple[str
 
 
 @pytest.mark.nightly  # by day cli/test_run.py has one
-def test_the_report_of_a_real_run_has_all_that_was_recorded(
-    trained: tuple[str, paceline.Result], tmp_path: Path
-) -> None:
+def test_the_report_of_a_run_has_all_that_was_recorded(trained: tuple[str, paceline.Result], tmp_path: Path) -> None:
     _, result = trained
 
     page = result.report(tmp_path / "page.html").read_text()
@@ -92,9 +90,7 @@ def test_the_model_is_the_one_that_was_scored(trained: tuple[str, paceline.Resul
 
 
 @pytest.mark.parametrize("ending", [".safetensors", ".pt2", ".pt", ".onnx"])
-def test_an_exported_model_gives_the_same_outputs(
-    trained: tuple[str, paceline.Result], ending: str, tmp_path: Path
-) -> None:
+def test_an_export_gives_the_same_outputs(trained: tuple[str, paceline.Result], ending: str, tmp_path: Path) -> None:
     _, result = trained
     inputs = torch.randn(5, 64)
     found = outputs(result.export(tmp_path / "deep" / f"model{ending}"), inputs)

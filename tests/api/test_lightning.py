@@ -226,22 +226,14 @@ def test_alone_the_strategy_is_chosen_by_its_name_and_trains(tmp_path: Path) -> 
     assert done.trainer.global_step == 3 * STEPS
 
 
-@pytest.mark.parametrize("more", [0, 1, 2, 12])
-def test_the_last_epoch_lasts_until_the_run_is_over_and_none_is_added(tmp_path: Path, more: int) -> None:
+@pytest.mark.parametrize("more", [0, 1, 2, 12, None])  # None: where each worker makes its own steps
+def test_the_last_epoch_lasts_until_the_run_is_over_and_none_is_added(tmp_path: Path, more: int | None) -> None:
     done = Trained(tmp_path, Run(more=more))
 
     assert done.seen.epochs == done.seen.validated == [0, 1, 2]
-    assert len(done.seen.batches) == done.run.position == 3 * STEPS + more
+    assert len(done.seen.batches) == done.run.position == 3 * STEPS + (more or 0)
     assert done.trainer.current_epoch == 3
-    assert not done.run.stopped
-
-
-def test_where_each_worker_makes_its_own_steps_the_last_epoch_ends_as_the_others_do(tmp_path: Path) -> None:
-    done = Trained(tmp_path, Run(more=None))
-
-    assert done.seen.epochs == done.seen.validated == [0, 1, 2]
-    assert len(done.seen.batches) == done.run.position == 3 * STEPS
-    assert done.run.has_finished
+    assert done.run.has_finished or more is not None
     assert not done.run.stopped
 
 
@@ -315,36 +307,32 @@ def test_the_monitor_of_rates_writes_them_beside_the_steps(tmp_path: Path) -> No
 
 
 # callbacks
-def test_early_stopping_of_worker_0_ends_the_run(tmp_path: Path) -> None:
+@pytest.mark.parametrize(("rank", "epochs", "why"), [(0, 2, "the Trainer of worker 0 has stopped"), (1, 9, "")])
+def test_early_stopping_of_worker_0_ends_the_run_and_another_one_leaves_it_to_that(
+    tmp_path: Path, rank: int, epochs: int, why: str
+) -> None:
     rule = EarlyStopping("loss", mode="max", patience=1)
-    done = Trained(tmp_path, Run(), None, rule, max_epochs=9)
+    done = Trained(tmp_path, Run(rank=rank, workers=rank + 1), None, rule, max_epochs=9)
 
-    assert done.run.stopped == "the Trainer of worker 0 has stopped"
-    assert done.seen.epochs == [0, 1]
-
-
-def test_early_stopping_of_another_worker_leaves_it_to_worker_0(tmp_path: Path) -> None:
-    rule = EarlyStopping("loss", mode="max", patience=1)
-    done = Trained(tmp_path, Run(rank=1, workers=2), None, rule, max_epochs=9)
-
-    assert not done.run.stopped
-    assert done.seen.epochs == [*range(9)]
+    assert done.run.stopped == why
+    assert done.seen.epochs == [*range(epochs)]
 
 
 @pytest.mark.parametrize("rank", [0, 1])
-def test_time_that_is_over_ends_the_run_by_worker_0(tmp_path: Path, rank: int) -> None:
-    done = Trained(tmp_path, Run(rank=rank, workers=2), max_time={"microseconds": 1})
+@pytest.mark.parametrize(
+    ("more", "options", "first", "other"),
+    [
+        (0, {"max_time": {"microseconds": 1}}, 1, 3 * STEPS),
+        (2, {"max_epochs": -1, "max_steps": 7}, 7, 2 * STEPS + 2),
+    ],
+    ids=["time that is over", "most steps"],
+)
+def test_a_limit_ends_the_run_by_worker_0(
+    tmp_path: Path, rank: int, more: int, options: dict[str, Any], first: int, other: int
+) -> None:
+    done = Trained(tmp_path, Run(rank=rank, workers=2, more=more), **options)
 
-    assert done.run.position == (1 if rank == 0 else 3 * STEPS)
-    assert bool(done.run.stopped) == (rank == 0)
-
-
-@pytest.mark.parametrize("rank", [0, 1])
-def test_most_steps_end_the_run_by_worker_0(tmp_path: Path, rank: int) -> None:
-    run = Run(rank=rank, workers=2, more=2)
-    done = Trained(tmp_path, run, max_epochs=-1, max_steps=7)
-
-    assert done.run.position == (7 if rank == 0 else 2 * STEPS + 2)
+    assert done.run.position == (other if rank else first)
     assert bool(done.run.stopped) == (rank == 0)
 
 
@@ -447,12 +435,14 @@ def test_a_module_without_an_optimizer_is_refused(tmp_path: Path) -> None:
         Trained(tmp_path, Run(), net)
 
 
-@pytest.mark.parametrize("option", ["limit_train_batches", "overfit_batches"])
-def test_parts_of_epochs_are_refused(tmp_path: Path, option: str) -> None:
-    with pytest.raises(ConfigError, match=rf"Trainer\({option}=2\) takes only a part of each epoch"):
-        Trained(tmp_path, Run(), **{option: 2})
-
-
-def test_a_run_without_a_length_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match="needs the length of the run"):
-        Trained(tmp_path, Run(), max_epochs=-1)
+@pytest.mark.parametrize(
+    ("option", "number", "told"),
+    [
+        ("limit_train_batches", 2, r"Trainer\(limit_train_batches=2\) takes only a part of each epoch"),
+        ("overfit_batches", 2, r"Trainer\(overfit_batches=2\) takes only a part of each epoch"),
+        ("max_epochs", -1, "needs the length of the run"),
+    ],
+)
+def test_part_epochs_and_runs_without_a_length_are_refused(tmp_path: Path, option: str, number: int, told: str) -> None:
+    with pytest.raises(ConfigError, match=told):
+        Trained(tmp_path, Run(), **{option: number})

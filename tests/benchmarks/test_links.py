@@ -10,17 +10,7 @@ from benchmarks.links import Cell, Found, judged, main, planned, rates, seconds_
 from paceline.core.chief.scoring import Score
 from paceline.core.errors import UsageError
 from paceline_papers.reproduce import network
-from paceline_papers.reproduce.network import (
-    UNLIMITED,
-    Command,
-    Network,
-    Node,
-    Traffic,
-    commands,
-    missing,
-    nodes,
-    traffic,
-)
+from paceline_papers.reproduce.network import UNLIMITED, Network, Node, Traffic, missing, nodes, traffic
 from paceline_papers.reproduce.processes import Outcome, Ran, Worked
 
 FAST, SLOW = 1e9, 5e7
@@ -35,21 +25,14 @@ def links() -> None:
 
 def namespaces() -> list[str]:
     """Network namespaces that this process holds on to."""
-    links = [
-        os.readlink(f"/proc/self/fd/{number}")
-        for number in os.listdir("/proc/self/fd")
-        if number.isdecimal() and os.path.islink(f"/proc/self/fd/{number}")
-    ]
+    open_files = [f"/proc/self/fd/{number}" for number in os.listdir("/proc/self/fd") if number.isdecimal()]
+    links = [os.readlink(place) for place in open_files if os.path.islink(place)]
     return [link for link in links if link.startswith("net:")]
 
 
 def test_every_codec_is_planned_at_every_speed() -> None:
-    assert planned("none,sign:int8", "0.05,unlimited") == [
-        Cell("none", "none", SLOW),
-        Cell("sign", "int8", SLOW),
-        Cell("none", "none", UNLIMITED),
-        Cell("sign", "int8", UNLIMITED),
-    ]
+    codecs, speeds = (("none", "none"), ("sign", "int8")), (SLOW, UNLIMITED)
+    assert planned("none,sign:int8", "0.05,unlimited") == [Cell(*codec, speed) for speed in speeds for codec in codecs]
 
 
 @pytest.mark.parametrize("speed", ["0", "-1", "fast", "nan", ""])
@@ -110,10 +93,8 @@ def test_an_accuracy_that_was_not_reached_has_no_time_and_is_no_base() -> None:
 
 
 def test_a_runs_figures_are_means_over_all_steps() -> None:
-    scores = [
-        Score(epoch, epoch * 2.0, [0], {"test_accuracy": accuracy})
-        for epoch, accuracy in ((1, 0.5), (2, 0.9), (3, 0.8))
-    ]
+    reached = ((1, 0.5), (2, 0.9), (3, 0.8))
+    scores = [Score(epoch, epoch * 2.0, [0], {"test_accuracy": accuracy}) for epoch, accuracy in reached]
     workers = [
         Worked(30, 6.0, 1.0, Traffic(30_000_000, 60_000_000), []),
         Worked(10, 6.0, 5.0, Traffic(10_000_000, 20_000_000), []),
@@ -123,8 +104,8 @@ def test_a_runs_figures_are_means_over_all_steps() -> None:
     assert judged(ran, 0.95).reached is None
 
 
-def wired(rates: dict[str, float]) -> list[Command]:
-    return commands(rates, nodes({name: f"/{name}" for name in rates}), "/switch")
+def wired(rates: dict[str, float]) -> list[network.Command]:
+    return network.commands(rates, nodes({name: f"/{name}" for name in rates}), "/switch")
 
 
 def test_each_end_of_a_limited_link_is_shaped_and_an_unlimited_one_is_not() -> None:

@@ -139,9 +139,7 @@ def no_processes(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.parametrize("side", [paceline_svm, rpc_per_batch_svm])
 @pytest.mark.parametrize("passes", [1.5, 3])
-def test_a_server_and_a_worker_learn_in_the_time_that_is_measured(
-    side: Any, passes: float, job: Job, data: Dataset
-) -> None:
+def test_a_server_and_a_worker_learn_in_the_measured_time(side: Any, passes: float, job: Job, data: Dataset) -> None:
     told: list[str] = []
     with side.serve(job, 0, passes, "") as serving:
         side.work(job, 0, passes, [serving.address], lambda: told.append("ready"), lambda: told.append("done"))

@@ -16,9 +16,7 @@ from paceline.launch.supervise.outcome import Outcome
 
 
 def outcome(accuracy: float, seconds: float = 10.0, wait: float = 4.0) -> Outcome:
-    scores = [
-        Score(epoch, 2.0 * epoch, [epoch], {"test_accuracy": reached}) for epoch, reached in ((1, 0.9), (2, 0.96))
-    ]
+    scores = [Score(epoch, 2.0 * epoch, [epoch], {"test_accuracy": each}) for epoch, each in ((1, 0.9), (2, 0.96))]
     figures = {"worker-0": {"wait_seconds": 2 * wait}, "worker-1": {"wait_seconds": 0.0}}
     return Outcome(0, accuracy, seconds, scores, figures, examples=5000)
 
@@ -98,10 +96,7 @@ def test_the_lesson_is_told_in_the_numbers_of_the_runs() -> None:
     assert "SSP took 0.50 of BSP's time" in random
 
 
-def test_cifar_is_trained_under_every_policy_for_one_epoch(
-    console: Console, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    monkeypatch.chdir(tmp_path)
+def test_cifar_is_trained_under_every_policy_for_one_epoch(console: Console, monkeypatch: pytest.MonkeyPatch) -> None:
     Path("cifar.tar.gz").touch()
     files = SimpleNamespace(settings={}, data=lambda path: SimpleNamespace(train=range(1000)))
     monkeypatch.setattr(demo, "load_task", lambda name: files)

@@ -129,9 +129,7 @@ def test_a_name_alone_goes_on_with_what_the_script_was_launched_with(
     assert (fresh.servers, fresh.arguments) == (Config().servers, ())
 
 
-def test_the_environment_says_how_many_workers_where_no_flag_does(
-    folder: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_environment_says_how_many_workers_if_no_flag_does(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     script = str(folder / "train.py")
     assert read_launch(script, [])[0].workers == processes_here()
     monkeypatch.setenv("PACELINE_WORKERS", "7")

@@ -137,9 +137,7 @@ def test_a_run_that_can_not_learn_ends_soon_says_why_and_what_to_try(place: Path
 
 
 @pytest.mark.parametrize("policy", some(["bsp", "asp"], ["asp"]))
-def test_a_run_with_an_absurd_rate_goes_back_to_good_weights_and_learns_at_a_lower_one(
-    policy: str, place: Path
-) -> None:
+def test_a_run_with_a_huge_rate_goes_back_to_good_weights_and_learns_at_a_lower_one(policy: str, place: Path) -> None:
     asked = ("optimizer.lr=1e3", "epochs=6", "heartbeat=0.2", "divergence.factor=1e-4")
     sets = [word for setting in asked for word in ("--set", setting)]
     name = ("-w", "2", "-s", "2", "--policy", policy, "--run", f"absurd-{policy}")

@@ -23,12 +23,8 @@ from tools.dockerfile import Dockerfile
 
 DOCKER = ROOT / "docker"
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
-EXTRAS = {
-    "server": (),
-    "worker-slim": ("sparse", "object-store"),
-    "sharder": ("sharder", "object-store"),
-    "worker": ("worker", "object-store"),
-}
+EXTRAS = {"server": (), "worker-slim": ("sparse", "object-store"), "sharder": ("sharder", "object-store")}
+EXTRAS |= {"worker": ("worker", "object-store")}
 """Image -> the extras of pyproject.toml that it is for."""
 ENTRYPOINT = {"server": "server", "worker-slim": "worker", "sharder": "sharder", "worker": "worker"}
 PIN = re.compile(r"([a-z0-9._-]+)==([^ ]+)")
@@ -81,7 +77,7 @@ def test_every_entry_of_a_lock_has_hashes_and_the_version_that_the_tests_use(loc
         assert name not in names or (name, version) in tested, f"{name}=={version}: run `make lock`"
 
 
-@pytest.mark.parametrize("image", ["server", "worker-slim", "sharder", "worker"])
+@pytest.mark.parametrize("image", EXTRAS)
 def test_torch_is_in_the_worker_image_only(image):
     heavy = [name for name, *_ in entries(DOCKER / f"{image}.lock") if re.match(r"torch|triton|nvidia|cuda", name)]
 
@@ -92,9 +88,8 @@ def test_the_libraries_of_object_stores_are_in_all_images_but_the_servers_whatev
     stores = {"s3fs", "gcsfs", "adlfs"}
 
     having = {image: stores & {name for name, *_ in entries(DOCKER / f"{image}.lock")} for image in EXTRAS}
-    stages = {
-        image: ("COPY", "docker/object-store.lock /locks/") in FILE.chain(f"{image}-libraries") for image in EXTRAS
-    }
+    copies = ("COPY", "docker/object-store.lock /locks/")
+    stages = {image: copies in FILE.chain(f"{image}-libraries") for image in EXTRAS}
 
     assert having == {"server": set(), "worker-slim": stores, "sharder": stores, "worker": stores}
     assert stages == {"server": False, "worker-slim": True, "sharder": True, "worker": True}
@@ -102,9 +97,8 @@ def test_the_libraries_of_object_stores_are_in_all_images_but_the_servers_whatev
 
 def test_makefile_and_dockerfile_take_the_torch_that_pyproject_names():
     (make,) = re.findall(r"^TORCH +\?= (.*)$", (ROOT / "Makefile").read_text(), re.MULTILINE)
-    (docker,) = (
-        shlex.split(rest)[0] for word, rest in FILE.chain("worker-libraries") if word == "ARG" and "TORCH=" in rest
-    )
+    arguments = [rest for word, rest in FILE.chain("worker-libraries") if word == "ARG"]
+    (docker,) = (shlex.split(rest)[0] for rest in arguments if "TORCH=" in rest)
 
     assert (make, docker) == (torch_wanted(), f"TORCH={torch_wanted()}")
 
@@ -134,9 +128,8 @@ def test_an_image_gets_its_own_libraries_and_says_what_it_is(image):
     below = FILE.chain(libraries.split()[0].removeprefix("--from="))
     locks = [rest.split()[0] for word, rest in below if word == "COPY"]
     assert locks[-1] == f"docker/{image}.lock"
-    labels = dict(
-        re.findall(r'org\.opencontainers\.image\.(\w+)="([^"]+)"', " ".join(r for w, r in own if w == "LABEL"))
-    )
+    told = " ".join(rest for word, rest in own if word == "LABEL")
+    labels = dict(re.findall(r'org\.opencontainers\.image\.(\w+)="([^"]+)"', told))
     assert labels.pop("description")
     assert labels == {"title": f"paceline-{image}", "version": "${VERSION}", "revision": "${REVISION}"}
     assert f"VERSION={PROJECT['version']}" in [rest for word, rest in own if word == "ARG"]
@@ -155,9 +148,8 @@ def test_pip_takes_only_wheels_whose_hashes_are_locked_but_for_torch_of_another_
 
 
 def test_an_image_sets_malloc_as_paceline_run_does_and_caches_where_it_may_write():
-    environment = dict(
-        item.split("=", 1) for word, rest in FILE.chain("runtime") if word == "ENV" for item in shlex.split(rest)
-    )
+    items = [item for word, rest in FILE.chain("runtime") if word == "ENV" for item in shlex.split(rest)]
+    environment = dict(item.split("=", 1) for item in items)
 
     assert {name: environment.get(name) for name in MALLOC_ENVIRONMENT} == MALLOC_ENVIRONMENT
     for name in ("HOME", "TMPDIR", "NUMBA_CACHE_DIR", "TORCHINDUCTOR_CACHE_DIR", "MPLCONFIGDIR"):
@@ -195,10 +187,8 @@ def test_a_build_sees_all_that_it_copies():
 
 
 def test_a_build_of_the_image_with_spark_sees_all_that_it_copies():
-    lines = (ROOT / "examples/spark/Dockerfile").read_text().splitlines()
-    taken = [
-        word for line in lines if line.startswith("COPY ") for word in line.split()[1:-1] if not word.startswith("--")
-    ]
+    lines = re.findall(r"^COPY (.*) \S+$", (ROOT / "examples/spark/Dockerfile").read_text(), re.MULTILINE)
+    taken = [word for line in lines for word in line.split() if not word.startswith("--")]
 
     assert {"requirements-spark.lock", "README.md", "examples/spark/entrypoint.sh"} < set(taken)
     assert [path for path in taken if FILE.ignores(path)] == []
@@ -276,23 +266,15 @@ def test_a_line_is_added_at_the_end_of_a_stage(small):
         (small / "docker/Dockerfile").write_text(Dockerfile(small).extended(image, "ENV OF=" + image))
 
     found = Dockerfile(small).stages
-    assert [found[image].instructions[-1] for image in ("libraries", "a", "b")] == [
-        ("COPY", "docker/a.lock /"),
-        ("ENV", "OF=a"),
-        ("ENV", "OF=b"),
-    ]
+    last = [found[image].instructions[-1] for image in ("libraries", "a", "b")]
+    assert last == [("COPY", "docker/a.lock /"), ("ENV", "OF=a"), ("ENV", "OF=b")]
 
 
 def test_what_the_server_image_takes_is_all_code_and_its_own_lock():
     found = {str(file.relative_to(ROOT)) for file in FILE.files("server")}
 
-    assert {
-        "LICENSE",
-        "README.md",
-        "pyproject.toml",
-        "paceline/settings/presets/hogwild.yaml",
-        "server/__main__.py",
-    } < found
+    preset = "paceline/settings/presets/hogwild.yaml"
+    assert {"LICENSE", "README.md", "pyproject.toml", preset, "server/__main__.py"} < found
     assert {path for path in found if path.startswith("docker/")} == {"docker/build.lock", "docker/server.lock"}
     assert not [path for path in found if "__pycache__" in path]
 

@@ -89,7 +89,6 @@ class OneServer:
     @property
     def weight(self) -> str:
         found = self.slice.pull()
-        assert found is not None
         self.slice.release(found)
         return f"{found.values[0]:.2f}"
 
@@ -252,17 +251,14 @@ def test_handicaps():
     membership = server.membership
     membership.seat(W2, membership.join(W2, False, 1.0), 0, None, clocks, 1.0)
     server.slice.view(membership.view)
-    rows = [
-        (
-            worker,
-            str(clocks.entry(worker).clock),
-            str(clocks.seat(worker).handicap),
-            str(clocks.progress(worker)),
-            str(clocks.lead(worker)),
-        )
-        for worker in (W0, W1, W2)
-    ]
+    numbers = (
+        lambda worker: clocks.entry(worker).clock,
+        lambda worker: clocks.seat(worker).handicap,
+        clocks.progress,
+        clocks.lead,
+    )
 
+    rows = [(worker, *(str(number(worker)) for number in numbers)) for worker in (W0, W1, W2)]
     assert rows == example("Handicaps")
 
 
@@ -305,10 +301,9 @@ def test_the_start_of_a_run(tmp_path: Path):
             head, stream = parts(pb.InitialiseRequest, plan.lengths[server])
             called("Initialise", server, head, "elements", data[server].Initialise(stream, timeout=30), "term")
         other = cluster.run.Join(join_request(config, W1), CALL)
-        with cluster.servers[0].chief.changed:
-            cluster.servers[0].chief.run.seat(
-                W1, other.incarnation, 0, cluster.servers[0].chief.clocks(), time.monotonic()
-            )
+        chief = cluster.servers[0].chief
+        with chief.changed:
+            chief.run.seat(W1, other.incarnation, 0, chief.clocks(), time.monotonic())
         seat = run_pb.SeatRequest(worker=W0, incarnation=1, clock=0)
         found = cluster.run.Seat(seat, CALL)
         assert found.seated
@@ -318,27 +313,15 @@ def test_the_start_of_a_run(tmp_path: Path):
             head = next(data[server].Pull(request, timeout=30)).head
             called("Pull", server, request, "", head, "term version elements")
         for server in (0, 1):
-            head, stream = parts(
-                pb.PushPullRequest,
-                plan.lengths[server],
-                incarnation=1,
-                clock=1,
-                examples=4,
-                base_term=1,
-                base_version=0,
-                view=1,
-            )
+            facts = {"incarnation": 1, "clock": 1, "examples": 4, "base_term": 1, "base_version": 0, "view": 1}
+            head, stream = parts(pb.PushPullRequest, plan.lengths[server], **facts)
             reply = next(data[server].PushPull(stream, timeout=30)).head
-            brought = "term version clock staleness members elements"
-            called(
-                "PushPull",
-                server,
-                head,
+            told, brought = (
                 "clock examples base_term base_version view elements",
-                reply,
-                brought,
-                f"{pb.Outcome.Name(reply.outcome)}, ",
+                "term version clock staleness members",
             )
+            outcome = f"{pb.Outcome.Name(reply.outcome)}, "
+            called("PushPull", server, head, told, reply, f"{brought} elements", outcome)
     for channel in channels:
         channel.close()
 

@@ -222,9 +222,8 @@ def test_a_cluster_of_kind_that_is_there_is_taken_again(tmp_path: Path) -> None:
     env = programs(tmp_path, kind='[ "$1" != get ] || echo paceline')
 
     assert run(".ci/kind/up", env=env).returncode == 0
-    assert called(tmp_path)[1:] == [
-        f"kind export kubeconfig --name paceline --kubeconfig {tmp_path}/.kube/kind-paceline"
-    ]
+    config = f"{tmp_path}/.kube/kind-paceline"
+    assert called(tmp_path)[1:] == [f"kind export kubeconfig --name paceline --kubeconfig {config}"]
 
 
 def test_a_base_image_that_lacks_is_pulled(tmp_path: Path) -> None:

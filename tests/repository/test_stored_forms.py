@@ -76,9 +76,7 @@ def test_no_field_changes_its_number_type_or_name_and_those_that_go_are_reserved
             if number not in now and not (number in numbers and field.split()[-1] in names):
                 wrong.append(f"{name} has lost '{field} = {number}': reserve both the number and the name")
             if number in now and now[number] != field:
-                wrong.append(
-                    f"{name} had '{field} = {number}', now '{now[number]}': take a new number, reserve this one"
-                )
+                wrong.append(f"{name} had '{field} = {number}', now '{now[number]}': take a new number, reserve this")
         free = {*numbers, *names}
         wrong += [f"{name} must keep {each} reserved" for each in before["reserved"] if each not in free]
     assert wrong == []
@@ -300,11 +298,8 @@ def test_stored_residuals_are_taken_up_and_those_of_another_release_are_told(
 # runs and searches
 def test_a_stored_runs_folder_is_read(stored: Path) -> None:
     found = find_run("kept", stored / "runs")
-    assert (found.settings(), found.final_metrics(), found.facts()["accuracy"]) == (
-        kept.CONFIG,
-        kept.SCORE.metrics,
-        0.75,
-    )
+    assert (found.settings(), found.final_metrics()) == (kept.CONFIG, kept.SCORE.metrics)
+    assert found.facts()["accuracy"] == 0.75
     assert open_run(kept.CONFIG, runs=stored / "runs")[0].name == "kept"
 
 
@@ -322,10 +317,8 @@ def test_a_run_of_a_later_release_is_neither_shown_nor_resumed(stored: Path, nam
 
 def test_a_search_from_before_optuna_kept_them_is_not_continued_and_left_alone(stored: Path) -> None:
     before = (stored / "search" / "search.json").read_text()
-    with (
-        pytest.raises(ConfigError, match=r"holds a search of an earlier Paceline .*--out another folder"),
-        opened(SearchFolder(stored / "search"), fresh=False),
-    ):
+    told, search = r"holds a search of an earlier Paceline .*--out another folder", SearchFolder(stored / "search")
+    with pytest.raises(ConfigError, match=told), opened(search, fresh=False):
         pass
     assert (stored / "search" / "search.json").read_text() == before
 
