@@ -267,7 +267,7 @@ def test_the_evaluator_tells_loss_and_accuracy_of_each_split(registry: Collector
             {"error__": 0.1, "error_2": 0.2, "error___2": 0.3, "error___3": 0.4},
         ),
     ],
-    ids=["under names that labels may have", "names that look alike in labels are told apart"],
+    ids=["under names that labels may have", "names that look alike in labels stay apart"],
 )
 def test_the_evaluator_tells_whatever_the_task_measures(
     registry: CollectorRegistry, scores: Any, measured: list[dict[str, float]], found: dict[str, float | None]

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from typing import Literal, NoReturn
+from typing import Any, Literal, NoReturn
 
 import numpy as np
 import torch
@@ -222,7 +222,8 @@ class TorchSteps:
         """One step of the model that the script has, at its groups' rates times what the run makes of them."""
         optimizer = self._optimizer()
         groups, factor = optimizer.param_groups, lr / self._lr
-        before = [{key: group[key] for key in ("lr", "weight_decay") if key in group} for group in groups]
+        kept = ("lr", "weight_decay")
+        before: list[dict[str, Any]] = [{key: group[key] for key in kept if key in group} for group in groups]
         for group in groups:
             group["lr"] = group["lr"] * factor
             if group.get("decoupled_weight_decay"):

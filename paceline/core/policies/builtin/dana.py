@@ -27,8 +27,9 @@ class Dana(Policy):
                 not is_sgd(config.optimizer)
                 and (policy.momentum is not None or not build_optimizer(config.optimizer).worker_slots)
             ),
-            "Policy {policy.name} has nothing that its workers could keep of optimizer.name {optimizer.name}, and policy.momentum "
-            "is for sgd alone. Leave that out, and take sgd, adam, adamw, rmsprop or adagrad, or another policy, like asp.",
+            "Policy {policy.name} has nothing that its workers could keep of optimizer.name {optimizer.name}, and "
+            "policy.momentum is for sgd alone. Leave that out, and take sgd, adam, adamw, rmsprop or adagrad, or another "
+            "policy, like asp.",
         ),
         SettingsRule(
             lambda policy, config: bool(config.codec.momentum),
