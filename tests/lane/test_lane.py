@@ -236,8 +236,8 @@ WAITS: dict[str, tuple[str, Callable[[Transport, float], object]]] = {
     "pull": ("pull", lambda transport, timeout: pull(transport, timeout)),
     "sparse push": ("sparse", sparse),
     "held reply": ("end", lambda transport, timeout: exchange(transport, numbers(10), timeout=timeout)),
-    "held reply to a large push": ("end", lambda *way: exchange(way[0], numbers(1 << 20), timeout=way[1])),
-    "push that waits for its buffer": ("head", lambda *way: exchange(way[0], numbers(LARGE), timeout=way[1])),
+    "held reply to a large push": ("end", lambda to, timeout: exchange(to, numbers(1 << 20), timeout=timeout)),
+    "push that waits for its buffer": ("head", lambda to, timeout: exchange(to, numbers(LARGE), timeout=timeout)),
 }
 
 

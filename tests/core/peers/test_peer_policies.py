@@ -203,12 +203,8 @@ def test_a_vector_of_which_anybody_holds_a_view_is_not_used_again():
 @pytest.mark.parametrize(
     ("name", "models", "gradient", "expected"),
     [
-        (
-            "dpsgd",
-            [0, 3, 6, 9],
-            lambda rank, x: np.float32([rank]),
-            [4.0, 2.5, 5.0, 3.5],
-        ),  # mixed by thirds: 4, 3, 6, 5
+        # mixed by thirds: 4, 3, 6, 5
+        ("dpsgd", [0, 3, 6, 9], lambda rank, x: np.float32([rank]), [4.0, 2.5, 5.0, 3.5]),
         ("dpsgd", [0, 4], lambda rank, x: x, [2.0, 0.0]),  # 2 - .5 * 0, 2 - .5 * 4
         ("sgp", [0, 4], lambda rank, x: np.float32([2.0 * rank]), [1.5, 1.5]),
     ],

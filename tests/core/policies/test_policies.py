@@ -31,8 +31,13 @@ BACKUPS = [("backup", {"backups": count}) for count in (0, 1, 2)]
 # BSP, 3.1
 @pytest.mark.parametrize(
     ("first", "second", "examples", "weights"),
-    [((1, 0), (3, 2), 1, [0.8, 0.9]), ((1, 0), (5, 0), 3, [0.8, 1.0]), ((), (2, 2), 1, [0.8, 0.8])],
-    ids=["the mean", "by their examples", "an empty one counts for the round and weighs nothing"],
+    [
+        ((1, 0), (3, 2), 1, [0.8, 0.9]),
+        ((1, 0), (5, 0), 3, [0.8, 1.0]),
+        ((), (2, 2), 1, [0.8, 0.8]),
+        ((), (), 1, [1.0, 1.0]),
+    ],
+    ids=["the mean", "by their examples", "an empty one counts for the round and weighs nothing", "only empty ones"],
 )
 def test_bsp_folds_the_mean_of_a_round(first, second, examples, weights):
     one = OneSlice("bsp", weights=(1.0, 1.0))
