@@ -99,8 +99,8 @@ def _starts_processes(module: object) -> bool:
 
 @pytest.fixture(scope="module", autouse=True)
 def own_objects() -> None:
-    """What earlier modules have left is no garbage and not looked at again: `gc.get_objects`, which samplers and schedulers of
-    scripts call, would take 0.1 s each time."""
+    """What earlier modules have left is no garbage and not looked at again: `gc.get_objects`, which samplers of scripts call,
+    would take 0.1 s each time."""
     gc.collect()
     gc.freeze()
 

@@ -35,6 +35,7 @@ with needing("paceline.lightning"):
     _rank_zero: Any = importlib.import_module(f"{_chosen()}.utilities.rank_zero").rank_zero_only
     _is_overridden: Any = importlib.import_module(f"{_chosen()}.utilities.model_helpers").is_overridden
     _Timer: Any = importlib.import_module(f"{_chosen()}.callbacks").Timer
+    from paceline.worker.script.schedulers import has_state
 _Base: Any = _strategies.SingleDeviceStrategy
 
 
@@ -88,12 +89,16 @@ class PacelineStrategy(_Base):  # type: ignore[misc]
                 f"configure_optimizers of {type(self.lightning_module).__name__} gives no optimizer, so there is nothing to "
                 "train. Return one."
             )
-        how = {"accumulate": trainer.accumulate_grad_batches, "clip_norm": self._clip_norm(trainer)}
-        self.optimizers = [script.wrap(one, self.lightning_module, **how) for one in self.optimizers]
+        how: dict[str, Any] = {"accumulate": trainer.accumulate_grad_batches, "clip_norm": self._clip_norm(trainer)}
+        self.optimizers = [
+            script.wrap(one, self.lightning_module, schedulers=_with_states(trainer, one), **how)
+            for one in self.optimizers
+        ]
         for wrapped in self.optimizers:
             wrapped._step_supports_amp_scaling = False  # Lightning clips what is unscaled before
         if self.lightning_module.automatic_optimization:
-            self._run.schedulers.clear()  # the Trainer knows when it steps them
+            for known in self._run.schedulers:
+                known.only_named()  # the Trainer knows when it steps the others
 
     def _clip_norm(self, trainer: Any) -> float | None:
         """Takes the Trainer's largest norm in lock-step, where a step is on the mean gradient, which the servers clip. None:
@@ -243,9 +248,15 @@ def _go_on_from(trainer: Any, epoch: int, steps: int) -> None:
     _set(inner.automatic_optimization.optim_progress.optimizer.step.total, steps)
     _set(inner.manual_optimization.optim_step_progress.total, steps * len(trainer.optimizers))
     for config in trainer.lr_scheduler_configs if trainer.lightning_module.automatic_optimization else ():
-        if not config.reduce_on_plateau:  # that one needs scores, which are gone
+        if not has_state(config.scheduler):
             for _ in range((epoch if config.interval == "epoch" else steps) // config.frequency):
                 config.scheduler.step()
+
+
+def _with_states(trainer: Any, optimizer: Any) -> list[Any]:
+    """The optimizer's schedulers that a Trainer can't bring to where the run is."""
+    every = [config.scheduler for config in trainer.lr_scheduler_configs]
+    return [one for one in every if one.optimizer is optimizer and has_state(one)]
 
 
 def _set(counts: Any, value: int) -> None:

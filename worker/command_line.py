@@ -51,8 +51,8 @@ class ToldWorker(ToldClient):
     peer_port: Port = Field(0, description="Port for that; 0 for any free one.")
     residuals: Path | None = Field(
         None,
-        description="Folder for what this worker needs when it is started again: what pushes left out, and how often its "
-        "script has stepped its schedulers.",
+        description="Folder for what this worker needs when it is started again: what pushes left out, and where its "
+        "script's schedulers are.",
     )
 
     @property

@@ -1,7 +1,7 @@
 """What your own training script says to Paceline. `paceline launch train.py` runs it as several workers; without the
 launcher every function here leaves plain torch as it is. Torch is imported when an optimizer is wrapped, not before."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
 from paceline.base.extras import needing
@@ -26,6 +26,7 @@ def wrap(
     accumulate: int = 1,
     buffers: Literal["mean", "first", "own"] = "mean",
     clip_norm: float | None = None,
+    schedulers: Sequence[Any] = (),
 ) -> "Optimizer":
     """The optimizer with the servers behind it: its `step()` pushes the gradients and pulls the weights, as the run's policy
     says. It is a torch.optim.Optimizer with the same parameter groups, for schedulers, GradScaler and closures too.
@@ -34,10 +35,13 @@ def wrap(
     `accumulate`: mini-batches whose gradients are added up before each `step()`. `buffers`: whose running statistics (as
     BatchNorm's) count. "mean": the mean over all workers; "first": worker 0's; "own": each worker keeps its own. `clip_norm`:
     largest L2 norm of the gradient of a step, in place of torch.nn.utils.clip_grad_norm_; in lock-step that of the mean of
-    all workers, otherwise each worker's. ConfigError: the servers can't do the steps of this optimizer."""
+    all workers, otherwise each worker's. `schedulers`: those that are not torch's, with state_dict() and load_state_dict(),
+    as timm's are; a worker that is started again continues them. torch's own need not be named. ConfigError: the servers
+    can't do the steps of this optimizer."""
     run = current()
     if clip_norm is not None and not (isinstance(clip_norm, int | float) and clip_norm > 0):
         raise ConfigError(f"paceline.wrap: clip_norm is {clip_norm!r}; expected a number above 0.")
+    _check_schedulers(schedulers, optimizer)
     if isinstance(run, Alone):
         if in_notebook():
             print(ALONE, flush=True)
@@ -48,7 +52,19 @@ def wrap(
     with needing("paceline.wrap"):
         from paceline.worker.script.wrapped_optimizer import wrap as wrapped
 
-    return wrapped(run, optimizer, model, accumulate, buffers, clip_norm)
+    return wrapped(run, optimizer, model, accumulate, buffers, clip_norm, schedulers)
+
+
+def _check_schedulers(schedulers: Any, optimizer: "Optimizer") -> None:
+    """ConfigError where they can't continue in a worker that is started again."""
+    expected = "expected a list of schedulers over this optimizer, with state_dict() and load_state_dict()."
+    if not isinstance(schedulers, list | tuple):
+        raise ConfigError(f"paceline.wrap: schedulers is a {type(schedulers).__name__}; {expected}")
+    for one in schedulers:
+        has_state = all(callable(getattr(one, name, None)) for name in ("state_dict", "load_state_dict"))
+        if not has_state or getattr(one, "optimizer", optimizer) is not optimizer:
+            what = "of another optimizer" if has_state else "without these"
+            raise ConfigError(f"paceline.wrap: schedulers has a {type(one).__name__} {what}; {expected}")
 
 
 def loader(

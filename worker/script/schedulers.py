@@ -1,77 +1,92 @@
-"""A script's torch schedulers, brought to where the run is in a worker that is started again.
+"""A script's schedulers, brought to where the run is in a worker that is started again.
 
-Nobody tells Paceline when a script steps a scheduler, so each worker notes it while it trains, in a small file that outlives
-it. What a new process finds there, it steps its new schedulers by."""
+Those of torch are noticed when they are made; others are named in `paceline.wrap`. Nobody tells Paceline when a script steps
+one, so each worker notes that while it trains, in a small file that outlives it. By these notes a new process steps its own.
+One whose steps take a score, or that is not torch's, gets its state back."""
 
-import gc
+import functools
+import inspect
+import itertools
 import json
-import os
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
+from weakref import WeakValueDictionary
 
-import torch
+from torch import Tensor
 from torch.optim import Optimizer
-from torch.optim.lr_scheduler import CyclicLR, LRScheduler, OneCycleLR, ReduceLROnPlateau
+from torch.optim.lr_scheduler import CyclicLR, LRScheduler, OneCycleLR
 
-from paceline.base.private import make_private
+from paceline.base.private import make_private, write_private
+from paceline.core.errors import ConfigError
+from paceline.core.optimizers.groups import MOVING
 from paceline.worker.script.tell import tell
 
-_OF_SCORES = ("best", "cooldown_counter", "num_bad_epochs", "last_epoch")
-"""What ReduceLROnPlateau remembers of the scores that it was given."""
 _SPARSELY = 1.1
 """By what factor its position grows between two notes of a scheduler that is stepped irregularly."""
+_MADE = WeakValueDictionary[int, LRScheduler]()
+"""Torch's schedulers of this process, in the order in which they were made."""
+_NUMBERS = itertools.count()
 Noted = list[dict[str, Any]]
-"""One for each scheduler: kind and what it is stepped after: "epoch", "step", [its steps, at which position] or None."""
+"""One for each scheduler: kind, and what it is stepped after: "epoch", "step", [its steps, at which position] or None; or how
+its state looks."""
 
 
-class _Guess(NamedTuple):
-    """That a scheduler is stepped after each epoch."""
+def notice() -> None:
+    """Has each scheduler of torch remembered that is made from now on: neither torch nor an optimizer has a list of them."""
 
-    position: int
-    """Where this process began."""
-    steps: int
-    """Those that were due there."""
+    def new(kind: type[LRScheduler], *_: Any, **__: Any) -> LRScheduler:
+        one: LRScheduler = object.__new__(kind)
+        _MADE[next(_NUMBERS)] = one
+        return one
+
+    setattr(LRScheduler, "__new__", staticmethod(new))  # noqa: B010  mypy refuses a plain assignment
 
 
 class Schedulers:
     """Those of one optimizer that the script steps itself; parts of others have none. Not thread-safe."""
 
-    def __init__(self, optimizer: Optimizer, file: Path | None, epoch_of: Callable[[int], int]) -> None:
-        """`file`: outlives the process; `epoch_of`: the script's epoch, from 0, after that number of steps of the worker."""
+    def __init__(
+        self, optimizer: Optimizer, file: Path | None, epoch_of: Callable[[int], int], named: Sequence[Any] = ()
+    ) -> None:
+        """`file`: outlives the process; `epoch_of`: the script's epoch, from 0, after that number of steps of the worker;
+        `named`: by the script."""
         self._optimizer = optimizer
         self._file = file
         self._epoch_of = epoch_of
+        self._named = named
+        self._notices = True
         self._rates = self._present_rates()
         self._changed_before = False
         """Whether an earlier process's script has set the rate, without a scheduler."""
-        self._all: list[LRScheduler] = []
+        self._all: list[Any] = []
         self._noted: Noted = []
-        self._guessed: dict[int, _Guess] = {}
-        """By the number of a scheduler of which nothing was noted."""
+        self._guessed: list[tuple[LRScheduler, int, int]] = []
+        """Those that are taken for stepped after each epoch, the position where this process began, and their steps there."""
+
+    def only_named(self) -> None:
+        """Leaves the others to what steps them."""
+        self._notices = False
 
     def go_on(self, position: int) -> None:
-        """When this process joins, after `position` steps of the worker. A scheduler that the script has brought
-        somewhere itself stays there."""
-        self._all = list(_found(self._optimizer))
+        """When this process joins, after `position` steps of the worker. A scheduler of torch that the script has brought
+        somewhere itself stays there. ConfigError: a state can't be kept."""
+        self._all = sorted(self._found(), key=has_state)  # with a state come the rates that all of them have made
         before = self._read() if position else None
-        for number, (scheduler, known) in enumerate(zip(self._all, self._matching(before), strict=True)):
-            if not position or _steps(scheduler):
-                continue
-            if isinstance(scheduler, ReduceLROnPlateau):
-                self._restore(scheduler, known, position)
-                continue
-            if known is None or known["after"] is None:
-                self._guess(number, scheduler, position)
-            else:
-                self._reach(scheduler, self._due(known["after"], position))
+        for scheduler, known in zip(self._all, self._matching(before), strict=True):
+            if has_state(scheduler):
+                _check_state(scheduler)
+                if position:
+                    self._restore(scheduler, known, position)
+            elif position and not _steps(scheduler):
+                after = (known and known["after"]) or self._guess(scheduler, position)
+                self._reach(scheduler, self._due(after, position))
         self._changed_before = not self._all and bool(before)
 
     def note(self, position: int) -> None:
-        """Before the step after `position`: writes down how often each is stepped, where that is news."""
-        for number in list(self._guessed):
-            self._check(number, position)
+        """After `position` steps: writes down how often each is stepped, or its state, where that is news."""
+        self._check(position)
         if self._guessed:
             return
         found = [self._facts(*each, position) for each in enumerate(self._all)]
@@ -81,6 +96,21 @@ class Schedulers:
             self._noted = found
             self._write()
 
+    def _found(self) -> Iterator[Any]:
+        """Those that the script has named, and torch's over these parameter groups, but for those that others of torch hold
+        and step."""
+        groups = self._optimizer.param_groups
+        noticed = [one for one in _MADE.values() if getattr(vars(one).get("optimizer"), "param_groups", None) is groups]
+        every = [*self._named, *(noticed if self._notices else ())]
+        parts = {
+            id(part)
+            for one in every
+            if isinstance(one, LRScheduler)
+            for held in vars(one).values()
+            for part in (held if isinstance(held, list | tuple) else (held,))
+        }
+        return iter({id(one): one for one in every if id(one) not in parts}.values())
+
     def _without_any(self, position: int) -> Noted:
         """What is noted where the script sets the rate itself; says once where it begins again."""
         if self._noted or self._present_rates() != self._rates:
@@ -89,17 +119,17 @@ class Schedulers:
         if self._changed_before:
             self._changed_before = False
             tell(
-                f"after {position:,} steps this worker begins with the rate of the script's first step: it has no scheduler "
-                "of torch. Set the rate by the epoch that paceline.epochs gives."
+                f"after {position:,} steps this worker begins with the rate of the script's first step: nothing says what sets "
+                "it. If that is a scheduler, name it: paceline.wrap(optimizer, model, schedulers=[scheduler]); otherwise set "
+                "the rate by the number that paceline.epochs gives."
             )
         return []
 
-    def _facts(self, number: int, scheduler: LRScheduler, position: int) -> dict[str, Any]:
-        facts: dict[str, Any] = {"kind": type(scheduler).__name__, "after": self._after(number, scheduler, position)}
-        if isinstance(scheduler, ReduceLROnPlateau):
-            facts["scores"] = {name: getattr(scheduler, name) for name in _OF_SCORES}
-            facts["rates"] = self._present_rates()
-        return facts
+    def _facts(self, number: int, scheduler: Any, position: int) -> dict[str, Any]:
+        kind = type(scheduler).__name__
+        if has_state(scheduler):
+            return {"kind": kind, "looks": repr((scheduler.state_dict(), self._options()))}
+        return {"kind": kind, "after": self._after(number, scheduler, position)}
 
     def _after(self, number: int, scheduler: LRScheduler, position: int) -> str | list[int] | None:
         """None: it can't be known yet."""
@@ -119,48 +149,45 @@ class Schedulers:
             return self._epoch_of(position)
         return position if isinstance(after, str) else round(after[0] * position / after[1])
 
-    def _guess(self, number: int, scheduler: LRScheduler, position: int) -> None:
+    def _guess(self, scheduler: LRScheduler, position: int) -> str:
         each = "step" if isinstance(scheduler, OneCycleLR | CyclicLR) else "epoch"
-        self._reach(scheduler, self._due(each, position))
         if each == "epoch" and self._epoch_of(position) != position:
-            self._guessed[number] = _Guess(position, _steps(scheduler))
+            self._guessed.append((scheduler, position, self._epoch_of(position)))
         tell(
             f"{type(scheduler).__name__} goes on after {position:,} steps as one that is stepped after each {each}: this "
             "worker has no notes of how it was stepped."
         )
+        return each
 
-    def _check(self, number: int, position: int) -> None:
-        """Whether a scheduler that was taken for one of epochs is one, which its steps since then say."""
-        scheduler, guess = self._all[number], self._guessed[number]
-        made = _steps(scheduler) - guess.steps
-        if made == self._epoch_of(position) - self._epoch_of(guess.position):
-            if made and position > guess.position + 1:
-                del self._guessed[number]
-            return
-        del self._guessed[number]
-        name = type(scheduler).__name__
-        if made == position - guess.position:
-            self._reach(scheduler, position)
-            tell(f"{name} is stepped after each step, and goes on at step {position:,}.")
-        else:
-            tell(
-                f"{name} is stepped irregularly, and goes on from its step {guess.steps:,}; its rate may be another one."
-            )
+    def _check(self, position: int) -> None:
+        """Whether schedulers that were taken for those of epochs are, which their steps since then say."""
+        for guess in [*self._guessed]:
+            scheduler, began, steps = guess
+            made, name = _steps(scheduler) - steps, type(scheduler).__name__
+            fits = made == self._epoch_of(position) - self._epoch_of(began)
+            if fits and not (made and position > began + 1):
+                continue
+            self._guessed.remove(guess)
+            if not fits and made == position - began:
+                self._reach(scheduler, position)
+                tell(f"{name} is stepped after each step, and goes on at step {position:,}.")
+            elif not fits:
+                tell(
+                    f"{name} is stepped irregularly, and goes on from its step {steps:,}; its rate may be another one."
+                )
 
-    def _restore(self, scheduler: ReduceLROnPlateau, known: dict[str, Any] | None, position: int) -> None:
-        if known is None or len(known["rates"]) != len(self._optimizer.param_groups):
+    def _restore(self, scheduler: Any, known: dict[str, Any] | None, position: int) -> None:
+        if known is None or len(known["options"]) != len(self._optimizer.param_groups):
             tell(
-                f"ReduceLROnPlateau starts again after {position:,} steps, with the rate of the script's first step: the "
-                "scores that it was given are gone."
+                f"{type(scheduler).__name__} starts again after {position:,} steps, with the rate of the script's first step: "
+                "this worker has no notes of its state."
             )
             return
-        vars(scheduler).update(known["scores"])
-        for group, rate in zip(self._optimizer.param_groups, known["rates"], strict=True):
-            if isinstance(group["lr"], torch.Tensor):
-                group["lr"].fill_(rate)
-            else:
-                group["lr"] = rate
-        scheduler._last_lr = list(known["rates"])
+        scheduler.load_state_dict(known["state"])
+        for group, options in zip(self._optimizer.param_groups, known["options"], strict=True):
+            for name, value in options.items():
+                before = group[name]
+                group[name] = before.fill_(value) if isinstance(before, Tensor) else type(before)(value)
 
     def _reach(self, scheduler: LRScheduler, count: int) -> None:
         """Steps until it has been stepped `count` times, or has ended."""
@@ -178,15 +205,21 @@ class Schedulers:
         rest = list(noted or ())
         for scheduler in self._all:
             kind = type(scheduler).__name__
-            yield next((rest.pop(at) for at, each in enumerate(rest) if each["kind"] == kind), None)
+            part = "state" if has_state(scheduler) else "after"
+            yield next((rest.pop(at) for at, each in enumerate(rest) if each["kind"] == kind and part in each), None)
 
     def _present_rates(self) -> list[float]:
         return [float(group.get("lr", 1.0)) for group in self._optimizer.param_groups]
 
+    def _options(self) -> list[dict[str, Any]]:
+        """What schedulers may have moved, of each group."""
+        groups = self._optimizer.param_groups
+        return [{name: group[name] for name in ("lr", *MOVING) if name in group} for group in groups]
+
     def _read(self) -> Noted | None:
         """None: there is nothing to read."""
         try:
-            found: Noted | None = json.loads(self._file.read_text()) if self._file else None
+            found: Noted | None = json.loads(self._file.read_text(), object_hook=_whole) if self._file else None
             return found
         except (OSError, ValueError):
             return None
@@ -195,30 +228,53 @@ class Schedulers:
         """Whole or not at all. Where the disk does not take it, the next process guesses and says so."""
         if self._file is None:
             return
-        new = self._file.with_suffix(".new")
+        states = [
+            {"state": _plain(one.state_dict()), "options": _plain(self._options())} if has_state(one) else {}
+            for one in self._all
+        ]
+        notes = [{**facts, **state} for facts, state in zip(self._noted, states or [{}], strict=True)]
         try:
             make_private(self._file.parent)
-            new.write_text(json.dumps(self._noted))
-            os.replace(new, self._file)
+            write_private(self._file, json.dumps(notes).encode())
         except OSError:
             self._file = None
 
 
-def _found(optimizer: Optimizer) -> Iterator[LRScheduler]:
-    """The schedulers over these parameter groups, but for those that others hold and step."""
-    groups = optimizer.param_groups
-    every = [
-        one
-        for one in gc.get_objects()
-        if issubclass(type(one), LRScheduler) and getattr(vars(one).get("optimizer"), "param_groups", None) is groups
-    ]
-    parts = {
-        id(part)
-        for one in every
-        for held in vars(one).values()
-        for part in (held if isinstance(held, list | tuple) else (held,))
-    }
-    return (one for one in every if id(one) not in parts)
+def has_state(scheduler: Any) -> bool:
+    """Whether its state is kept, since its steps can't be made again: they take a score, or it is not torch's."""
+    kind: Any = type(scheduler)
+    return not issubclass(kind, LRScheduler) or _needs_score(kind)
+
+
+@functools.cache
+def _needs_score(kind: Any) -> bool:
+    _, *options = inspect.signature(kind.step).parameters.values()
+    return any(one.default is one.empty and one.kind is one.POSITIONAL_OR_KEYWORD for one in options)
+
+
+def _check_state(scheduler: Any) -> None:
+    """ConfigError where its state can't be kept."""
+    try:
+        json.dumps(_plain(scheduler.state_dict()))
+    except (TypeError, ValueError) as error:
+        raise ConfigError(
+            f"The state_dict of {type(scheduler).__name__} can't be kept for a worker that is started again: {error}. It may "
+            "hold numbers, texts, lists and dicts of these."
+        ) from error
+
+
+def _plain(value: Any) -> Any:
+    """As JSON takes it; a dict's keys may be numbers."""
+    if isinstance(value, Mapping):
+        return {"": [[_plain(key), _plain(each)] for key, each in value.items()]}
+    if isinstance(value, list | tuple):
+        return [*map(_plain, value)]
+    return value.tolist() if hasattr(value, "tolist") else value  # of torch, or of numpy
+
+
+def _whole(found: dict[str, Any]) -> dict[Any, Any]:
+    """A dict that `_plain` has taken apart."""
+    return dict(found[""]) if "" in found else found
 
 
 def _steps(scheduler: LRScheduler) -> int:

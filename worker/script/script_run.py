@@ -28,7 +28,7 @@ from paceline.worker.script.asked_scores import AskedScores
 from paceline.worker.script.course import BatchesDone, OwnBatches, PresentEpoch, TrainingRows, beyond_own
 from paceline.worker.script.describe import describe
 from paceline.worker.script.loop_thread import FINAL, Stopping
-from paceline.worker.script.schedulers import Schedulers
+from paceline.worker.script.schedulers import Schedulers, notice
 from paceline.worker.script.script_replica import Answer, ScriptReplica
 from paceline.worker.script.script_scorer import ScriptScorer
 from paceline.worker.script.script_worker import ScriptWorker
@@ -93,6 +93,7 @@ class ScriptRun:
         self.schedulers: list[Schedulers] = []
         """Of each optimizer; none where the script's loop keeps them where the run is."""
         self._worker: ScriptWorker | None = None
+        notice()
 
     @property
     def steps_itself(self) -> bool:
@@ -202,7 +203,7 @@ class ScriptRun:
                     "An epoch had no optimizer.step() of the optimizer that paceline.wrap returned. Call it once "
                     f"for each {self._present.mini_batches}."
                 )
-            self._batches.end()
+            self._end_body()
             self._leave_out()
             bodies += 1
             self._score_midway(bodies)
@@ -222,9 +223,15 @@ class ScriptRun:
                 raise ConfigError(
                     "A step of paceline.steps had no optimizer.step(). Call it at least once in each step."
                 )
-            self._batches.end()
+            self._end_body()
             self._score_midway(self.position)
         self.finish()
+
+    def _end_body(self) -> None:
+        """The script has done all of its epoch or step, and with an epoch its scheduler has had the score."""
+        self._batches.end()
+        for schedulers in self.schedulers:
+            schedulers.note(self.position)
 
     @property
     def _pass(self) -> int:

@@ -131,6 +131,7 @@ def wrap(
     accumulate: int,
     buffers: Buffers,
     clip_norm: float | None = None,
+    schedulers: Sequence[Any] = (),
 ) -> Optimizer:
     """See paceline/api/script.py."""
     if not isinstance(optimizer, Optimizer) or not isinstance(model, nn.Module):
@@ -166,7 +167,7 @@ def wrap(
         tell_of_clipping(run, clip_norm)
     setattr(optimizer, "_opt_called", True)  # noqa: B010  a scheduler that was made before watches it; the wrapped one steps
     wrapped = WrappedOptimizer(optimizer, run)
-    run.schedulers.append(Schedulers(wrapped, run.notes(len(optimizers)), run.epoch_of))
+    run.schedulers.append(Schedulers(wrapped, run.notes(len(optimizers)), run.epoch_of, schedulers))
     return wrapped
 
 

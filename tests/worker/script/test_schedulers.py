@@ -10,11 +10,14 @@ import pytest
 torch = pytest.importorskip("torch")
 from torch.optim import lr_scheduler as of_torch  # noqa: E402
 
+from paceline.api.script import wrap  # noqa: E402
+from paceline.core.errors import ConfigError  # noqa: E402
 from paceline.worker.live_objects.steps import Schedule  # noqa: E402
-from paceline.worker.script.schedulers import Schedulers  # noqa: E402
+from paceline.worker.script.schedulers import Schedulers, notice  # noqa: E402
 from paceline.worker.script.wrapped_optimizer import WrappedOptimizer  # noqa: E402
 from tests.support.nights import some  # noqa: E402
 
+notice()
 PER_EPOCH, EPOCHS = 7, 6
 LAST = PER_EPOCH * EPOCHS
 SCORES = [3.0, 2.0, 2.5, 2.6, 2.7, 2.8]
@@ -151,6 +154,33 @@ def test_a_rate_that_the_script_sets_and_that_begins_again_is_told(
         process.train(position + 2)
 
     assert ("begins with the rate of the script's first step" in capsys.readouterr().err) != follows
+
+
+class Kept:
+    """Not one of torch's."""
+
+    def __init__(self, optimizer: Any, **state: Any) -> None:
+        self.optimizer, self.state = optimizer, state
+
+    def state_dict(self) -> Any:
+        return self.state
+
+    def load_state_dict(self, state: Any) -> None:
+        self.state = state
+
+
+def test_what_can_not_be_a_scheduler_is_refused(tmp_path: Path) -> None:
+    model = torch.nn.Linear(1, 1)
+    own, other = (torch.optim.SGD(model.parameters(), lr=0.1) for _ in range(2))
+    for schedulers, words in (
+        (of_torch.StepLR(own, 1), "is a StepLR; expected a list"),
+        ([object()], "object without these"),
+        ([Kept(other)], "Kept of another optimizer"),
+    ):
+        with pytest.raises(ConfigError, match=words):
+            wrap(own, model, schedulers=schedulers)  # type: ignore[arg-type]
+    with pytest.raises(ConfigError, match="state_dict of Kept can't be kept"):
+        Schedulers(own, tmp_path / "notes.json", int, [Kept(own, rate=lambda: 0.1)]).go_on(0)
 
 
 class Scheduler:
