@@ -3,6 +3,7 @@
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from paceline.api.launch_function import launch
     from paceline.api.log_values import log
     from paceline.api.script import epochs, evaluate, loader, rank, sampler, split, steps, workers, wrap
     from paceline.api.train import Result, train
@@ -13,6 +14,7 @@ _HOME = {
     "Result": "api.train",
     "epochs": "api.script",
     "evaluate": "api.script",
+    "launch": "api.launch_function",
     "loader": "api.script",
     "log": "api.log_values",
     "rank": "api.script",
@@ -29,6 +31,7 @@ __all__ = [
     "Result",
     "epochs",
     "evaluate",
+    "launch",
     "loader",
     "log",
     "rank",
@@ -41,6 +44,7 @@ __all__ = [
 ]
 
 if not TYPE_CHECKING:  # a type checker would accept any name
+    import paceline.launch  # noqa: F401  the package can be called
     from paceline.settings.lazy_names import lazy_names
 
     __getattr__, __dir__ = lazy_names(__name__, _HOME)

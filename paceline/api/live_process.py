@@ -1,4 +1,5 @@
-"""`python -m paceline.api.live_process`: a worker or the evaluator of a run that trains live objects, as a script would."""
+"""`python -m paceline.api.live_process`: a worker or the evaluator of a run that trains live objects, as a script would, or
+calls a function."""
 
 import json
 import os
@@ -9,6 +10,7 @@ from functools import partial
 import torch
 
 from paceline.api import script
+from paceline.api.launch_function import Call
 from paceline.base.variables import CONNECT
 from paceline.processes.exits import exits
 from paceline.processes.packing import unpack
@@ -22,6 +24,7 @@ from paceline.worker.script.asked_scores import AskedScores
 from paceline.worker.script.current import current
 from paceline.worker.script.draws import seed_all
 from paceline.worker.script.script_run import ScriptRun
+from paceline.worker.script.to_its_end import run_to_end
 from paceline.worker.training.device import device_of_script
 from paceline.worker.training.model_and_gradient import use_threads
 
@@ -33,11 +36,14 @@ def main() -> None:
         assert told.objects is not None
         use_threads(told.threads)
         device = device_of_script(told.device, told.rank)
-        live: LiveTraining = unpack(told.objects, device)
+        live: LiveTraining | Call = unpack(told.objects, device)
         os.close(told.objects)
         run = current()
         assert not isinstance(run, Alone)
         seed_all(run.seed)
+        if isinstance(live, Call):
+            run_to_end(run, live.file, lambda: live.function(*live.args))
+            return
         try:
             with faults_told():
                 train(live, run, device)

@@ -150,7 +150,7 @@ def train(
     refuse_too_many(wanted, yes, "yes=True")
     found, config = open_run(wanted, runs=runs)
     if not found.facts().get("finished"):
-        _run(config, found, device, show or (lambda line: None), callbacks)
+        run_here(config, found, device, show or (lambda line: None), callbacks)
     return Result(found.path)
 
 
@@ -201,11 +201,11 @@ def _train_live(
         None if folder is None else Path(folder),
         yes,
         tell,
-        lambda config, place, objects: _run(config, place, device, tell, callbacks, objects),
+        lambda config, place, objects: run_here(config, place, device, tell, callbacks, objects),
     )
 
 
-def _run(
+def run_here(
     config: Config,
     folder: RunFolder,
     device: str,

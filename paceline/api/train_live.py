@@ -28,6 +28,8 @@ from paceline.worker.live_objects.live_training import LiveTraining
 from paceline.worker.live_objects.unsent import refusal
 from paceline.worker.script.torch_optimizers import described as described_optimizer
 
+FINISHED = "run {0.name} in {0.path} is finished already: nothing was trained (another folder= trains)"
+"""What to say of a run's folder."""
 Run = Callable[[Config, RunFolder, int], None]
 """Trains in the folder with the objects behind this descriptor; raises how it ended where it did not finish."""
 
@@ -42,25 +44,16 @@ def train_live(
     run: Run,
 ) -> Result:
     """The model has the final weights afterwards. `overrides`: the run's settings, over what the objects say."""
-    task = re.sub(r"\W+", "-", type(model).__name__)
-    data = dict(overrides.get("data") or {})
-    here = {"workers": processes_here()}
-    settings = {**overrides, "task": task, "data": {**data, "source": "script"}}
-    if folder is not None:
-        settings["run"] = folder.name
-    wanted = load(None, settings, here)
-    check_own(wanted)
-    refuse_too_many(wanted, yes, "yes=True")
+    data = overrides.get("data") or {}
+    wanted, said = settled(type(model).__name__, overrides, folder, yes)
     live, lines = read(
         model, replace(given, shares={key: data[key] for key in ("validation", "test") if key in data}), wanted
     )
     with packed(live) as (memory, chosen):
-        place, config = open_run(
-            wanted, runs=RUNS if folder is None else folder.parent, given=all_given(settings, below=here)
-        )
+        place, config = open_run(wanted, runs=RUNS if folder is None else folder.parent, given=said)
         if place.facts().get("finished"):
             _check_same(place, live)
-            show(f"run {place.name} in {place.path} is finished already: nothing was trained (another folder= trains)")
+            show(FINISHED.format(place))
         else:
             for line in [*lines, *chosen]:
                 show(line)
@@ -68,6 +61,20 @@ def train_live(
     result = Result(place.path, model)
     result.load_into(model)
     return result
+
+
+def settled(name: str, overrides: Mapping[str, Any], folder: Path | None, yes: bool) -> tuple[Config, dict[str, Any]]:
+    """The settings of a run of objects, which is named by them unless it has a folder, and those that were given. Raises
+    ConfigError; UsageError if the run is too large for this machine, without a `yes`."""
+    here = {"workers": processes_here()}
+    data = {**(overrides.get("data") or {}), "source": "script"}
+    settings = {**overrides, "task": re.sub(r"\W+", "-", name), "data": data}
+    if folder is not None:
+        settings["run"] = folder.name
+    wanted = load(None, settings, here)
+    check_own(wanted)
+    refuse_too_many(wanted, yes, "yes=True")
+    return wanted, all_given(settings, below=here)
 
 
 def _check_same(place: RunFolder, live: LiveTraining) -> None:

@@ -3,9 +3,8 @@
 import sys
 
 ALONE = (
-    "paceline: this notebook trains alone, in plain torch. For several workers write paceline.train(model, train=data, ...) "
-    "instead of the loop; or begin the cell with %%writefile train.py, and run it from another one: "
-    "!paceline launch -w 2 train.py"
+    "paceline: this notebook trains alone, in plain torch. For several workers put these lines into a function and call "
+    "paceline.launch(function, workers=2); or write paceline.train(model, train=data, ...) instead of the loop."
 )
 
 

@@ -298,7 +298,7 @@ def test_a_notebook_is_told_that_its_loop_trains_alone(
     said = capsys.readouterr().out
     assert "this notebook trains alone" in said
     assert "paceline.train(model, train=data" in said
-    assert "!paceline launch -w 2 train.py" in said
+    assert "paceline.launch(function, workers=2)" in said
 
 
 def test_a_bug_keeps_its_cause() -> None:

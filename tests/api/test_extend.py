@@ -62,6 +62,7 @@ FOR_SCRIPTS = [
     "Result",
     "epochs",
     "evaluate",
+    "launch",
     "loader",
     "log",
     "rank",

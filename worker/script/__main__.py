@@ -7,24 +7,16 @@ import ast
 import os
 import runpy
 import sys
-from bdb import BdbQuit
 from pathlib import Path
 
-from paceline.base.own_files import package_of, said, show_own, where
-from paceline.core.errors import ConfigError, PacelineError, ScriptFailed, Stopped
-from paceline.processes.exits import NO_TERMINAL
+from paceline.base.own_files import package_of
+from paceline.core.errors import ConfigError, PacelineError, Stopped
 from paceline.worker.script.alone import Alone
 from paceline.worker.script.current import current
 from paceline.worker.script.draws import seed_all
+from paceline.worker.script.to_its_end import run_to_end
 from paceline.worker.training.device import device_of_script
 from paceline.worker.training.model_and_gradient import use_threads
-
-_EVERY = (
-    "Every process of the run runs this line: each worker, and one that is started again; another may have made "
-    "it. Let it pass where it exists already, as os.makedirs(folder, exist_ok=True) does; if only one worker should make "
-    "it, put `if paceline.rank() == 0:` before that."
-)
-"""What to say where a script makes something that exists already."""
 
 
 def main() -> None:
@@ -47,32 +39,7 @@ def main() -> None:
         device_of_script(run.device)  # refuses a missing GPU; the script moves its model itself
     seed_all(run.seed)
     sys.path.insert(0, str(Path(script).resolve().parent))
-    try:
-        _run_script(Path(script))
-    except PacelineError as error:
-        kind = ScriptFailed if run.has_trained and not isinstance(error, Stopped) else type(error)
-        raise kind(f"{where(error, script)}: {error}") from error
-    except BdbQuit as error:  # of pdb.set_trace(), which reads an input that has ended
-        raise ConfigError(f"{where(error, script)}: {NO_TERMINAL}") from error
-    except Exception as error:
-        if isinstance(error, FileExistsError) and not run.position:  # another start would find it, too
-            raise ConfigError(f"{where(error, script)}: {said(error)}. {_EVERY}") from error
-        if note := _EVERY if isinstance(error, FileExistsError) else run.overtime:
-            error.add_note(note)
-        show_own(error, script)
-        sys.exit(ScriptFailed.exit_code if run.has_trained else 1)
-    except SystemExit as end:
-        if not end.code:
-            run.finish()
-        elif run.has_trained:
-            raise ScriptFailed(f"{script}: sys.exit({end.code!r}) after its training.") from end
-        elif end.code == ScriptFailed.exit_code:  # it would be taken for one that has trained
-            sys.exit(1)
-        raise
-    else:
-        run.finish()
-    finally:
-        run.close()
+    run_to_end(run, script, lambda: _run_script(Path(script)))
 
 
 def _run_script(script: Path) -> None:
