@@ -34,9 +34,9 @@ def main() -> None:
     script = sys.argv[0]
     if not Path(script).is_file():
         raise ConfigError(f"There is no script {script} here. Check `task` in the run's settings, or the command line.")
-    use_threads(run.threads)
-    if run.device != "auto":
-        device_of_script(run.device)  # refuses a missing GPU; the script moves its model itself
+    use_threads(run.told.threads)
+    if run.told.device != "auto":
+        device_of_script(run.told.device)  # refuses a missing GPU; the script moves its model itself
     seed_all(run.seed)
     sys.path.insert(0, str(Path(script).resolve().parent))
     run_to_end(run, script, lambda: _run_script(Path(script)))

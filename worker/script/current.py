@@ -24,8 +24,10 @@ def current() -> "ScriptRun | Alone":
     if text is None:
         return Alone()
     from paceline.worker.command_line import ToldLaunched
+    from paceline.worker.script.schedulers import notice
     from paceline.worker.script.script_run import ScriptRun
 
+    notice()
     try:
         told: Any = ToldLaunched.model_validate(json.loads(text))
     except ValidationError as error:

@@ -5,7 +5,6 @@ the loader joins; from then on `optimizer.step()` is the exchange with the serve
 
 import sys
 from collections.abc import Iterator
-from copy import copy
 from pathlib import Path
 from typing import Any
 
@@ -16,23 +15,24 @@ from torch.optim import Optimizer
 from paceline.core.errors import ConfigError
 from paceline.core.policies.policy import build_policy
 from paceline.core.settings.config import Config
-from paceline.core.values import AS_SET, Manner, Position
+from paceline.core.values import AS_SET, Manner
 from paceline.data.dataset import Rows
 from paceline.data.sampler import Sampler
-from paceline.data.shards import take
 from paceline.rpc.process import make_log
 from paceline.settings.load_settings import load
 from paceline.worker.command_line import ToldLaunched
 from paceline.worker.module_worker import Listen
 from paceline.worker.script.asked_scores import AskedScores
-from paceline.worker.script.course import BatchesDone, OwnBatches, PresentEpoch, TrainingRows, beyond_own
+from paceline.worker.script.course import OwnBatches, PresentEpoch, TrainingRows, beyond_own
 from paceline.worker.script.describe import describe
 from paceline.worker.script.loop_thread import FINAL, Stopping
-from paceline.worker.script.schedulers import Schedulers, notice
+from paceline.worker.script.mini_batches import MiniBatches
+from paceline.worker.script.schedulers import Schedulers
 from paceline.worker.script.script_replica import Answer, ScriptReplica
 from paceline.worker.script.script_scorer import ScriptScorer
 from paceline.worker.script.script_worker import ScriptWorker
-from paceline.worker.script.tell import TRAINER, tell
+from paceline.worker.script.tell import tell
+from paceline.worker.script.training_plan import TrainingPlan
 from paceline.worker.startup.run_process import run_process
 from paceline.worker.startup.start import Start
 from paceline.worker.surroundings import Surroundings
@@ -44,7 +44,7 @@ class ScriptRun:
     is_alone = False
 
     def __init__(self, told: ToldLaunched) -> None:
-        self._told = told
+        self.told = told
         self._credentials = told.credentials()
         self.settings: Config = told.load()
         """Before the join what is known without the script; then all."""
@@ -55,32 +55,14 @@ class ScriptRun:
         self._takes_seed = "seed" not in self.settings.model_fields_set
         """Whether the seed that the script gives torch before its loop is the run's; the user's own wins."""
         self.name = told.name
-        self.threads = told.threads
-        self.device = told.device
         self.accumulate = 1
         """Mini-batches of the script for each step."""
         self.say = make_log(told.name)
-        self._replica: ScriptReplica | None = None
-        self._optimizer: dict[str, Any] = {}
-        self._clip_norm: float | None = None
-        self._data: TrainingRows | None = None
-        self._length: dict[str, Any] = {}
-        self._asked: AskedScores | None = None
-        """None: nothing is scored."""
+        self._plan = TrainingPlan()
         self._has_joined = False
-        self._sampler: Sampler | None = None
-        """Of the steps; the loop has it, too."""
-        self._ahead: Sampler | None = None
-        """Of the loader, which may be an epoch ahead: each keeps one epoch's order."""
-        self._shards: list[Any] = []
+        self._batches = MiniBatches()
         self._epoch = -1
         """The one that the script is in, from 0."""
-        self._present = PresentEpoch()
-        self._loaded = 0.0
-        """Time that the next step's mini-batches took to come out of the loader (seconds)."""
-        self._batches = BatchesDone()
-        self._counted = 0
-        """Mini-batches whose examples have been counted."""
         self.steps_made = 0
         """Steps of this process."""
         self.steps_per_epoch = 0
@@ -93,27 +75,26 @@ class ScriptRun:
         self.schedulers: list[Schedulers] = []
         """Of each optimizer; none where the script's loop keeps them where the run is."""
         self._worker: ScriptWorker | None = None
-        notice()
 
     @property
     def steps_itself(self) -> bool:
         """Whether the script's optimizers step the model, and not the servers."""
-        return self._replica is not None and self._replica.steps_itself
+        return self._plan.replica is not None and self._plan.replica.steps_itself
 
     def look(self) -> None:
         """Before a step: see ScriptReplica."""
-        if self._has_joined and not self.is_over and self._replica is not None:
-            self._replica.look()
+        if self._has_joined and not self.is_over and self._plan.replica is not None:
+            self._plan.replica.look()
 
     def notes(self, optimizer: int) -> Path | None:
         """The file with what outlives this process of the schedulers of an optimizer, by its number from 1."""
         number = "" if optimizer == 1 else f"-{optimizer}"
-        return self._told.residuals / f"{self.name}.schedulers{number}.json" if self._told.residuals else None
+        return self.told.residuals / f"{self.name}.schedulers{number}.json" if self.told.residuals else None
 
     @property
     def position(self) -> int:
         """Mini-batches of this worker that are done, those of earlier starts, too."""
-        return self._batches.done
+        return self._batches.counts.done
 
     @property
     def script(self) -> str:
@@ -127,7 +108,7 @@ class ScriptRun:
         """What is trained, and by which settings of the optimizer; each step takes `accumulate` mini-batches of the script, and
         its gradient has this norm at most."""
         self._refuse_late("paceline.wrap")
-        if self._replica is not None and (accumulate, clip_norm) != (self.accumulate, self._clip_norm):
+        if self._plan.replica is not None and (accumulate, clip_norm) != (self.accumulate, self._plan.clip_norm):
             raise ConfigError(
                 "paceline.wrap got another accumulate or clip_norm for a second optimizer. Give the same to both."
             )
@@ -135,47 +116,47 @@ class ScriptRun:
             raise ConfigError(
                 f"paceline.wrap: accumulate is {accumulate}; expected 1 or more mini-batches for each step."
             )
-        self._replica = replica
-        self._optimizer = optimizer
-        self._clip_norm = clip_norm
+        self._plan.replica = replica
+        self._plan.optimizer = optimizer
+        self._plan.clip_norm = clip_norm
         self.accumulate = accumulate
-        self._present = PresentEpoch(accumulate)
+        self._batches.present = PresentEpoch(accumulate)
 
     def bring(self, data: TrainingRows) -> None:
         """What is trained on. ConfigError: the second one."""
         self._refuse_late("paceline.loader")
-        if self._data is not None:
+        if self._plan.data is not None:
             raise ConfigError(
                 "The script has a second paceline.loader or sampler, but a run trains on one data set. Use "
                 "torch's DataLoader for validation data."
             )
-        self._data = data
+        self._plan.data = data
 
     def evaluate(self, asked: AskedScores) -> None:
         """What scores the model, and what its scores decide."""
         self._refuse_late("paceline.evaluate")
-        self._asked = asked
+        self._plan.asked = asked
 
     def epochs(self, count: int) -> Iterator[int]:
         """0, 1, ... below `count`; after a restart from where the run is. The last one lasts until the run is over."""
-        self._plan("paceline.epochs", count)
-        self._length = {"epochs": count}
+        self._check_length("paceline.epochs", count)
+        self._plan.length = {"epochs": count}
         return self._epochs(count)
 
     def steps(self, count: int) -> Iterator[int]:
         """0, 1, ... below `count`, in each worker, for scripts that draw their own mini-batches. A step is the run's epoch."""
-        self._plan("paceline.steps", count)
-        if self._data is not None:
+        self._check_length("paceline.steps", count)
+        if self._plan.data is not None:
             raise ConfigError(
                 "paceline.steps is for scripts without paceline.loader. With a loader use paceline.epochs."
             )
-        self._data = OwnBatches(self.workers)
-        self._length = {"epochs": count}
+        self._plan.data = OwnBatches(self.workers)
+        self._plan.length = {"epochs": count}
         return self._steps(count)
 
-    def _plan(self, what: str, count: int) -> None:
+    def _check_length(self, what: str, count: int) -> None:
         self._refuse_late(what)
-        if self._length:
+        if self._plan.length:
             raise ConfigError(f"{what} was called a second time, but a run has only one length. Call it once.")
         if not isinstance(count, int) or count < 1:
             raise ConfigError(f"{what}({count!r}): expected a whole number of 1 or more.")
@@ -185,9 +166,9 @@ class ScriptRun:
             raise ConfigError(f"{what} was called after training had begun. Call it before the first epoch.")
 
     def _epochs(self, count: int) -> Iterator[int]:
-        if self._told.evaluates:
+        if self.told.evaluates:
             self._score()
-        if self._data is not None:
+        if self._plan.data is not None:
             self.join()
         bodies = self._pass
         if bodies >= count and self.settings.budget == "per_worker":
@@ -201,7 +182,7 @@ class ScriptRun:
             if not self.is_over and self.steps_made == before:
                 raise ConfigError(
                     "An epoch had no optimizer.step() of the optimizer that paceline.wrap returned. Call it once "
-                    f"for each {self._present.mini_batches}."
+                    f"for each {self._batches.present.mini_batches}."
                 )
             self._end_body()
             self._leave_out()
@@ -212,12 +193,12 @@ class ScriptRun:
         self._take_final()
 
     def _steps(self, count: int) -> Iterator[int]:
-        if self._told.evaluates:
+        if self.told.evaluates:
             self._score()
         self.join()
         while not self.is_over and self.position < count:
             before = self.steps_made
-            self._batches.draw(self.position + 1)
+            self._batches.counts.draw(self.position + 1)
             yield self.position
             if not self.is_over and self.steps_made == before:
                 raise ConfigError(
@@ -229,7 +210,7 @@ class ScriptRun:
 
     def _end_body(self) -> None:
         """The script has done all of its epoch or step, and with an epoch its scheduler has had the score."""
-        self._batches.end()
+        self._batches.counts.end()
         for schedulers in self.schedulers:
             schedulers.note(self.position)
 
@@ -248,7 +229,7 @@ class ScriptRun:
         replica.begins()
         self._has_joined = True
         self.settings = config
-        start = Start(self._told, config, self._credentials)
+        start = Start(self.told, config, self._credentials)
         replica.thread.start(lambda stopping: self._work(start, replica, shards, stopping))
         self._wait()
         self._take_final()
@@ -260,64 +241,37 @@ class ScriptRun:
 
     def _complete(self) -> tuple[ScriptReplica, TrainingRows, Config]:
         """What is needed to join, and the whole settings. ConfigError names what the script has not said."""
-        for said, what in (
-            (self._replica, "paceline.wrap(optimizer, model)"),
-            (self._data, "paceline.loader(dataset, batch_size=...), or paceline.steps(n) without a data set"),
-            (self._length, "paceline.epochs(n)"),
-        ):
-            if said is None or said == {}:
-                also = TRAINER if "transformers.trainer" in sys.modules else ""
-                raise ConfigError(
-                    f"{self.script} trains, but never called {what}. Call it before the first mini-batch.{also}"
-                )
-        assert self._replica is not None
-        assert self._data is not None
+        if lacking := self._plan.lacking():
+            raise ConfigError(f"{self.script} trains, but {lacking}")
+        assert self._plan.replica is not None
+        assert self._plan.data is not None
         config = self.so_far()
-        if config.stopping is not None and self._asked is None:
+        if config.stopping is not None and self._plan.asked is None:
             raise ConfigError(
                 f"stopping looks at scores, and {self.script} has none. Call paceline.evaluate(function), or leave it out."
             )
-        return self._replica, self._data, config
+        return self._plan.replica, self._plan.data, config
 
     def so_far(self) -> Config:
         """The run's settings; before the join with what the script has said so far."""
-        return self.settings if self._has_joined else load(self._told.config, self._told.overrides(), self._said())
+        return self.settings if self._has_joined else load(self.told.config, self.told.overrides(), self._said())
 
     def _said(self) -> dict[str, Any]:
         """What the script asks for, below the run's file and flags."""
-        said = {"evaluate_every": self._asked.every if self._asked else 0, "budget": self._budget(), **self._length}
-        if self._told.models and not self._told.evaluates and not (self._asked and self._asked.apart):
-            said["scored_by"] = "worker"
+        worker_scores = bool(self.told.models) and not self.told.evaluates
+        asked = self._plan.settings(build_policy(self.settings.policy), self.accumulate, worker_scores)
         if self._takes_seed and (seed := torch.initial_seed()) != self.seed:
-            said["seed"] = seed
-        if self._optimizer:
-            said["optimizer"] = self._optimizer
-        if self._clip_norm is not None:
-            said |= self._clipping(self._clip_norm)
-        if self._data is not None:
-            said |= self._data.asks
-            said["batch_size"] *= self.accumulate
-        return said
-
-    def _clipping(self, norm: float) -> dict[str, Any]:
-        """In lock-step the mean gradient has the limit, and lies on one server, which can take its norm."""
-        if build_policy(self.settings.policy).steps_on_mean:
-            return {"clip": {"norm": norm, "of": "mean"}, "plan": {"slices": "whole"}}
-        return {"clip": {"norm": norm}}
-
-    def _budget(self) -> str:
-        """Each worker makes its own steps, so that schedulers end where the run does; but where a policy lets a fast worker go
-        on, it takes over what slow ones have not done."""
-        return "per_worker" if build_policy(self.settings.policy).keeps_together else "total"
+            asked["seed"] = seed
+        return asked
 
     @property
     def can_join(self) -> bool:
         """Whether the script has said what it trains and how long; a loader only gives a look at the data before."""
-        return self._replica is not None and bool(self._length) and not self._told.evaluates
+        return self._plan.replica is not None and bool(self._plan.length) and not self.told.evaluates
 
     def _work(self, start: Start[ToldLaunched], replica: ScriptReplica, data: Any, stopping: Stopping) -> int:
         """In the loop's thread: a whole worker's life; its exit code."""
-        told = self._told
+        told = self.told
 
         def work(around: Any, shards: Any) -> None:
             self._describe(around)
@@ -336,7 +290,7 @@ class ScriptRun:
         """Tells the servers what the script asks for; the evaluator too, which may be the first to come in a pod."""
         describe(
             self._said(),
-            self._told.name,
+            self.told.name,
             around.addresses,
             around.credentials,
             around.config.deadline,
@@ -346,17 +300,14 @@ class ScriptRun:
 
     def _seated(self, position: int, sampler: Sampler, shards: list[Any]) -> None:
         """In the loop's thread, while the script waits."""
-        self._batches, self._counted = BatchesDone(position), position
-        self._sampler = sampler
-        self._ahead = copy(sampler)
-        self._shards = shards
+        self._batches.sit(position, sampler, shards)
         self.steps_per_epoch = sampler.steps
 
     def _score(self) -> None:
         """This process is the evaluator: scores until the run is finished, and ends."""
         _, data, config = self._complete()
         self.settings = config
-        start = Start(self._told, config, self._credentials)
+        start = Start(self.told, config, self._credentials)
 
         def work(around: Any, shards: Any) -> None:
             self._describe(around)
@@ -365,14 +316,14 @@ class ScriptRun:
         sys.exit(run_process(start, work, shards=data))
 
     def _scorer(self, around: Surroundings) -> ScriptScorer:
-        assert self._replica is not None
-        return ScriptScorer(around, self._replica, self._told.models, self._asked, self._told.final_threads)
+        assert self._plan.replica is not None
+        return ScriptScorer(around, self._plan.replica, self.told.models, self._plan.asked, self.told.final_threads)
 
     def _score_midway(self, epoch: int) -> None:
         """After this many epochs of the script (steps, with `paceline.steps`), while the loop waits for a gradient; the last
         one has the final score."""
-        worker, is_last = self._worker, epoch >= self._length["epochs"]
-        if self._asked is None or self.is_over or is_last or epoch % self._asked.every:
+        worker, is_last = self._worker, epoch >= self._plan.length["epochs"]
+        if self._plan.asked is None or self.is_over or is_last or epoch % self._plan.asked.every:
             return
         assert worker is not None
         if worker.scores:
@@ -384,52 +335,35 @@ class ScriptRun:
         if not self._is_final_due:
             return
         self._is_final_due = False
-        assert self._replica is not None
+        assert self._plan.replica is not None
         assert self._worker is not None
         self._worker.scorer.run()
-        self._replica.thread.answer(True)
+        self._plan.replica.thread.answer(True)
         self._wait()
 
     # training
     def rows(self, position: int) -> Rows:
         """The data set's rows that make this worker's mini-batch at this position, from 1."""
-        assert self._ahead is not None
-        found: Rows = take(self._shards, *self._ahead.batch(position))[0]
-        return found
-
-    def _examples(self, position: int) -> int:
-        """Of this worker's mini-batch at this position, from 1."""
-        assert self._sampler is not None
-        return len(self._sampler.indices(position))
+        return self._batches.rows(position)
 
     def positions(self) -> Iterator[int]:
         """Those of this epoch's mini-batches, from the next one on: to the end of the epoch, or until the run is over, for
         which the last one waits where other workers' examples count, too."""
         self.join()
-        position = self.position
-        self._present.begin(position, self.steps_per_epoch)
-        self._batches.begin()
-        ends = self._epoch < self._length["epochs"] - 1 or self.settings.budget == "per_worker"
-        while not self.is_over:
-            position += 1
-            if len(self.rows(position)):
-                yield position
-            if ends and position == self._present.end:
-                return
+        ends = self._epoch < self._plan.length["epochs"] - 1 or self.settings.budget == "per_worker"
+        yield from self._batches.epoch(ends, lambda: self.is_over)
 
     def drew(self, position: int, seconds: float = 0.0) -> None:
         """The script gets the mini-batch at this position, or a part of it, which took this long to load (seconds)."""
-        self._loaded += seconds
-        self._batches.draw(position)
-        self._present.drew()
+        self._batches.drew(position, seconds)
 
     def drew_all(self) -> None:
         """The script has had all mini-batches of its epoch."""
-        self._present.drew_all()
+        self._batches.present.drew_all()
 
     def _leave_out(self) -> None:
         """Counts the missing steps as left out if an epoch's mini-batches were all drawn, so that epochs stay whole."""
-        missing = 0 if self.is_over else self._present.missing(self._batches.skipped)
+        missing = 0 if self.is_over else self._batches.present.missing(self._batches.counts.skipped)
         if missing:
             tell(f"optimizer.step() was not called for {missing} of an epoch's steps; they are left out.")
         for _ in range(missing):
@@ -449,24 +383,19 @@ class ScriptRun:
         self.join()
         if self.is_over:
             return
-        assert self._replica is not None
-        if finite:
-            self._present.step()
+        assert self._plan.replica is not None
         self.steps_made += 1
-        self._batches.step()
+        self._batches.count_step(finite)
         self._check_ahead()
-        while not (examples := self._examples(self._batches.drawn or self.position)):
-            self._batches.done += 1  # this worker has no rows there
-        new = range(self._counted + 1, self.position + 1)
-        self._counted = self.position
-        position = Position(self.position, sum(map(self._examples, new)))
-        self._replica.thread.answer(Answer(examples, loss, finite, manner, self._loaded, searches, position, optimizer))
-        self._loaded = 0.0
+        on = self._batches.stepped()
+        answer = Answer(on.examples, loss, finite, manner, on.loaded, searches, on.position, optimizer)
+        self._plan.replica.thread.answer(answer)
         self._wait()
 
     def _check_ahead(self) -> None:
         """ConfigError where the script steps several times for a mini-batch and nobody knows for which."""
-        if not self._batches.drawn and self.settings.budget == "per_worker" and self.position > self._present.end:
+        batches, is_own = self._batches, self.settings.budget == "per_worker"
+        if is_own and not batches.counts.drawn and self.position > batches.present.end:
             raise ConfigError(
                 "optimizer.step() was called more often than the epoch has mini-batches. That is possible with "
                 "paceline.loader(dataset, batch_size=..., num_workers=...); your DataLoader with a paceline.sampler and "
@@ -475,8 +404,8 @@ class ScriptRun:
 
     def _wait(self) -> None:
         """Until the loop wants a gradient, or the run is over."""
-        assert self._replica is not None
-        asked = self._replica.thread.wait()
+        assert self._plan.replica is not None
+        asked = self._plan.replica.thread.wait()
         self.is_over, self._is_final_due = asked in (None, FINAL), asked == FINAL
 
     def stop(self, reason: str) -> None:
@@ -493,11 +422,11 @@ class ScriptRun:
         self._take_final()
         if not self._has_joined or self.is_over:
             return
-        assert self._replica is not None
-        of = self.steps_per_epoch * self._length["epochs"]
+        assert self._plan.replica is not None
+        of = self.steps_per_epoch * self._plan.length["epochs"]
         if self.position < of:
-            tell(f"{self.script} has ended after {self.position:,} of {of:,} steps; {self._told.name} has finished.")
-        self._replica.thread.finish()
+            tell(f"{self.script} has ended after {self.position:,} of {of:,} steps; {self.told.name} has finished.")
+        self._plan.replica.thread.finish()
         self._wait()
         self._take_final()
 
@@ -509,13 +438,13 @@ class ScriptRun:
     @property
     def overtime(self) -> str:
         """What to say of an error in the steps that a fast worker makes beyond its own; empty where it makes none."""
-        own = self.steps_per_epoch * self._length.get("epochs", 0)
+        own = self.steps_per_epoch * self._plan.length.get("epochs", 0)
         if not own or self.settings.budget != "total" or self.position < own:
             return ""
         return beyond_own(self.name, self.position, own, self.settings.policy.name)
 
     def close(self) -> None:
         """Leaves the run that it has not finished; the others go on, or wait for its next process."""
-        if self._replica is not None and self._has_joined and (self._is_final_due or not self.is_over):
+        if self._plan.replica is not None and self._has_joined and (self._is_final_due or not self.is_over):
             self.is_over, self._is_final_due = True, False
-            self._replica.thread.close(is_failure=True)
+            self._plan.replica.thread.close(is_failure=True)

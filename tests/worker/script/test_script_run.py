@@ -314,8 +314,8 @@ def test_a_worker_that_comes_after_the_end_ends_its_script_unless_it_has_the_fin
     thread = SimpleNamespace(start=lambda work: None, wait=lambda: None)
     data = SimpleNamespace(dealt=lambda config: None)
     run._complete = lambda: (SimpleNamespace(thread=thread, begins=lambda: None), data, run.settings)
-    run._replica = SimpleNamespace(thread=thread)
-    run._worker, run._data = SimpleNamespace(has_model=has_model), data
+    run._plan.replica = SimpleNamespace(thread=thread)
+    run._worker, run._plan.data = SimpleNamespace(has_model=has_model), data
 
     if has_model:
         assert list(run.epochs(3)) == []
