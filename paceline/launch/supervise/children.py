@@ -69,9 +69,10 @@ class Child:
     def __post_init__(self) -> None:
         self.restarts = self.restarts_left
 
-    def gets_on(self, here: int) -> None:
-        """It has died, having come so far: if that is further than when it was started, its deaths count from 0 again."""
-        if here > self.got_to:
+    def gets_on(self, here: int, fewest: int = 1) -> None:
+        """It has died, having come so far: if that is further than when it was started, by this many at least, its deaths count
+        from 0 again."""
+        if here >= self.got_to + fewest:
             self.restarts_left = self.restarts
 
     def never_again(self) -> None:

@@ -29,6 +29,9 @@ DISK_FORGOTTEN = 60.0
 """Seconds after which a disk's next failure is said again."""
 _UNCAUGHT = 1
 """Python's exit code after an exception that nobody has caught: in a user's script it is theirs to repair."""
+_FEW_STEPS = 10
+"""Steps in which a script that raises has not got on: what it raises at each step, as a scheduler after its last one, would
+start it again at every step of the rest."""
 _BY_OTHERS = (-signal.SIGKILL, -signal.SIGTERM, -signal.SIGINT, Stopped.exit_code)
 _OWN_FAULTS = (_UNCAUGHT, PacelineError.exit_code, OutOfMemory.exit_code)
 _EVENT = b'{"process": "'
@@ -251,7 +254,7 @@ class Processes:
         if code == DiskError.exit_code and self._has_begun():
             self._await_disk(child, what)
             return
-        child.gets_on(self._got_to(child))
+        child.gets_on(self._got_to(child), _FEW_STEPS if child.role == "worker" and code == _UNCAUGHT else 1)
         if child.restarts_left:
             child.restarts_left -= 1
             self._say(f"{what}; starting it again ({child.restarts_left} restarts left). Its last lines:{child.tail()}")
@@ -300,7 +303,7 @@ def _in_vain(child: Child) -> str:
     if not child.restarts:
         return ""
     times = "once" if child.restarts == 1 else f"{child.restarts} times"
-    return f": it was started again {times} (`restarts`), and training got no further in between"
+    return f": it was started again {times} (`restarts`), and training got hardly further in between"
 
 
 class Crashes:

@@ -808,6 +808,16 @@ def test_what_dies_without_any_progress_is_started_three_times_and_otherwise_alw
     assert deaths(child(name), Progress(), reached) == starts
 
 
+def test_a_script_that_raises_at_each_step_does_not_get_on_by_that_step() -> None:
+    one = child("worker-1")
+    one.got_to, one.restarts_left = 5, 1
+
+    one.gets_on(6, fewest=10)
+    assert one.restarts_left == 1
+    one.gets_on(15, fewest=10)
+    assert one.restarts_left == 3
+
+
 @pytest.mark.parametrize("name", ["server-1", "worker-1"])
 def test_what_is_gone_for_good_or_must_not_be_started_again_stays_so(name: str) -> None:
     lost, never = child(name), child(name, restarts=0)
