@@ -307,9 +307,9 @@ def test_the_monitor_of_rates_writes_them_beside_the_steps(tmp_path: Path) -> No
 
 
 # callbacks
-@pytest.mark.parametrize(("rank", "epochs", "why"), [(0, 2, "the Trainer of worker 0 has stopped"), (1, 9, "")])
+@pytest.mark.parametrize(("rank", "epochs", "why"), [(0, 2, "the Trainer of worker 0 has stopped"), (1, 9, None)])
 def test_early_stopping_of_worker_0_ends_the_run_and_another_one_leaves_it_to_that(
-    tmp_path: Path, rank: int, epochs: int, why: str
+    tmp_path: Path, rank: int, epochs: int, why: str | None
 ) -> None:
     rule = EarlyStopping("loss", mode="max", patience=1)
     done = Trained(tmp_path, Run(rank=rank, workers=rank + 1), None, rule, max_epochs=9)
