@@ -177,7 +177,7 @@ def ended(code: int, reason: str = "Error") -> dict[str, Any]:
     ("why", "part", "what", "todo"),
     [
         (mount('SetUp failed : secret "paceline-token" not found'), f"pod/{WORKER}", "paceline-token", "make deploy"),
-        (mount('secret "paceline-tls" not found'), f"pod/{WORKER}", "paceline-tls", "kubernetes-security.md under TLS"),
+        (mount('secret "paceline-tls" not found'), f"pod/{WORKER}", "paceline-tls", "docs/run/kubernetes-security.md"),
         (event("FailedCreate", FORBIDDEN, "Job", JOB), f"job/{JOB}", "runAsNonRoot", ""),
     ],
     ids=["no token", "no certificate", "pod security"],
