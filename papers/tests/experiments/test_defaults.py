@@ -144,10 +144,10 @@ def test_the_tables_name_what_is_worse_whether_its_run_says_so_and_what_is_refus
 
 # the command
 def test_a_combination_that_is_refused_says_why(folder: Path) -> None:
-    found = run_cell(Cell(0, "digits", "adam", 2, "equal", "dana"), folder)
+    found = run_cell(Cell(0, "digits", "adam", 2, "equal", "ensemble"), folder)
 
     assert found.score is None
-    assert "Policy dana is made for SGD" in found.note
+    assert "Policy ensemble" in found.note
 
 
 def test_one_worker_has_no_slow_one_beside_it() -> None:
@@ -213,7 +213,7 @@ def test_networks_stand_beside_plain_torch(tmp_path: Path, monkeypatch: pytest.M
     table = defaults_processes.networks(Kept(tmp_path / "runs.jsonl"), "cifar.tar.gz", 1, tmp_path)
 
     assert "| `ssp` | SGD, momentum | cnn | 0.500 ± 0.000 | 0.400 **<** | 0.400 **<** |" in table.splitlines()
-    assert "| `shat` | Adam | transformer | 0.500 ± 0.000 | 0.400 < | 0.400 < |" in table.splitlines()
+    assert "| `shat` | SGD, momentum | cnn | 0.500 ± 0.000 | 0.400 **<** | 0.400 < |" in table.splitlines()
     assert sorted(set(paths)) == ["bundled", "cifar.tar.gz"]
 
 
