@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from paceline.core.extension import Extension, SettingsRule
+from paceline.core.optimizers.builtin.sgd import along_directions
 from paceline.core.optimizers.optimizer import Optimizer, build_optimizer
 from paceline.core.optimizers.schedule import Schedule
 from paceline.core.optimizers.worker_half import WorkerHalf
@@ -124,7 +125,7 @@ def effective(pool: Pool | None, asked: Optimizer, policy: Scaled) -> Optimizer:
     if policy.averages or policy.own_half:
         return decayed
     if pool.half(asked, policy) is not None:
-        return decayed.server_half()
+        return along_directions(decayed)
     share = pool.share * policy.step_pushes(pool.workers)
     return decayed.spread(share) if share < 1 else decayed
 

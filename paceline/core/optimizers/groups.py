@@ -186,9 +186,6 @@ class Grouped(Optimizer):
     def worker_half(self) -> WorkerHalf | None:
         return WorkerHalf(self.parts, self.grouping) if self.worker_slots else None
 
-    def server_half(self) -> "Grouped":
-        return self.each(lambda part: part.server_half())
-
     def rate(self, group: int, lr: float) -> float:
         """That group's, where the first one's is `lr` by the settings; what is averaged has none."""
         if isinstance(self.parts[group], Averaged):

@@ -133,6 +133,11 @@ class Optimizer(BaseModel, ABC):
         return self
 
     @property
+    def server_decay(self) -> float:
+        """Pull towards zero that servers have where workers keep the rest, because it is no part of a direction."""
+        return 0.0
+
+    @property
     def worker_slots(self) -> int:
         """Arrays of the model's length that a worker keeps who makes of its gradients what servers take plain steps by; 0:
         the rule has no such half, or the memory is not needed for plain steps."""
@@ -150,12 +155,6 @@ class Optimizer(BaseModel, ABC):
     def worker_half(self) -> WorkerHalf | None:
         """Returns what a worker keeps in place of the servers; None where the rule has no such half."""
         return WorkerHalf((self,)) if self.worker_slots else None
-
-    def server_half(self) -> "Optimizer":
-        """Returns the servers' plain steps along what workers push with their half."""
-        from paceline.core.optimizers.builtin.sgd import plain_sgd  # which is made from this class
-
-        return plain_sgd(self.lr)
 
     def ascend(self, gradient: Vector) -> None:
         """Makes a gradient, in its place, one to descend by."""

@@ -9,7 +9,7 @@ from paceline.core.optimizers.builtin.adagrad import Adagrad
 from paceline.core.optimizers.builtin.adam import Adam
 from paceline.core.optimizers.builtin.adamw import AdamW
 from paceline.core.optimizers.builtin.rmsprop import RmsProp
-from paceline.core.optimizers.builtin.sgd import Sgd
+from paceline.core.optimizers.builtin.sgd import Sgd, along_directions
 from paceline.core.optimizers.effective import cautioned, effective, pool_of, told
 from paceline.core.optimizers.groups import Grouping
 from paceline.core.optimizers.layout import Layout, Piece
@@ -255,7 +255,7 @@ def test_one_worker_with_its_own_momentum_and_decay_is_nesterovs_sgd():
 def test_workers_with_adams_moments_push_the_directions_of_the_worked_example():
     """Rate .01, four workers, of which two push; the servers decay their own weight, so it is as if after the step."""
     adam, weight = AdamW(lr=0.01, weight_decay=0.1 / 2), np.ones(1, np.float32)
-    halves, plain, pushed, weights = [WorkerHalf([adam]), WorkerHalf([adam])], adam.server_half(), [], []
+    halves, plain, pushed, weights = [WorkerHalf([adam]), WorkerHalf([adam])], along_directions(adam), [], []
     for worker, gradient in [(0, 2.0), (1, -1.0), (0, 1.0)]:
         direction = np.array([gradient], np.float32)
         halves[worker].look_ahead(direction, weight)

@@ -376,7 +376,9 @@ def test_without_any_worker_left_the_run_ends_with_an_error(
 
     assert outcome.exit_code in codes
     assert not outcome.is_finished
-    assert "no restarts left: it was started again 2 times (`restarts`), and training got hardly further" in outcome.reason
+    assert (
+        "no restarts left: it was started again 2 times (`restarts`), and training got hardly further" in outcome.reason
+    )
     assert "the last worker" in outcome.reason
     assert gone(stage.pids())
 

@@ -5,8 +5,7 @@ from typing import Self
 from pydantic import Field
 
 from paceline.core.optimizers.builtin.adam import Adam
-from paceline.core.optimizers.builtin.sgd import Sgd
-from paceline.core.optimizers.optimizer import Decay, Optimizer
+from paceline.core.optimizers.optimizer import Decay
 
 
 class AdamW(Adam):
@@ -18,8 +17,9 @@ class AdamW(Adam):
     def decayed(self, share: float) -> Self:
         return self.model_copy(update={"weight_decay": self.weight_decay * share})
 
-    def server_half(self) -> Optimizer:
-        return Sgd(lr=self.lr, momentum=0.0, weight_decay=self.weight_decay)
+    @property
+    def server_decay(self) -> float:
+        return self.weight_decay
 
     def _pulls(self, lr: float) -> tuple[float, float]:
         return 0.0, 1 - lr * self.weight_decay

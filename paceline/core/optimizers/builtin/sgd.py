@@ -78,6 +78,11 @@ def plain_sgd(lr: float) -> Sgd:
     return Sgd(lr=lr, momentum=0.0, weight_decay=0.0)
 
 
+def along_directions(optimizer: Optimizer) -> Optimizer:
+    """Plain steps along what workers push with their half of the optimizer (`Optimizer.look_ahead`)."""
+    return optimizer.each(lambda one: Sgd(lr=one.lr, momentum=0.0, weight_decay=one.server_decay))
+
+
 def plainly(optimizer: Optimizer) -> Optimizer:
     """Plain steps at the optimizer's rates."""
     return optimizer.each(lambda one: plain_sgd(one.lr))

@@ -5,7 +5,7 @@ from typing import ClassVar
 from pydantic import Field, PrivateAttr
 
 from paceline.core.extension import SettingsRule
-from paceline.core.optimizers.builtin.sgd import is_sgd
+from paceline.core.optimizers.builtin.sgd import along_directions, is_sgd
 from paceline.core.optimizers.optimizer import Optimizer, build_optimizer
 from paceline.core.optimizers.worker_half import WorkerHalf
 from paceline.core.policies.clocks import Clocks
@@ -44,7 +44,7 @@ class Dana(Policy):
 
     # server half
     def server_optimizer(self, optimizer: Optimizer) -> Optimizer:
-        return optimizer.server_half()
+        return along_directions(optimizer)
 
     def may_proceed(self, worker: str, clocks: Clocks) -> bool:
         return True
