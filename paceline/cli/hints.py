@@ -5,15 +5,11 @@ import shlex
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from paceline.base.own_files import is_own
 from paceline.callback import leaves
 from paceline.cli.resume import home_of
-from paceline.core.chief.advice import LAM, is_fitted, strength
 from paceline.core.chief.warnings import RunWarning
 from paceline.core.errors import PacelineError
 from paceline.core.explain.cause import Finding
-from paceline.core.optimizers.optimizer import build_optimizer
-from paceline.core.policies.policy import is_served
 from paceline.core.settings.config import NAME, Config
 from paceline.launch.folder.run_folder import RUNS, RunFolder
 from paceline.launch.settings.read_config import read_config, read_launch
@@ -26,8 +22,6 @@ _LAUNCHED = {"workers": "-w", "servers": "-s", "policy": "--policy", "policy.nam
 """Of `paceline launch`, by their settings."""
 _OF_A_SCRIPT = ("task", "data.source", "arguments", "run")
 """What a script's command says otherwise."""
-_CONTRASTS = {"sparse": ("asp", "bsp"), "dense": ("shat", "bsp")}
-"""What is proposed to see what a policy is for: a loose one, then a tight one."""
 _FOUND, _UNEVEN = 0.25, 0.6
 """Recall below which a class is hardly found, and share of the largest one from which on another is rare (ratios)."""
 
@@ -42,35 +36,23 @@ def next_lines(
     """The line that proposes it; none where there is nothing to propose. `warnings`: those left at the end; `metrics`:
     the final scores; `causes`: what made it slow."""
     tried = [each.settings for each in warnings] + [list(each.advice.settings) for each in causes]
-    found = _repair(config, folder, tried) if tried else _more(config, folder, metrics or {})
+    found = _repair(config, folder, tried) if tried else _weights(config, folder, metrics or {})
     return [f"Next, {found}"] if found else []
 
 
 def _repair(config: Config, folder: RunFolder, tried: Sequence[list[str]]) -> str:
     """The first settings to try that there are."""
     settings = next((each for each in tried if each), [])
-    command = _command(config, folder, sets=settings) if settings else ""
+    command = _command(config, folder, settings) if settings else ""
     return f"try {' '.join(settings)}: {command}" if command else ""
 
 
-def _more(config: Config, folder: RunFolder, metrics: Mapping[str, float]) -> str:
-    """After a run that went well: other rates for your own data; what a policy is for, for the others."""
-    if config.updates == "sparse" and config.svm.class_weights is None and _misses(metrics):
-        command = _command(config, folder, sets=["svm.class_weights=balanced"])
-        return f"see whether class weights find more of the rare class: {command}" if command else ""
-    if config.is_script:
+def _weights(config: Config, folder: RunFolder, metrics: Mapping[str, float]) -> str:
+    """Class weights where a linear model hardly finds a class that is rare."""
+    if config.updates != "sparse" or config.svm.class_weights is not None or not _misses(metrics):
         return ""
-    if is_own(config.task) or config.data.path != "bundled":
-        return _search(config)
-    if config.workers == 1:
-        command = _command(config, folder, workers=4)
-        return f"see what four workers do: {command}" if command else ""
-    if config.slow:
-        return ""
-    other = next(name for name in _CONTRASTS[config.updates] if name != config.policy.name)
-    flags = {"policy": other} if is_served(config.policy) else {}
-    command = _command(config, folder, slow=[f"{config.workers - 1}=10x"], **flags)
-    return f"see what one slow worker does: {command}" if command else ""
+    command = _command(config, folder, ["svm.class_weights=balanced"])
+    return f"see whether class weights find more of the rare class: {command}" if command else ""
 
 
 def _misses(metrics: Mapping[str, float]) -> bool:
@@ -80,45 +62,16 @@ def _misses(metrics: Mapping[str, float]) -> bool:
     return recall < _FOUND and majority > _UNEVEN
 
 
-def _search(config: Config) -> str:
-    flags, rate = _short(config), build_optimizer(config.optimizer).lr
-    if flags is None:
-        return ""
-    if is_fitted(config):
-        return _search_linear(config, flags)
-    rates = ",".join(f"{rate * factor:.3g}" for factor in (1 / 3, 1, 3))
-    words = _words(config.task, flags)
-    return f"see whether another rate is better: paceline search {words} --grid optimizer.lr={rates}"
-
-
-def _search_linear(config: Config, flags: Mapping[str, Any]) -> str:
-    """Of fitted steps the rate needs no tuning, but how much errors cost does. Workers don't matter for that, so none are
-    started."""
-    key, value = strength(config)
-    kept = {name: flags[name] for name in ("data", "epochs") if name in flags}
-    if "epochs" in kept and config.epochs == _epochs_of(config):
-        del kept["epochs"]
-    values = ",".join(f"{(value or LAM) * factor:.3g}" for factor in (0.1, 1, 10))
-    words = f"{_words(config.task, kept)} --engine local --by f1 --grid {key}={values}"
-    return f"see whether another {'C' if key.endswith('.c') else 'lam'} is better: paceline search {words}"
-
-
-def _epochs_of(config: Config) -> int | None:
-    """Those of the task where nobody says how many, for this many workers."""
-    found = _read(config.task, data=config.data.path, workers=config.workers)
-    return None if found is None else found.epochs
-
-
-def _command(config: Config, folder: RunFolder, sets: Sequence[str] = (), slow: Sequence[str] = (), **more: Any) -> str:
+def _command(config: Config, folder: RunFolder, sets: Sequence[str]) -> str:
     """The run's command with other settings; empty where these are refused."""
     if config.is_script:
         return _launch(config, folder, sets)
     flags = _short(config)
     what, flags = (str(folder.config), {"run": _free(folder)}) if flags is None else (config.task, flags)
-    if _read(what, **flags | more, sets=sets, slow=slow) is None:
+    if _read(what, **flags, sets=sets) is None:
         return ""
-    words = [word for key, values in (("--set", sets), ("--slow", slow)) for each in values for word in (key, each)]
-    return f"paceline run {' '.join([_words(what, flags | more), *map(shlex.quote, words)])}"
+    words = [word for each in sets for word in ("--set", each)]
+    return f"paceline run {' '.join([_words(what, flags), *map(shlex.quote, words)])}"
 
 
 def _launch(config: Config, folder: RunFolder, sets: Sequence[str]) -> str:

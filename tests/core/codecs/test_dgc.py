@@ -140,15 +140,3 @@ def test_only_momentum_or_a_wish_brings_a_warm_up(codec: dict[str, Any], warmup:
 def test_what_does_not_go_with_momentum_or_a_warm_up_is_refused(changes: dict[str, Any], error: str) -> None:
     with pytest.raises(ConfigError, match=error):
         load(None, {"policy": {"name": "bsp"}, "codec": DGC, "optimizer": PLAIN} | changes)
-
-
-@pytest.mark.nightly  # real processes, whose codec is the one that the properties above are about
-def test_a_run_of_the_digits_with_servers_learns() -> None:
-    """Past the warm-up, with one value in a hundred."""
-    pytest.importorskip("torch")
-    from paceline_papers.reproduce.processes import run
-    from paceline_papers.reproduce.recipes.ours.codecs import config_of
-
-    codec = {"push": "topk", "momentum": 0.9, "warmup_epochs": 2}
-
-    assert run(config_of(codec, workers=2, epochs=5)).outcome.metrics["test_accuracy"] > 0.85

@@ -216,14 +216,3 @@ def test_a_slice_of_another_length_than_its_tensors_is_refused() -> None:
 def test_a_rank_that_can_not_be_is_refused(rank: object) -> None:
     with pytest.raises(ConfigError, match=r"codec\.push\.rank: got"):
         _ = Config(codec={"push": {"name": "powersgd", "rank": rank}}).codec.push_codec
-
-
-@pytest.mark.nightly  # real processes, whose codec is the one that the properties above are about
-def test_a_run_of_the_digits_with_servers_learns() -> None:
-    pytest.importorskip("torch")
-    from paceline_papers.reproduce.processes import run
-    from paceline_papers.reproduce.recipes.ours.codecs import config_of
-
-    found = run(config_of({"push": "powersgd"}, workers=2, epochs=3))
-
-    assert found.outcome.metrics["test_accuracy"] > 0.85

@@ -121,11 +121,7 @@ def test_drop_last_gives_full_mini_batches_and_no_row_twice(case: dict[str, Any]
 
 
 @fewer(3)
-@given(
-    CASES,
-    st.integers(0, 40),
-    st.sampled_from(["loader", "batch_sampler", "sampler", "stream"]),
-)
+@given(CASES, st.integers(0, 40), st.sampled_from(["loader", "batch_sampler", "sampler", "stream"]))
 def test_a_restarted_worker_gets_the_same_rest_from_any_clock_on(case: dict[str, Any], clock: int, form: str) -> None:
     def begin(done: int) -> Any:
         run = FakeRun(1 % case["workers"], workers=case["workers"], done=done, epochs=3)

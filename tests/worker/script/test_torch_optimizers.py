@@ -176,12 +176,7 @@ def test_a_section_names_main_options_and_groups_that_differ() -> None:
         "maximize": False,
         "betas": (0.9, 0.999),
         "eps": 1e-8,
-        "groups": [
-            {
-                "parameters": ["first.bias", "norm.weight", "norm.bias", "aside.bias"],
-                "weight_decay": 0.0,
-            }
-        ],
+        "groups": [{"parameters": ["first.bias", "norm.weight", "norm.bias", "aside.bias"], "weight_decay": 0.0}],
     }
 
 
