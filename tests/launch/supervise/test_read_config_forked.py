@@ -75,7 +75,6 @@ def test_flags_win_over_variables_and_what_the_file_prints_is_kept(tmp_path: Pat
 
     assert process.returncode == 0, err
     assert "workers 1, servers 1, epochs 1" in out
-    assert "paceline search own.py -w 1 --epochs 1 --grid" in out, "the file is not loaded again for what to try next"
     assert err.splitlines() == ["while it loads"]
     logs = tmp_path / "runs/one/logs"
     assert "in data()" in (logs / "sharder.log").read_text()
