@@ -28,7 +28,9 @@ class WorkerHalf:
     def after(self, before: "WorkerHalf | None") -> Self:
         """Returns this one, which goes on with the memory of the one before."""
         if before is not None:
-            self._slots, self._pushes, self._missed = before._slots, before._pushes, before._missed
+            self._slots = before._slots
+            self._pushes = before._pushes
+            self._missed = before._missed
         return self
 
     def look_ahead(
