@@ -79,31 +79,33 @@ class Pool:
 
     def scale(self, asked: Optimizer, policy: Scaled) -> Callable[[int], float]:
         """The factor of the user's rate, given the number of live workers."""
-        is_directed = self.half(asked, policy) is not None
-        return lambda live: self._scaled(asked, policy, live, is_directed) * policy.divides(live)
+        return lambda live: self._scaled(asked, policy, live) * policy.divides(live)
 
     def decay(self, asked: Optimizer, policy: Scaled) -> float:
         """The factor of the user's decay by which it belongs to examples where the rate does not."""
         examples = min(1.0, self.share * policy.step_pushes(self.workers))
-        return examples / self._scaled(asked, policy, self.workers, self.half(asked, policy) is not None)
+        return examples / self._scaled(asked, policy, self.workers)
 
     def own_rate(self, asked: Optimizer, policy: Scaled) -> float:
         """The factor of the servers' rate for a worker's plain steps on its own model, which the others don't step: all n
         steps at once along directions, whose length says nothing of how many there are."""
-        return self.workers if asked.adaptive and self.half(asked, policy) is not None else 1.0
+        return self.workers if asked.adaptive and self.has_halves(asked, policy) else 1.0
 
     def half(self, asked: Optimizer, policy: Scaled) -> WorkerHalf | None:
         """What each worker keeps in place of the servers."""
-        alone = self.workers == 1 and not policy.plain
-        if alone or self.corrects or not policy.worker_momentum:
-            return None
-        if asked.adaptive and self.share * policy.step_pushes(self.workers) >= 1:
-            return None  # a step is on as many examples as in one process
-        return asked.worker_half()
+        return WorkerHalf(asked) if self.has_halves(asked, policy) else None
 
-    def _scaled(self, asked: Optimizer, policy: Scaled, live: int, is_directed: bool) -> float:
+    def has_halves(self, asked: Optimizer, policy: Scaled) -> bool:
+        """Whether each worker keeps what the optimizer remembers."""
+        alone = self.workers == 1 and not policy.plain
+        if alone or self.corrects or not policy.worker_momentum or not asked.has_worker_half:
+            return False
+        # an adaptive step on as many examples as in one process is that of one process
+        return not asked.adaptive or self.share * policy.step_pushes(self.workers) < 1
+
+    def _scaled(self, asked: Optimizer, policy: Scaled, live: int) -> float:
         pushes = policy.step_pushes(live)
-        alone = self.share if policy.averages else 1 / pushes if is_directed else 1.0
+        alone = self.share if policy.averages else 1 / pushes if self.has_halves(asked, policy) else 1.0
         return asked.scaled(self.share * pushes, alone)
 
 
@@ -116,15 +118,15 @@ def pool_of(config: Config) -> Pool | None:
 
 def effective(pool: Pool | None, asked: Optimizer, policy: Scaled) -> Optimizer:
     """What is stepped with in place of the optimizer that the user asked for; its rate is the schedule's."""
-    if pool is not None and pool.corrects:
-        return asked.each(lambda one: one.model_copy(update={"momentum": 0.0}))
     if pool is None:
         return asked
+    if pool.corrects:
+        return asked.each(lambda one: one.model_copy(update={"momentum": 0.0}))
     factor = pool.decay(asked, policy)
     decayed = asked if factor == 1 else asked.decayed(factor)
     if policy.averages or policy.own_half:
         return decayed
-    if pool.half(asked, policy) is not None:
+    if pool.has_halves(asked, policy):
         return along_directions(decayed)
     share = pool.share * policy.step_pushes(pool.workers)
     return decayed.spread(share) if share < 1 else decayed
@@ -143,7 +145,7 @@ def told(config: Config, policy: Scaled) -> list[str]:
     each, batch = f"{workers} worker{'s' if workers > 1 else ''}", ""
     if not (config.is_script and config.worker_batch == 1):  # what one draws itself counts as one
         each, batch = f"{each} x {config.worker_batch}", f"mini-batch {config.batch_size}, "
-    where = "" if pool is None or not (pool.corrects or pool.half(asked, policy)) else " at each worker"
+    where = "" if pool is None or not (pool.corrects or pool.has_halves(asked, policy)) else " at each worker"
     how = "" if pool is not None else f" (schedule.lr_scale: {config.schedule.lr_scale})"
     here = asked if where else effective(pool, asked, policy)
     lines = [
@@ -169,7 +171,7 @@ def _noisier(config: Config, asked: Optimizer, policy: Scaled) -> str:
     pool = pool_of(config)
     if pool is None or policy.averages or policy.step_pushes(config.workers) >= config.workers:
         return ""
-    if not asked.adaptive or pool.half(asked, policy) is not None:
+    if not asked.adaptive or policy.own_half or pool.has_halves(asked, policy):
         return ""
     return f"{asked.name}'s steps on few of the workers' pushes each are noisy; policy=bsp steps on all"
 

@@ -14,7 +14,6 @@ from paceline.core import registry
 from paceline.core.errors import ConfigError
 from paceline.core.optimizers.layout import Layout, Stretch
 from paceline.core.optimizers.optimizer import Optimizer
-from paceline.core.optimizers.worker_half import WorkerHalf
 from paceline.core.values import AS_SET, GroupOption, Manner, Vector
 
 MOVING = ("momentum", "betas", "weight_decay")
@@ -180,11 +179,14 @@ class Grouped(Optimizer):
         return self.each(lambda part: part.decayed(share))
 
     @property
-    def worker_slots(self) -> int:
-        return max(part.worker_slots for part in self.parts)
+    def has_worker_half(self) -> bool:
+        return any(part.has_worker_half for part in self.parts)
 
-    def worker_half(self) -> WorkerHalf | None:
-        return WorkerHalf(self.parts, self.grouping) if self.worker_slots else None
+    def look_ahead(self, gradient: Vector, weights: Vector, slots: Sequence[Vector], pushes: int) -> None:
+        for start, stop, group, late in self.stretches:
+            part, here = self.parts[group], slice(start, stop)
+            own = [slot[here] for slot in slots[: part.slots]]
+            part.look_ahead(gradient[here], weights[here], own, pushes - late)
 
     def rate(self, group: int, lr: float) -> float:
         """That group's, where the first one's is `lr` by the settings; what is averaged has none."""

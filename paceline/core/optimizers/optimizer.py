@@ -11,7 +11,6 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationEr
 from paceline.core import registry
 from paceline.core.errors import ConfigError
 from paceline.core.extension import SettingsRule, stem_of
-from paceline.core.optimizers.worker_half import WorkerHalf
 from paceline.core.settings.config import Options
 from paceline.core.values import Sparse, Vector
 
@@ -138,23 +137,17 @@ class Optimizer(BaseModel, ABC):
         return 0.0
 
     @property
-    def worker_slots(self) -> int:
-        """Arrays of the model's length that a worker keeps who makes of its gradients what servers take plain steps by; 0:
-        the rule has no such half, or the memory is not needed for plain steps."""
-        return 0
-
-    def new_worker_slots(self, length: int) -> list[Vector]:
-        """The worker's slots before its first push."""
-        return [np.zeros(length, dtype=np.float32) for _ in range(self.worker_slots)]
+    def has_worker_half(self) -> bool:
+        """Whether workers can keep the slots, and push what `look_ahead` makes of their gradients: it goes with the step of the
+        class that has both."""
+        home = next(kind for kind in type(self).__mro__ if "step" in vars(kind))
+        return "look_ahead" in vars(home)
 
     def look_ahead(self, gradient: Vector, weights: Vector, slots: Sequence[Vector], pushes: int) -> None:
-        """Makes of a worker's gradient, in its place, the direction in which the weights are to go; changes the slots. It
-        counts the gradient at once, as Nesterov's momentum does: with n workers, the mean of gradients alone would come n
-        times as late. `weights`: those that it was computed on; `pushes`: the worker's, this one included."""
-
-    def worker_half(self) -> WorkerHalf | None:
-        """Returns what a worker keeps in place of the servers; None where the rule has no such half."""
-        return WorkerHalf((self,)) if self.worker_slots else None
+        """Makes of a worker's gradient, in its place, the direction in which the weights are to go, by which servers step
+        plainly; changes the slots. It counts the gradient at once, as Nesterov's momentum does: with n workers, the mean of
+        gradients alone would come n times as late. `weights`: those that it was computed on; `pushes`: the worker's, this one
+        included. By default it stays a gradient."""
 
     def ascend(self, gradient: Vector) -> None:
         """Makes a gradient, in its place, one to descend by."""

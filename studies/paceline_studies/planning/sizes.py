@@ -73,7 +73,7 @@ def plan_report(config: Config, shapes: Shapes, bandwidth: float = 10e9, measure
     asked = grouped(build_optimizer(config.optimizer), plan.layout())
     pool = pool_of(config)
     slots = policy.server_optimizer(effective(pool, asked, policy)).slots
-    kept = asked.worker_slots if pool is not None and (policy.own_half or pool.half(asked, policy)) else 0
+    kept = asked.slots if pool is not None and (policy.own_half or pool.has_halves(asked, policy)) else 0
     arrays = policy.server_arrays(config.workers)
     servers, averages = [], config.mean_from is not None
     for index, length in enumerate(plan.lengths):

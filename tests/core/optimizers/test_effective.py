@@ -38,7 +38,7 @@ def carried_out(config: Config) -> tuple[int, float, float | None, float | None]
     asked, made, pool = build_optimizer(config.optimizer), build_policy(config.policy), pool_of(config)
     half = pool.half(asked, made)
     servers = getattr(effective(pool, asked, made), "momentum", None)
-    worker = None if half is None else getattr(half.parts[0], "momentum", None)
+    worker = None if half is None else getattr(half.optimizer, "momentum", None)
     return config.worker_batch, asked.lr * pool.scale(asked, made)(config.workers), servers, worker
 
 
@@ -140,7 +140,7 @@ def test_workers_keep_what_an_adaptive_optimizer_remembers_and_each_direction_co
 
     half = pool.half(asked, made)
     assert half is not None
-    assert half.parts == (asked,)
+    assert half.optimizer == asked
     assert effective(pool, asked, made).slots == 0
     assert pool.scale(asked, made)(4) == pytest.approx(factor)
     assert pool.scale(asked, made)(4) / made.step_pushes(4) == pytest.approx(0.5)
@@ -164,8 +164,8 @@ def test_rate_times_decay_is_the_users_for_as_many_examples(policy, examples):
     asked, made, pool = build_optimizer(config.optimizer), build_policy(config.policy), pool_of(config)
 
     stepping = effective(pool, asked, made)
-    if policy in SERVED:
-        stepping = made.server_optimizer(stepping) if policy == "dana" else stepping
+    if policy == "dana":
+        stepping = made.server_optimizer(stepping)
 
     assert 0.003 * pool.scale(asked, made)(4) * stepping.weight_decay == pytest.approx(0.003 * 0.1 * examples)
 
@@ -228,7 +228,7 @@ def test_servers_keep_memory_for_a_momentum_only_where_they_have_one(policy, slo
 
 def test_pushes_with_a_workers_own_momentum_move_the_weights_as_far_as_plain_sgds_in_the_end():
     """A gradient of 1, then none: v goes on with .5, .25, ..., and all pushes together are 1 / (1 - m) times it."""
-    kept, weights, moved = WorkerHalf([Sgd(momentum=0.5, weight_decay=0.0)]), np.zeros(1, np.float32), 0.0
+    kept, weights, moved = WorkerHalf(Sgd(momentum=0.5, weight_decay=0.0)), np.zeros(1, np.float32), 0.0
     for gradient in [1.0] + [0.0] * 30:
         pushed = np.array([gradient], np.float32)
         kept.look_ahead(pushed, weights)
@@ -239,7 +239,7 @@ def test_pushes_with_a_workers_own_momentum_move_the_weights_as_far_as_plain_sgd
 
 def test_one_worker_with_its_own_momentum_and_decay_is_nesterovs_sgd():
     ours, theirs = np.ones(3, np.float32), np.ones(3, np.float32)
-    kept, plain = WorkerHalf([Sgd(momentum=0.9, weight_decay=0.1)]), Sgd(lr=0.1, momentum=0.0, weight_decay=0.0)
+    kept, plain = WorkerHalf(Sgd(momentum=0.9, weight_decay=0.1)), Sgd(lr=0.1, momentum=0.0, weight_decay=0.0)
     nesterov = Sgd(lr=0.1, momentum=0.9, weight_decay=0.1, nesterov=True)
     slots = nesterov.new_slots(3)
 
@@ -255,7 +255,7 @@ def test_one_worker_with_its_own_momentum_and_decay_is_nesterovs_sgd():
 def test_workers_with_adams_moments_push_the_directions_of_the_worked_example():
     """Rate .01, four workers, of which two push; the servers decay their own weight, so it is as if after the step."""
     adam, weight = AdamW(lr=0.01, weight_decay=0.1 / 2), np.ones(1, np.float32)
-    halves, plain, pushed, weights = [WorkerHalf([adam]), WorkerHalf([adam])], along_directions(adam), [], []
+    halves, plain, pushed, weights = [WorkerHalf(adam), WorkerHalf(adam)], along_directions(adam), [], []
     for worker, gradient in [(0, 2.0), (1, -1.0), (0, 1.0)]:
         direction = np.array([gradient], np.float32)
         halves[worker].look_ahead(direction, weight)
@@ -277,7 +277,7 @@ def test_workers_with_adams_moments_push_the_directions_of_the_worked_example():
     ],
 )
 def test_a_direction_is_divided_by_what_the_workers_own_gradients_have_been(optimizer, expected):
-    half, pushed = WorkerHalf([optimizer]), []
+    half, pushed = WorkerHalf(optimizer), []
     for _ in expected:
         direction = np.ones(1, np.float32)
         half.look_ahead(direction, np.ones(1, np.float32))
@@ -288,7 +288,7 @@ def test_a_direction_is_divided_by_what_the_workers_own_gradients_have_been(opti
 
 def test_the_bias_of_a_tensor_that_was_left_alone_is_that_of_its_own_pushes():
     grouping = Grouping.of(Adam(), Layout(("a", "b"), (Piece(0, 0, 1), Piece(1, 1, 2))))
-    half, pushed = WorkerHalf([Adam()]), []
+    half, pushed = WorkerHalf(Adam()), []
     for untouched in [(1,), (1,), ()]:
         direction = np.array([1.0, 0.0 if untouched else 1.0], np.float32)
         half.look_ahead(direction, np.ones(2, np.float32), grouping, untouched)
@@ -343,6 +343,7 @@ def test_a_policy_that_may_end_below_one_process_says_so_and_why(policy):
         ("delay_threshold", "adam", 4, "a much slower worker's data"),
         ("diloco", "adam", 2, "its outer steps are few"),
         ("asp", "adam", 2, ""),
+        ("dana", "adam", 4, ""),
         ("kbuffered", "adamw", 8, ""),
         ("asp", "sgd", 8, ""),
         ("bsp", "adam", 8, ""),

@@ -236,6 +236,18 @@ def test_workers_keep_the_momentum_of_each_group_and_servers_step_plainly():
     np.testing.assert_allclose(np.delete(gradient, bias), 1.1 * 1.5)
 
 
+def test_workers_begin_with_each_groups_own_memory():
+    groups = [{"parameters": "*.bias", "initial_accumulator_value": 8.0}]
+    half = POOL.half(grouped(asked_of("adagrad", groups=groups), LAYOUT), build_policy(Options(name="asp")))
+    gradient = np.ones(24, np.float32)
+
+    half.look_ahead(gradient, np.ones(24, np.float32))
+
+    bias = [*range(12, 15), *range(21, 23)]
+    np.testing.assert_allclose(gradient[bias], 1 / 3)
+    np.testing.assert_allclose(np.delete(gradient, bias), 1.0)
+
+
 def test_a_group_without_momentum_pushes_its_gradient_and_its_decay():
     asked = asked_of("sgd", momentum=0, weight_decay=0.1, groups=[{"parameters": "scale", "momentum": 0.5}])
     kept, gradient = POOL.half(grouped(asked, LAYOUT), build_policy(Options(name="asp"))), np.ones(24, np.float32)

@@ -24,13 +24,6 @@ class Adagrad(Optimizer):
     def slots(self) -> int:
         return 1
 
-    @property
-    def worker_slots(self) -> int:
-        return 1 if type(self).step is Adagrad.step else 0
-
-    def new_worker_slots(self, length: int) -> list[Vector]:
-        return self.new_slots(length)
-
     def new_slots(self, length: int) -> list[Vector]:
         return [np.full(length, self.initial_accumulator_value, dtype=np.float32)]
 

@@ -26,10 +26,6 @@ class Adam(Optimizer):
     def slots(self) -> int:
         return 2
 
-    @property
-    def worker_slots(self) -> int:
-        return 2 if type(self).step is Adam.step else 0
-
     def spread(self, share: float) -> Self:
         first, second = (1 - (1 - beta) * share for beta in self.betas)
         return self.model_copy(update={"betas": (first, second)})

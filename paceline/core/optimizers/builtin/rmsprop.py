@@ -24,10 +24,6 @@ class RmsProp(Optimizer):
     def slots(self) -> int:
         return 2 if self.momentum else 1
 
-    @property
-    def worker_slots(self) -> int:
-        return self.slots if type(self).step is RmsProp.step else 0
-
     def spread(self, share: float) -> Self:
         return self.model_copy(update={"alpha": 1 - (1 - self.alpha) * share})
 

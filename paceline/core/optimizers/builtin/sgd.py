@@ -32,8 +32,8 @@ class Sgd(Optimizer):
         return 1 if self.momentum else 0
 
     @property
-    def worker_slots(self) -> int:
-        return 1 if self.momentum and steps_as_sgd(self) else 0
+    def has_worker_half(self) -> bool:
+        return bool(self.momentum) and super().has_worker_half
 
     def look_ahead(self, gradient: Vector, weights: Vector, slots: Sequence[Vector], pushes: int) -> None:
         """DANA-Slim's [Hakimi et al. 2019]: v <- m v + g + wd w; g <- g + wd w + m v."""

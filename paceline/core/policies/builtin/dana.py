@@ -25,7 +25,7 @@ class Dana(Policy):
         SettingsRule(
             lambda policy, config: (
                 not is_sgd(config.optimizer)
-                and (policy.momentum is not None or not build_optimizer(config.optimizer).worker_slots)
+                and (policy.momentum is not None or not build_optimizer(config.optimizer).has_worker_half)
             ),
             "Policy {policy.name} has nothing that its workers could keep of optimizer.name {optimizer.name}, and "
             "policy.momentum is for sgd alone. Leave that out, and take sgd, adam, adamw, rmsprop or adagrad, or another "
@@ -56,8 +56,7 @@ class Dana(Policy):
         asked = own.optimizer
         if self.momentum is not None:
             asked = asked.each(lambda one: one.model_copy(update={"momentum": self.momentum}))
-        half = asked.worker_half() or WorkerHalf((asked,))
-        self._half = half.after(self._half)
+        self._half = WorkerHalf(asked).after(self._half)
         ahead = gradient.copy()
         self._half.look_ahead(ahead, own.local, own.grouping, own.manner.untouched)
         return ahead
