@@ -7,8 +7,11 @@ from paceline.cli.arguments import Json, Run
 from paceline.cli.exits import console, exits, print_json
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from paceline.launch.folder.run_folder import RunFolder
     from paceline.launch.status.explained import Explained
+    from paceline.launch.status.predictions import Predicted
 
 
 def doctor(name: Run = None, as_json: Json = False) -> None:
@@ -18,37 +21,37 @@ def doctor(name: Run = None, as_json: Json = False) -> None:
     with exits():
         from paceline.launch.folder.run_folder import find_run
         from paceline.launch.status.explained import explain_run
+        from paceline.launch.status.predictions import MISSING, predictions
 
         folder = find_run(name)
         with console().status("Looking at the run's figures, and simulating other policies"):
             found = explain_run(folder)
-        print_json(_plain(folder, found)) if as_json else say("\n".join(_lines(folder, found)))
+            predicted = predictions(found)
+        if predicted is None:
+            found.notes.append(MISSING)
+        print_json(_plain(folder, found, predicted)) if as_json else say("\n".join(_lines(folder, found, predicted)))
 
 
-def _lines(folder: "RunFolder", found: "Explained") -> list[str]:
+def _lines(folder: "RunFolder", found: "Explained", predicted: "Sequence[Predicted] | None") -> list[str]:
     """For people."""
     from paceline.launch.status.evidence import said
-    from paceline.launch.status.predictions import MISSING, in_words, predictions
+    from paceline.launch.status.predictions import in_words
 
     when = "just now" if found.is_training else "over all of it"
     spent = ", ".join(f"{part} {share:.0%}" for part, share in found.time.items())
     lines = [found.ended] if found.ended else []
     lines += [f"run {folder.name}, {when}: the workers' time went into {spent}."] if spent else []
     lines += [said(each, folder.name if found.is_training else "") for each in found.findings]
-    predicted = predictions(found)
     if predicted:
         lines.append(in_words(predicted, found.evidence))
     if not found.findings:
         nothing = f"nothing {'else ' if found.ended else ''}is wrong with it, as far as its figures go"
         lines.append(f"run {folder.name} {found.unjudged}." if found.unjudged else f"run {folder.name}: {nothing}.")
-    return [*lines, *found.notes, *([MISSING] if predicted is None else [])]
+    return lines + found.notes
 
 
-def _plain(folder: "RunFolder", found: "Explained") -> dict[str, Any]:
+def _plain(folder: "RunFolder", found: "Explained", predicted: "Sequence[Predicted] | None") -> dict[str, Any]:
     """For programs."""
-    from paceline.launch.status.predictions import MISSING, predictions
-
-    predicted = predictions(found)
     return {
         "run": folder.name,
         "folder": str(folder.path),
@@ -67,5 +70,5 @@ def _plain(folder: "RunFolder", found: "Explained") -> dict[str, Any]:
             for each in found.findings
         ],
         "predicted": [{"policy": each.policy, "seconds": round(each.seconds, 3)} for each in predicted or []],
-        "notes": [*found.notes, *([MISSING] if predicted is None else [])],
+        "notes": found.notes,
     }
