@@ -6,11 +6,11 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from paceline.api.train import brief, run_here
+from paceline.api.train import brief, run_here, with_named
 from paceline.base.terminal import say
 from paceline.base.variables import CONNECT
 from paceline.callback import Callback
-from paceline.core.errors import ConfigError, PacelineError
+from paceline.core.errors import ConfigError
 from paceline.launch.folder.run_folder import RUNS, open_run
 from paceline.launch.settings.loggers import check_callbacks
 from paceline.results.result import Result
@@ -51,23 +51,15 @@ def launch(
     The other arguments are those of `paceline.train`. Ctrl-C ends all processes and raises KeyboardInterrupt. Raises
     the PacelineError that the run ended with: ConfigError where the function failed, or can't be sent to other processes."""
     from paceline.api.train_live import FINISHED, settled
-    from paceline.processes.packing import pack
-    from paceline.worker.live_objects.unsent import refusal
+    from paceline.worker.live_objects.unsent import pack_or_refuse
 
     call, tell = _checked(function, args), show or (lambda line: None)
     check_callbacks(callbacks)
-    chosen = str(policy) if isinstance(policy, Path) else policy
-    named = {"workers": workers, "servers": servers, "policy": chosen}
-    overrides = settings | {key: value for key, value in named.items() if value is not None}
+    overrides = with_named(settings, workers=workers, servers=servers, policy=policy)
     place = None if folder is None else Path(folder)
     wanted, said = settled(_name(function), overrides, place, yes)
 
-    try:
-        memory = pack(call)
-    except PacelineError:
-        raise
-    except Exception as error:
-        raise refusal({"the function": function, "args": call.args}, error) from error
+    memory = pack_or_refuse(call, {"the function": function, "args": call.args})
     try:
         found, config = open_run(wanted, runs=RUNS if place is None else place.parent, given=said)
         if found.facts().get("finished"):

@@ -132,9 +132,7 @@ def train(
         "num_workers": num_workers,
     }
     place = data if isinstance(data, Mapping) else None if data is None else {"path": str(data)}
-    chosen = str(policy) if isinstance(policy, Path) else policy
-    named = {"workers": workers, "servers": servers, "policy": chosen, "data": place}
-    overrides = settings | {key: value for key, value in named.items() if value is not None}
+    overrides = with_named(settings, workers=workers, servers=servers, policy=policy, data=place)
     live = {**given, "optimizer": optimizer, "batch_size": batch_size, "epochs": epochs}
     if not isinstance(task, (str, Path, ModuleType)):
         _check_model(task)
@@ -203,6 +201,12 @@ def _train_live(
         tell,
         lambda config, place, objects: run_here(config, place, device, tell, callbacks, objects),
     )
+
+
+def with_named(settings: dict[str, Any], **named: Any) -> dict[str, Any]:
+    """Returns the settings with those arguments that are not None; a path becomes its text."""
+    said = {key: value for key, value in named.items() if value is not None}
+    return settings | {key: str(value) if isinstance(value, Path) else value for key, value in said.items()}
 
 
 def run_here(

@@ -11,12 +11,11 @@ from typing import Any
 
 from torch import nn
 
-from paceline.core.errors import ConfigError, PacelineError
+from paceline.core.errors import ConfigError
 from paceline.core.settings.config import Config
 from paceline.launch.folder.run_folder import RUNS, RunFolder, open_run
 from paceline.launch.this_machine.capacity import refuse_too_many
 from paceline.launch.this_machine.processors import processes_here
-from paceline.processes.packing import pack
 from paceline.results.result import Result
 from paceline.server.description import described
 from paceline.settings.load_settings import differences, load
@@ -25,7 +24,7 @@ from paceline.settings.own_extensions import check_own
 from paceline.worker.live_objects import first_batch
 from paceline.worker.live_objects.given import Given, read
 from paceline.worker.live_objects.live_training import LiveTraining
-from paceline.worker.live_objects.unsent import refusal
+from paceline.worker.live_objects.unsent import pack_or_refuse
 from paceline.worker.script.torch_optimizers import described as described_optimizer
 
 FINISHED = "run {0.name} in {0.path} is finished already: nothing was trained (another folder= trains)"
@@ -105,21 +104,16 @@ def packed(live: LiveTraining) -> Iterator[tuple[int, list[str]]]:
 
 
 def _pack(live: LiveTraining) -> int:
-    try:
-        return pack(live)
-    except PacelineError:
-        raise
-    except Exception as error:
-        parts = {
-            "model": live.model,
-            "train": live.train,
-            **{name: each.rows for name, each in live.kept.items()},
-            **{f"{name}'s collate_fn": each.loading.get("collate_fn") for name, each in live.kept.items()},
-            "loss": live.computing.loss,
-            "batch_loss": live.computing.batch_loss,
-            "metrics": live.computing.metrics,
-            "optimizer": live.optimizer,
-            "scheduler": live.scheduler,
-            **live.loading,
-        }
-        raise refusal(parts, error) from error
+    arguments = {
+        "model": live.model,
+        "train": live.train,
+        **{name: each.rows for name, each in live.kept.items()},
+        **{f"{name}'s collate_fn": each.loading.get("collate_fn") for name, each in live.kept.items()},
+        "loss": live.computing.loss,
+        "batch_loss": live.computing.batch_loss,
+        "metrics": live.computing.metrics,
+        "optimizer": live.optimizer,
+        "scheduler": live.scheduler,
+        **live.loading,
+    }
+    return pack_or_refuse(live, arguments)

@@ -4,8 +4,8 @@ import types
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from paceline.core.errors import ConfigError
-from paceline.processes.packing import can_be_packed
+from paceline.core.errors import ConfigError, PacelineError
+from paceline.processes.packing import can_be_packed, pack
 
 _DEPTH = 8
 _ADVICE = (
@@ -18,8 +18,18 @@ _ADVICE = (
 _ELSE = "make it where it is used first, or leave it out in __getstate__"
 
 
+def pack_or_refuse(objects: Any, arguments: Mapping[str, Any]) -> int:
+    """Returns the descriptor of memory with the objects. ConfigError names which of these arguments, that they are made of,
+    can't be sent."""
+    try:
+        return pack(objects)
+    except PacelineError:
+        raise
+    except Exception as error:
+        raise refusal(arguments, error) from error
+
+
 def refusal(arguments: Mapping[str, Any], error: Exception) -> ConfigError:
-    """What to raise where packing these arguments raised `error`."""
     for name, value in arguments.items():
         why = can_be_packed(value)
         if why is not None:
