@@ -2,8 +2,6 @@
 
 from paceline.core.chief.membership import Membership
 from paceline.core.errors import ConfigError
-from paceline.core.optimizers.groups import grouped
-from paceline.core.optimizers.optimizer import build_optimizer
 from paceline.core.policies.clocks import Clocks
 from paceline.core.policies.policy import build_policy
 from paceline.core.setting_rules.check_rules import always_chosen, check
@@ -53,20 +51,12 @@ class PolicyChange:
             self.policy = Options(**switch.policy)
 
     def _checked(self, policy: Options) -> Options:
-        """The policy, built from its options; ConfigError if it can't follow the present one."""
+        """The policy, its options checked; ConfigError if it can't train this run."""
         if not self._config.servers:
             raise ConfigError(
                 "A run without servers keeps its policy: its workers can't change it while they train. Start a new run."
             )
-        old, new = build_policy(self.policy), build_policy(policy)
+        new = build_policy(policy)
         changed = self._config.model_copy(update={"policy": policy})
         check(changed, always_chosen(changed))  # all of them: a codec's or an optimizer's rule may be about the policy
-        run_optimizer = grouped(build_optimizer(self._config.optimizer), None)
-        before, after = old.server_optimizer(run_optimizer), new.server_optimizer(run_optimizer)
-        if before != after and (before.slots or after.slots):
-            raise ConfigError(
-                f"Policy {policy.name} can't replace {self.policy.name} while the run trains: its servers fold "
-                f"with {after.name}({after}), those of {self.policy.name} with {before.name}({before}), and what "
-                "they remember means something else. Start a new run."
-            )
         return Options(name=policy.name, **new.model_dump(by_alias=True, exclude_unset=True))

@@ -110,11 +110,13 @@ class ServerHalf(PolicyInForce):
         return self.policy.server_optimizer(effective(self._pool, asked, self.policy))
 
     def adopt(self, change: Switch) -> bool:
+        before, rate = self.policy, self.rate
         is_new = super().adopt(change)
         if is_new:
-            before = self.rate
             self._begin()
-            self.rate.follow(before)
+            self.rate.follow(rate)
+            if before.server_optimizer(self._asked) != self.policy.server_optimizer(self._asked):
+                self.renew_slots()  # what they remember means something else
         return is_new
 
     def _begin(self) -> None:

@@ -585,6 +585,20 @@ def test_what_is_buffered_is_folded_before_the_policy_changes():
     assert one.slice.version == 10
 
 
+@pytest.mark.parametrize(("policy", "kept"), [("backup", [1.0]), ("diloco", [0.0]), ("local_sgd", None)])
+def test_what_the_servers_optimizer_remembers_begins_anew_where_it_would_mean_something_else(
+    policy: str, kept: list[float] | None
+):
+    one = OneSlice("bsp", optimizer=Sgd(momentum=0.9))
+    one.push("a", 1.0)
+    one.push("b", 1.0)
+    changing(one, policy, a=1, b=1)
+
+    slots = one.slice.state().slots
+
+    assert [slot.tolist() for slot in slots] == ([] if kept is None else [kept])
+
+
 def test_rounds_are_whole_from_the_version_of_the_change_on():
     one = OneSlice("asp")
     one.push("a", 1.0)
