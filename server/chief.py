@@ -260,9 +260,23 @@ class Chief:
         """Takes a request for another policy from a caller with the run's token. Hold the lock."""
         before = self.run.policy
         self.run.switch(policy, self.clocks())
+        self._note_change(before)
+
+    def _note_change(self, before: Options, **why: str) -> None:
+        """A change of policy has begun."""
         clocks = {worker: seat.switch_clock for worker, seat in self.membership.view.seats.items()}
-        self._say("the policy changes", before=before.model_dump(), policy=policy.model_dump(), after_clocks=clocks)
+        policy = self.run.policy.model_dump()
+        self._say("the policy changes", before=before.model_dump(), policy=policy, after_clocks=clocks, **why)
         self.settle()
+
+    def _choose_policy(self) -> None:
+        """A policy with alternatives may change. Hold the lock."""
+        run = self.run
+        before, known = run.policy, len(run.policy_choice.said)
+        if run.choose_policy(self.clocks(), time.monotonic()) is not None:
+            self._note_change(before, why=run.policy_choice.said[-1])
+        elif len(run.policy_choice.said) > known:
+            self._say("another policy would be better", why=run.policy_choice.said[-1])
 
     def score(self, score: Score) -> None:
         """Takes the evaluator's report; a repeat changes nothing. Hold the lock."""
@@ -310,6 +324,7 @@ class Chief:
             for worker in self.run.tick(time.monotonic()):
                 self._say("lease lapsed", worker=worker, lease=self.membership.lease)
             self._maybe_switched()
+            self._choose_policy()
             self.settle()
         self._look_after_snapshots()
 

@@ -63,6 +63,7 @@ def status_reply(
         unfinished=run.awaited(now),
         gave_up=run.divergence.gave_up,
         steps=run.budget.steps,
+        choices=run.policy_choice.said,
     )
 
 

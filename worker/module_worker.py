@@ -67,6 +67,8 @@ class Worker(Member):
         self.replica = replica or _replica(config, device, rank_of(around.name))
         plan = make_plan(self.replica.shapes, config.servers, config.plan)
         self._peers = None
+        self.in_force: PolicyInForce | None = None
+        """The policy, once this process trains with servers."""
         self._forgot = 0
         """The last change that went back to older weights, of those that this process has found made already."""
         senders = 0
@@ -103,7 +105,7 @@ class Worker(Member):
         if self._peers is not None:
             self._train_among(self._peers, clock, place, seat, mine, sampler)
             return
-        in_force = PolicyInForce(build_policy(self.config.policy), switch_value(seat.switch))
+        in_force = self.in_force = PolicyInForce(build_policy(self.config.policy), switch_value(seat.switch))
         if in_force.made is not None and in_force.made.back and in_force.number > self._forgot:
             self.client.forget_owed()  # it may be of gradients that exploded, before the run went back
             self._forgot = in_force.number

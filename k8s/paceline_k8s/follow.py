@@ -51,7 +51,7 @@ def follow(kubectl: Kubectl, say: Say, clock: Callable[[], float] = time.monoton
     while True:
         with suppress(ServersGone), chief_of(kubectl) as chief:
             while (status := chief.status()) is not None:
-                for line in [*recoveries.of(status, clock()), *news.of(warnings(status))]:
+                for line in [*recoveries.of(status, clock()), *news.of(warnings(status), status.choices)]:
                     say(line)
                 if clock() - said >= EVERY or status.phase == "finished":
                     said = clock()

@@ -291,8 +291,8 @@ class HeartbeatRequest(_message.Message):
     def figures(self) -> _containers.ScalarMap[_builtins.str, _builtins.float]:
         """Newest figures, e.g. loss (no unit), examples_per_second, alpha (ratio), staleness (folds). Where the time of its process
         has gone so far: data_seconds, compute_seconds, push_seconds, pull_seconds, exchange_seconds (a push and a pull that can't
-        be told apart), wait_seconds (for others, as the policy has it); in so many steps; cpu_seconds, sent_bytes,
-        received_bytes.
+        be told apart), wait_seconds (for others, as the policy has it); in so many steps; own_squares (the sum of squares of
+        what each of these took without waiting; seconds squared); cpu_seconds, sent_bytes, received_bytes.
         """
 
     def __init__(
@@ -1274,6 +1274,7 @@ class StatusReply(_message.Message):
     UNFINISHED_FIELD_NUMBER: _builtins.int
     GAVE_UP_FIELD_NUMBER: _builtins.int
     STEPS_FIELD_NUMBER: _builtins.int
+    CHOICES_FIELD_NUMBER: _builtins.int
     run: _builtins.str
     """Name of the run; empty where it has none."""
     phase: _builtins.str
@@ -1340,6 +1341,10 @@ class StatusReply(_message.Message):
     def unfinished(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
         """Where all others have finished: workers that lost their seats before, and for which the run waits a while."""
 
+    @_builtins.property
+    def choices(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """What a policy that changes by itself has chosen and why, or would choose, in sentences, oldest first."""
+
     def __init__(
         self,
         *,
@@ -1368,10 +1373,11 @@ class StatusReply(_message.Message):
         unfinished: _abc.Iterable[_builtins.str] | None = ...,
         gave_up: _builtins.bool = ...,
         steps: _builtins.int = ...,
+        choices: _abc.Iterable[_builtins.str] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["awaited", b"awaited", "back_to", b"back_to", "budget", b"budget", "epoch", b"epoch", "examples", b"examples", "gave_up", b"gave_up", "going_back", b"going_back", "missing", b"missing", "phase", b"phase", "plain_text", b"plain_text", "policy", b"policy", "queued", b"queued", "reason", b"reason", "run", b"run", "scores", b"scores", "seconds", b"seconds", "servers", b"servers", "skipped_scores", b"skipped_scores", "steps", b"steps", "switching", b"switching", "unfinished", b"unfinished", "version", b"version", "warnings", b"warnings", "went_back", b"went_back", "workers", b"workers"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["awaited", b"awaited", "back_to", b"back_to", "budget", b"budget", "choices", b"choices", "epoch", b"epoch", "examples", b"examples", "gave_up", b"gave_up", "going_back", b"going_back", "missing", b"missing", "phase", b"phase", "plain_text", b"plain_text", "policy", b"policy", "queued", b"queued", "reason", b"reason", "run", b"run", "scores", b"scores", "seconds", b"seconds", "servers", b"servers", "skipped_scores", b"skipped_scores", "steps", b"steps", "switching", b"switching", "unfinished", b"unfinished", "version", b"version", "warnings", b"warnings", "went_back", b"went_back", "workers", b"workers"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

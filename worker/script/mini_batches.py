@@ -49,7 +49,7 @@ class MiniBatches:
         found: Rows = take(self._shards, *self._ahead.batch(position))[0]
         return found
 
-    def epoch(self, ends: bool, is_over: Callable[[], bool]) -> Iterator[int]:
+    def epoch(self, ends: Callable[[], bool], is_over: Callable[[], bool]) -> Iterator[int]:
         """Positions of an epoch's mini-batches, from the next one on: to its end, or, if it has none, until the run is over."""
         assert self._ahead is not None
         position = self.counts.done
@@ -59,7 +59,7 @@ class MiniBatches:
             position += 1
             if len(self.rows(position)):
                 yield position
-            if ends and position == self.present.end:
+            if position == self.present.end and ends():
                 return
 
     def drew(self, position: int, seconds: float) -> None:

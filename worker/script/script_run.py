@@ -171,7 +171,7 @@ class ScriptRun:
         if self._plan.data is not None:
             self.join()
         bodies = self._pass
-        if bodies >= count and self.settings.budget == "per_worker":
+        if bodies >= count and self._ends_by_itself:
             self.finish()  # an earlier process has had all of its epochs
         while not self.is_over:
             before = self.steps_made
@@ -350,8 +350,14 @@ class ScriptRun:
         """Those of this epoch's mini-batches, from the next one on: to the end of the epoch, or until the run is over, for
         which the last one waits where other workers' examples count, too."""
         self.join()
-        ends = self._epoch < self._plan.length["epochs"] - 1 or self.settings.budget == "per_worker"
-        yield from self._batches.epoch(ends, lambda: self.is_over)
+        is_last = self._epoch == self._plan.length["epochs"] - 1
+        yield from self._batches.epoch(lambda: not is_last or self._ends_by_itself, lambda: self.is_over)
+
+    @property
+    def _ends_by_itself(self) -> bool:
+        """Whether this worker's part ends with its epochs; see the same of the chief's Run."""
+        in_force = self._worker.in_force if self._worker else None
+        return self.settings.budget == "per_worker" or (in_force is not None and in_force.may_change)
 
     def drew(self, position: int, seconds: float = 0.0) -> None:
         """The script gets the mini-batch at this position, or a part of it, which took this long to load (seconds)."""
@@ -394,7 +400,7 @@ class ScriptRun:
 
     def _check_ahead(self) -> None:
         """ConfigError where the script steps several times for a mini-batch and nobody knows for which."""
-        batches, is_own = self._batches, self.settings.budget == "per_worker"
+        batches, is_own = self._batches, self._ends_by_itself
         if is_own and not batches.counts.drawn and self.position > batches.present.end:
             raise ConfigError(
                 "optimizer.step() was called more often than the epoch has mini-batches. That is possible with "

@@ -18,7 +18,8 @@ from paceline.worker.training.step_result import Step
 
 _FIRST_WARNING, _WARN_EVERY, _GIVE_UP = 10, 100, 1000
 """Steps in a row without a finite gradient after which the worker says so, and after which it ends."""
-
+_OWN = ("data", "compute", "push", "pull", "exchange")
+"""Parts of a step that are no waiting."""
 
 State = tuple[int, str, float, dict[str, float], int]
 """Clock, phase, seconds in it, figures, and the newest clock that any slice has."""
@@ -53,6 +54,8 @@ class Progress:
         """Time of the present exchange that the policy let the reply wait (seconds)."""
         self._pulled: float | None = None
         """Time in which its weights came (seconds); None where nobody knows it."""
+        self._own = 0.0
+        """Time of all steps so far that was not waited (seconds)."""
         self._loaded = 0.0
         """Time of the present computation that went into loading examples (seconds)."""
         self.traffic: Callable[[], Mapping[str, float]] = dict
@@ -134,6 +137,9 @@ class Progress:
             pulled = min(self._pulled, passed - waited)
             self._spent("push", passed - waited - pulled)
             self._spent("pull", pulled)
+        own = sum(self.figures.get(f"{part}_seconds", 0.0) for part in _OWN)
+        self.figures["own_squares"] = self.figures.get("own_squares", 0.0) + (own - self._own) ** 2
+        self._own = own
         self._waited, self._pulled = 0.0, None  # waited while the next batch was computed
 
     def _spent(self, on: str, seconds: float) -> None:

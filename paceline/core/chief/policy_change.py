@@ -50,6 +50,13 @@ class PolicyChange:
         if switch is not None:
             self.policy = Options(**switch.policy)
 
+    def normalised(self, policy: Options) -> Options | None:
+        """The same where it can train this run."""
+        try:
+            return self._checked(policy)
+        except ConfigError:
+            return None
+
     def _checked(self, policy: Options) -> Options:
         """The policy, its options checked; ConfigError if it can't train this run."""
         if not self._config.servers:

@@ -9,6 +9,7 @@ from paceline.core.chief.membership import ROUNDS_AHEAD, Membership
 from paceline.core.chief.other_servers import OtherServers
 from paceline.core.chief.phases import Phases, RunPhase
 from paceline.core.chief.policy_change import PolicyChange
+from paceline.core.chief.policy_choice import PolicyChoice
 from paceline.core.chief.rollback import Divergence
 from paceline.core.chief.scoring import Score, Scoring
 from paceline.core.chief.stopping import CommonStopping, settled
@@ -44,6 +45,7 @@ class Run:
         self.scoring = Scoring(config.evaluate_every, config.scored_by == "worker")
         self.common_stopping = CommonStopping(config)
         self.policy_change = PolicyChange(config, self.membership)
+        self.policy_choice = PolicyChoice(config, self.policy_change.normalised)
         self.warnings = Warnings(config)
         self.divergence = Divergence(config)
         self.other_servers = OtherServers(config.servers)
@@ -118,6 +120,7 @@ class Run:
         `stall_timeout` has to leave."""
         self.membership.beat(worker, incarnation, now)
         self.workers.heard(worker, report, clock)
+        self.policy_choice.heard(worker, report)
         self.warnings.heard(worker, report.figures, self.membership.view.seats, self.budget.epochs, report.clock)
         self._judge_policy()
         if report.phase == FINISHED and self.phase is RunPhase.TRAINING and self._ends_by_itself:
@@ -138,8 +141,10 @@ class Run:
 
     @property
     def _ends_by_itself(self) -> bool:
-        """Whether each worker ends when its script does."""
-        return self.config.is_script and self.config.budget == "per_worker"
+        """Whether each worker ends when its script does. Fast ones take over from slow ones only once the policy has changed
+        to one that lets them."""
+        is_first = self.membership.view.switch is None and bool(build_policy(self.config.policy).alternatives)
+        return self.config.is_script and (self.config.budget == "per_worker" or is_first)
 
     def leave(self, worker: str, incarnation: int, finished: bool, now: float, was_told: bool = False) -> None:
         """A worker has finished its last clock, can't go on, or `was_told` to stop before that."""
@@ -163,7 +168,7 @@ class Run:
         a worker has left for good before all had its pushes."""
         self.budget.examples = clocks.trained - self.other_servers.lacks(clocks.gone, self.membership.view.number)
         self._maybe_settled(clocks, now)  # the worker that the others waited for may have left
-        if self.budget.is_spent and self._may_end(clocks):
+        if self.budget.is_spent and not self._ends_by_itself and self._may_end(clocks):
             # no slice has begun the next round before this one's pushes are answered
             is_new = self._closed is not None and clocks.version > self._closed and clocks.trained > self.budget.total
             self._name_ends("the budget of epochs is spent", clocks, now, 1 if is_new else ROUNDS_AHEAD)
@@ -297,6 +302,20 @@ class Run:
         if not self._is_steady:
             raise NotYet(f"The run is {self.phase}, or it restarts or changes its policy. Try again while it trains.")
         self.policy_change.begin(policy, clocks)
+        self.policy_choice.follow(self.policy)
+
+    def choose_policy(self, clocks: Clocks, now: float) -> Options | None:
+        """Lets another policy begin where the run's own has alternatives, and one of them is better now. Returns it."""
+        if not self._is_steady:
+            self.policy_choice.wait()
+            return None
+        seats, trained = self.membership.view.seats, self.budget.share
+        left = self.phases.seconds(now) * (1 - trained) / trained if trained else 0.0
+        members = {(worker, seat.incarnation) for worker, seat in seats.items()}
+        policy = self.policy_choice.choose(self.policy, members, left, now)
+        if policy is not None:
+            self.policy_change.begin(policy, clocks)
+        return policy
 
     def maybe_switched(self, made: int) -> bool:
         """Ends the change of policy once every slice has made it; returns whether it has ended just now. `made`: the number
@@ -420,6 +439,7 @@ class Run:
             self.workers,
             self.common_snapshots,
             self.divergence,
+            self.policy_choice,
         )
         found = {key: value for part in parts for key, value in part.state().items()}
         return found | {"membership": self.membership.state(), "watch": self.warnings.state()}
@@ -434,5 +454,6 @@ class Run:
         self.common_stopping.restore(state)
         self.common_snapshots.restore(state)
         self.divergence.restore(state)
+        self.policy_choice.restore(state)
         self.warnings.restore(state.get("watch", {}))
         self.phases.restore(state, now)

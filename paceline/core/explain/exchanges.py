@@ -1,7 +1,8 @@
 """Pushes and pulls: what several causes ask of them, so that only one of these names them."""
 
 from paceline.core.chief.advice import Advice
-from paceline.core.explain.evidence import OWN, Evidence
+from paceline.core.chief.worker_time import OWN
+from paceline.core.explain.evidence import Evidence
 from paceline.core.explain.laggards import laggards
 from paceline.core.policies.policy import build_policy, push_batches
 from paceline.core.settings.config import Config

@@ -3,7 +3,8 @@
 from dataclasses import dataclass
 
 from paceline.core.chief.straggler import FACTOR, slow_workers
-from paceline.core.explain.evidence import LEAST, OWN, Evidence, Part, WorkerTime, middle, share_of
+from paceline.core.chief.worker_time import LEAST, OWN, Part, WorkerTime, middle, share_of
+from paceline.core.explain.evidence import Evidence
 
 SHORT_FACTOR, SHORT = 2.0, 20.0
 """Factor where fewer seconds are looked at: a busy machine makes single seconds uneven. The straggler's mark in the live table

@@ -6,6 +6,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Literal
 
+import numpy as np
+import numpy.typing as npt
 from pydantic import ConfigDict, PrivateAttr
 
 from paceline.core import registry
@@ -21,6 +23,7 @@ from paceline.core.settings.config import Config, Options
 from paceline.core.values import AS_SET, Manner, Outcome, Push, Vector, Verdict
 
 PACKAGE = POLICIES
+Times = npt.NDArray[np.float64]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -105,6 +108,9 @@ class Policy(Scaled, ABC):
     """What `outgoing` makes; not every codec fits each kind."""
     served: ClassVar[bool] = True
     """Whether there are servers in its runs."""
+    alternatives: ClassVar[tuple[str, ...]] = ()
+    """Policies that the chief may change to while the run trains, as on the command line, the tightest first
+    (core/chief/policy_choice.py)."""
     scores: ClassVar[tuple[str, ...]] = ("global",)
     """Which models are worth scoring: the global one, the mean of the workers' local ones, their vote."""
 
@@ -124,6 +130,11 @@ class Policy(Scaled, ABC):
     @property
     def steps_on_mean(self) -> bool:
         return self.lock_step and self.pushes == "gradients"
+
+    @property
+    def stays(self) -> bool:
+        """Whether its alternatives are only spoken of."""
+        return False
 
     @property
     def has_sum(self) -> bool:
@@ -219,6 +230,16 @@ class Policy(Scaled, ABC):
         """Weight of the pulled weights in the worker's local model: 1 copies, 0 keeps the local model.
         `others`: pushes by others since this worker's last one, None for its first push after a join."""
         return 1.0
+
+    # what it is worth
+    def throughput(self, times: Times) -> float:
+        """Foretells the pushes of all workers in a second, where nothing but the policy lets them wait. `times`: what clocks
+        take each of them without waiting (clocks x workers; seconds)."""
+        members = times.shape[1]
+        if not (self.rounds or self.lock_step):
+            return float(np.sum(1 / times.mean(axis=0)))
+        needed = round(self.step_pushes(members))
+        return float(needed / np.sort(times, axis=1)[:, needed - 1].mean())
 
     def idles(self, members: int) -> str:
         """What makes the policy useless with this many equal workers, in words without a full stop; empty: nothing."""

@@ -25,6 +25,11 @@ class PolicyInForce:
         """Changes so far."""
         return 0 if self.made is None else self.made.number
 
+    @property
+    def may_change(self) -> bool:
+        """Whether it is the run's first one, which chooses another if that is better."""
+        return self.made is None and bool(self.policy.alternatives)
+
     def is_new(self, change: Switch) -> bool:
         """Whether this process has not made the change yet."""
         return self.made is None or change.number > self.made.number

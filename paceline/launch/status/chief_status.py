@@ -144,16 +144,18 @@ def standing(found: Iterable[RunWarning]) -> list[str]:
 
 
 class News:
-    """Says each warning of a run once."""
+    """Says each warning of a run, and each choice of its policy, once."""
 
     def __init__(self) -> None:
         self._known: set[str] = set()
+        self._choices = 0
 
-    def of(self, found: Sequence[RunWarning]) -> list[str]:
-        """Lines on what was not known."""
+    def of(self, found: Sequence[RunWarning], choices: Sequence[str] = ()) -> list[str]:
+        """Lines on what was not known. `choices`: all so far."""
         fresh = [each for each in found if each.kind not in self._known]
         self._known.update(each.kind for each in fresh)
-        return [str(each) for each in fresh]
+        chosen, self._choices = choices[self._choices :], len(choices)
+        return [*map(str, fresh), *chosen]
 
 
 def plain(message: Message) -> dict[str, Any]:

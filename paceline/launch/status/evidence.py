@@ -8,9 +8,11 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from paceline.core.chief.warnings import RunWarning
+from paceline.core.chief.worker_time import ENOUGH, LEAST, SPENT, WorkerTime
 from paceline.core.explain.cause import Finding, causes
-from paceline.core.explain.evidence import ENOUGH, LEAST, Evidence, ServerTime, WorkerTime
+from paceline.core.explain.evidence import Evidence, ServerTime
 from paceline.core.fault import LINK_SECONDS
+from paceline.core.policies.policy import build_policy
 from paceline.core.settings.config import Config, Options
 from paceline.launch.status.chief_status import plain
 from paceline.v1.run_service_pb2 import StatusReply
@@ -22,16 +24,6 @@ RECENT = 10.0
 _LOOK = ("phase", "seconds", "workers", "servers", "warnings")
 """What a status must have."""
 _TRAINS = ("training", "stopping")
-_SPENT = {
-    "steps": ("steps",),
-    "compute": ("compute_seconds",),
-    "data": ("data_seconds",),
-    "exchange": ("push_seconds", "pull_seconds", "exchange_seconds"),
-    "wait": ("wait_seconds",),
-    "cpu": ("cpu_seconds",),
-    "traffic": ("sent_bytes", "received_bytes"),
-}
-"""What a worker has spent, and its figures that say it."""
 
 
 @dataclass(slots=True)
@@ -153,7 +145,7 @@ class Summed:
                 self._far.add(worker["worker"])
 
     def _add_worker(self, name: str, start: int, figures: Mapping[str, float]) -> None:
-        spent = {part: sum(figures.get(figure, 0.0) for figure in names) for part, names in _SPENT.items()}
+        spent = {part: sum(figures.get(figure, 0.0) for figure in names) for part, names in SPENT.items()}
         self._counted.add(name, start, spent if figures else {})
         if "alpha" in figures:
             whole, count = self._alphas.get(name, (0.0, 0))
@@ -171,7 +163,7 @@ class Summed:
     def evidence(self, config: Config, is_now: bool = False) -> Evidence:
         """All together; `is_now`: the run goes on."""
         look = self._look
-        if policy := look.get("policy"):
+        if (policy := look.get("policy")) and not build_policy(config.policy).alternatives:
             config = config.model_copy(update={"policy": Options(**json.loads(policy))})
         return Evidence(
             config=config,

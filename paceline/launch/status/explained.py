@@ -4,9 +4,10 @@ import json
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from paceline.core.chief.worker_time import ENOUGH, LEAST, OWN
 from paceline.core.errors import DataError
 from paceline.core.explain.cause import Finding, causes
-from paceline.core.explain.evidence import ENOUGH, LEAST, OWN, Evidence
+from paceline.core.explain.evidence import Evidence
 from paceline.launch.folder.run_folder import RunFolder
 from paceline.launch.status.chief_status import RemoteChief, plain
 from paceline.launch.status.evidence import Causes, Look, evidence_of, has_figures, look_of

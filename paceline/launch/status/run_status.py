@@ -118,7 +118,7 @@ def watch(
             _picture(folder, status, console, speed.note(status), causes)
         else:
             lines.show(status, speed.note(status))
-            happened = [*recoveries.of(status, time.monotonic()), *news.of(warnings(status))]
+            happened = [*recoveries.of(status, time.monotonic()), *news.of(warnings(status), status.choices)]
             for line in [*happened, *(found.news(causes, status.run) if found else [])]:
                 lines.say(line)
         time.sleep(every)

@@ -379,7 +379,7 @@ class _Launch:
         out.reason = status.reason
         self._gave_up = status.gave_up
         out.warnings = [*chief_status.warnings(status), *self._records.warnings]
-        news = [*self._recoveries.of(status, time.monotonic()), *self._news.of(out.warnings)]
+        news = [*self._recoveries.of(status, time.monotonic()), *self._news.of(out.warnings, status.choices)]
         causes = self._causes.now(status)
         for line in [*news, *self._causes.news(causes, status.run)]:
             self._say(line)

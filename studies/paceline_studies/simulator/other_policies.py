@@ -2,8 +2,9 @@
 
 from pydantic import ValidationError
 
+from paceline.core.chief.worker_time import WorkerTime, middle
 from paceline.core.errors import ConfigError
-from paceline.core.explain.evidence import Evidence, WorkerTime, middle
+from paceline.core.explain.evidence import Evidence
 from paceline.core.policies.policy import from_shorthand, is_served
 from paceline.core.settings.config import Config
 from paceline.launch.status.predictions import Predicted

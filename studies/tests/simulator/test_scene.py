@@ -7,8 +7,9 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
+from paceline.core.chief.worker_time import WorkerTime
 from paceline.core.errors import ConfigError, UsageError
-from paceline.core.explain.evidence import Evidence, ServerTime, WorkerTime
+from paceline.core.explain.evidence import Evidence, ServerTime
 from paceline.core.settings.config import Config, Options
 from paceline.launch.status.predictions import Predicted, in_words
 from paceline_studies.simulator.other_policies import other_policies, scene_of

@@ -8,8 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from paceline.core.chief.warnings import RunWarning
+from paceline.core.chief.worker_time import WorkerTime
 from paceline.core.explain.cause import Finding, causes, finding_of
-from paceline.core.explain.evidence import Evidence, ServerTime, WorkerTime
+from paceline.core.explain.evidence import Evidence, ServerTime
 from paceline.core.settings.config import Config, Options
 
 MS = 0.001

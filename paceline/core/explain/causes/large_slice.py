@@ -2,8 +2,9 @@
 
 from paceline.core.chief.advice import Advice
 from paceline.core.chief.straggler import FACTOR
+from paceline.core.chief.worker_time import OWN
 from paceline.core.explain.cause import Cause, Finding
-from paceline.core.explain.evidence import OWN, Evidence
+from paceline.core.explain.evidence import Evidence
 from paceline.core.explain.exchanges import LARGE, is_of_one_link
 from paceline.core.units import size
 

@@ -1,8 +1,9 @@
 """Examples that come more slowly than they are computed with."""
 
 from paceline.core.chief.advice import Advice
+from paceline.core.chief.worker_time import OWN
 from paceline.core.explain.cause import Cause, Finding
-from paceline.core.explain.evidence import OWN, Evidence
+from paceline.core.explain.evidence import Evidence
 from paceline.core.explain.laggards import laggards, times
 
 MUCH = 0.3

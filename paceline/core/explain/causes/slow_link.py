@@ -1,7 +1,8 @@
 """A network that is slow for one worker, or for all."""
 
+from paceline.core.chief.worker_time import OWN
 from paceline.core.explain.cause import Cause, Finding
-from paceline.core.explain.evidence import OWN, Evidence
+from paceline.core.explain.evidence import Evidence
 from paceline.core.explain.exchanges import LARGE, LATE, fewer_bytes
 from paceline.core.explain.laggards import laggards, times
 from paceline.core.units import size

@@ -22,9 +22,11 @@ class SlowWorker(Cause):
 def not_to_wait(evidence: Evidence, is_waited_for: bool) -> Advice:
     """How a run bears workers that take longer."""
     config = evidence.config
-    if is_waited_for and build_policy(config.policy).served:
+    policy = build_policy(config.policy)
+    changes_itself = policy.alternatives and not policy.stays
+    if is_waited_for and policy.served and not changes_itself:
         return Advice("policy=asp, which waits for nobody", ("policy=asp",))
-    if is_waited_for:
+    if is_waited_for and not policy.served:
         return Advice("policy=adpsgd, which waits for nobody", ("policy=adpsgd",))
     if config.updates == "dense" and config.batch != "speed" and config.servers:
         return Advice("batch=speed, which gives it fewer examples a step", ("batch=speed",))

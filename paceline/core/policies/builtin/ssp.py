@@ -2,10 +2,11 @@
 
 from typing import ClassVar, Literal
 
+import numpy as np
 from pydantic import Field
 
 from paceline.core.policies.clocks import Clocks
-from paceline.core.policies.policy import Policy
+from paceline.core.policies.policy import Policy, Times
 
 
 class Ssp(Policy):
@@ -20,3 +21,10 @@ class Ssp(Policy):
 
     def may_proceed(self, worker: str, clocks: Clocks) -> bool:
         return clocks.lead(worker) <= self.bound
+
+    def throughput(self, times: Times) -> float:
+        """A worker begins a clock once it has ended its last one, and all others the one `bound` + 1 before that."""
+        ends = np.zeros((len(times) + 1, times.shape[1]))
+        for clock, took in enumerate(times):
+            ends[clock + 1] = np.maximum(ends[clock], ends[max(0, clock - self.bound)].max()) + took
+        return float(times.size / ends[-1].max())

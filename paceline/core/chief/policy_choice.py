@@ -1,0 +1,237 @@
+"""Chooses a policy while a run trains, for one that has alternatives (`auto`): the tightest that loses little by waiting."""
+
+import math
+from collections import deque
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from paceline.core.chief.straggler import slow_workers
+from paceline.core.chief.worker_time import ENOUGH, LEAST, OWN, SPENT, WorkerTime, middle, share_of
+from paceline.core.chief.workers import WorkerReport
+from paceline.core.policies.policy import Policy, Times, build_policy, from_shorthand
+from paceline.core.settings.config import Config, Options
+
+_RECENT = 10.0
+"""Training time that is looked at, if enough steps lie in it (seconds)."""
+_WORTH, _LIKE = 1.15, 1.1
+"""How many times as fast another policy must be to replace the present one; up to which factor two are alike, so that the
+tighter one is better."""
+_GAINED = 1.05
+"""How many times as fast a looser policy must have made the run after all."""
+_COST = 1.0
+"""Training time that a change must save besides two steps of the slowest worker; meanwhile all stand (seconds)."""
+_EVERY = 1.0
+"""Between two looks (seconds)."""
+_LATE, _MOST = 0.02, 0.5
+"""What exchanges take at least over a slow link, each (seconds) and of the workers' own time (ratio)."""
+_PAUSE, _LONGEST = 10.0, 320.0
+"""Training time from the first change to the next, and at most; it doubles with each (seconds)."""
+_CLOCKS = 400
+"""Clocks of each worker by which a policy is judged."""
+
+Normalised = Callable[[Options], Options | None]
+"""A policy with its options checked; None where it can't train this run."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Bet:
+    """A looser policy that has yet to prove itself."""
+
+    before: Options
+    rate: float
+    """Mini-batches of all workers a second before it."""
+    gain: float
+    """How many times as fast it was to be."""
+
+
+class PolicyChoice:
+    """Fed with heartbeats. It foretells what the times of the workers' steps would give under another policy, and trusts less
+    what has turned out otherwise. Not thread-safe."""
+
+    def __init__(self, config: Config, normalised: Normalised) -> None:
+        self.said: list[str] = []
+        """What was chosen and why, in sentences, oldest first."""
+        self._config = config
+        self._normalised = normalised
+        self._reports: dict[str, deque[WorkerReport]] = {}
+        self._members: object = None
+        self._since = self._looked = math.inf
+        """When the present policy began with the present members; inf: it has not. When it was judged last."""
+        self._changes = 0
+        self._bet: _Bet | None
+        self._advised: Options | None
+        self._trust: dict[Options, float] = {}
+        """What policies have gained by what they were to gain (ratio), where that was less."""
+        self.follow(config.policy)
+
+    def follow(self, policy: Options) -> None:
+        """A person has chosen this policy. It has alternatives, or nothing is chosen any more."""
+        self.home = policy
+        self._bet = self._advised = None
+        self._known: list[Options] = []
+        self._is_on = bool(build_policy(policy).alternatives)
+
+    def heard(self, worker: str, report: WorkerReport) -> None:
+        """A member reports."""
+        if self._is_on and "steps" in report.figures:
+            self._reports.setdefault(worker, deque()).append(report)
+
+    def choose(self, present: Options, members: Collection[object], left: float, now: float) -> Options | None:
+        """What is to train instead of `present`; None where nothing is worth a change, or too little is known. `members`:
+        where they are others, all begins again; `left`: training time that is left (seconds)."""
+        if not self._is_on:
+            return None
+        if members != self._members or self._since == math.inf:
+            self._members, self._since, self._looked = members, now, now
+            self._reports.clear()
+        pause = min(_LONGEST, _PAUSE * 2 ** (self._changes - 1)) if self._changes else LEAST
+        if now - self._since < pause or now - self._looked < _EVERY:
+            return None
+        self._looked = now
+        times = self._times(now)
+        if len(times) < max(2, len(members)):
+            return None
+        return self._lost_bet(present, times) or self._best(present, times, left)
+
+    def wait(self) -> None:
+        """The run is not steady: all begins again once it is."""
+        self._since = math.inf
+
+    def _times(self, now: float) -> list[WorkerTime]:
+        """Where the time of each worker went that has made enough steps lately."""
+        found = []
+        for worker, reports in self._reports.items():
+            last = reports[-1].figures
+            while (
+                len(reports) > 2
+                and reports[1].seen <= now - _RECENT
+                and last["steps"] - reports[1].figures["steps"] >= ENOUGH
+            ):
+                reports.popleft()
+            first = reports[0].figures
+            spent = {part: sum(last.get(name, 0.0) - first.get(name, 0.0) for name in SPENT[part]) for part in SPENT}
+            if spent["steps"] >= ENOUGH:
+                found.append(WorkerTime(name=worker, has_link=False, **spent))
+        return found
+
+    def _lost_bet(self, present: Options, times: Sequence[WorkerTime]) -> Options | None:
+        """The policy before the present one, where that one has not gained what was worth it."""
+        if self._bet is None:
+            return None
+        bet, self._bet = self._bet, None
+        gain = _rate(build_policy(present), times) / bet.rate
+        self._trust[present] = min(1.0, gain / bet.gain)
+        if gain >= _GAINED:
+            return None
+        why = f"{_named(present)} has made the run {gain:.2f} times as fast, not {bet.gain:.1f} times as foretold"
+        return self._change(bet.before, why)
+
+    def _best(self, present: Options, times: Sequence[WorkerTime], left: float) -> Options | None:
+        """The tightest policy that is about as fast as the fastest one, if it is another and worth a change."""
+        self._known = self._known or self._candidates()
+        order = [each for each in self._known if each == present or _suits(build_policy(each), times)]
+        if present not in order:
+            return None
+        rates = {each: self._foretold(each, present, times) * self._trust.get(each, 1.0) for each in order}
+        rates[present] = rate = _rate(build_policy(present), times)
+        best = max(rates.values())
+        wanted = next(each for each in order if _LIKE * rates[each] >= best)
+        is_tighter = order.index(wanted) < order.index(present)
+        if wanted == present or not (is_tighter or best > _WORTH * rate):
+            return None
+        gain = rates[wanted] / rate
+        if left * abs(1 - 1 / gain) < _COST + 2 * max(each.each(*OWN) for each in times):
+            return None
+        why = _seen(build_policy(wanted), build_policy(present), times)
+        if is_tighter:
+            return self._change(wanted, f"{why}; it is about as fast as {_named(present)} now")
+        gives = f"{why}; it trains about {gain:.1f} times as fast, and saves about {left * (1 - 1 / gain):,.0f} s"
+        if build_policy(self.home).stays:
+            self._advise(wanted, gives)
+            return None
+        self._bet = _Bet(present, rate, gain)
+        return self._change(wanted, gives)
+
+    def _candidates(self) -> list[Options]:
+        """The policies that may train this run, the tightest first. Where last clocks are named in advance, own steps
+        would make the run longer."""
+        others = (Options(**from_shorthand(each)) for each in build_policy(self.home).alternatives)
+        fit = list(filter(None, map(self._normalised, others)))
+        is_named = self._config.budget == "per_worker" and not self._config.is_script
+        return [self.home, *(each for each in fit if not is_named or build_policy(each).most_steps == 1)]
+
+    def _change(self, policy: Options, why: str) -> Options:
+        self._changes += 1
+        self._since = math.inf
+        self._say(f"{'back ' if policy == self.home else ''}to {_named(policy)}: {why}")
+        return policy
+
+    def _advise(self, policy: Options, why: str) -> None:
+        """Says once what would be better."""
+        if policy != self._advised:
+            self._advised = policy
+            self._say(f"{_named(policy)} would be better (paceline set RUN policy={_named(policy)}): {why}")
+
+    def _say(self, sentence: str) -> None:
+        self.said.append(f"policy {self.home.name}: {sentence}.")
+
+    def _foretold(self, policy: Options, present: Options, times: Sequence[WorkerTime]) -> float:
+        """Mini-batches of all workers a second under another policy: their steps as random draws with the same mean and
+        spread. Where each has its own budget, the run is as long as the slowest takes."""
+        other, steps = build_policy(policy), build_policy(present).most_steps
+        generator, longer = np.random.default_rng(0), other.most_steps / steps
+        clocks: Times = np.empty((_CLOCKS, len(times)))
+        for column, each in enumerate(times):
+            variance = longer * (each.squares / each.steps - each.each(*OWN) ** 2)
+            mean = longer * each.each("compute", "data") + each.each("exchange")
+            shape = mean**2 / max(variance, 1e-6 * mean**2)
+            clocks[:, column] = generator.gamma(shape, mean / shape, _CLOCKS)
+        pushes = other.throughput(clocks)
+        if self._config.budget == "per_worker":
+            pushes = min(pushes, len(times) / float(clocks.mean(axis=0).max()))
+        return pushes * other.most_steps
+
+    # snapshots
+    def state(self) -> dict[str, Any]:
+        """The state as plain JSON values; what it has seen of the workers begins again."""
+        return {"choice": {"home": self.home.model_dump(), "said": self.said, "changes": self._changes}}
+
+    def restore(self, state: Mapping[str, Any]) -> None:
+        """Continues from `state`."""
+        if "choice" in state:
+            found = state["choice"]
+            self.follow(Options(**found["home"]))
+            self.said, self._changes = list(found["said"]), found["changes"]
+
+
+def _rate(policy: Policy, times: Sequence[WorkerTime]) -> float:
+    """Mini-batches of all workers a second, as measured."""
+    return sum(policy.most_steps * each.steps / each.total for each in times)
+
+
+def _suits(policy: Policy, times: Sequence[WorkerTime]) -> bool:
+    """Rare exchanges suit a link that is slow for all, not a small model whose steps are short."""
+    exchanges = [each.each("exchange") for each in times]
+    return policy.most_steps == 1 or (middle(exchanges) >= _LATE and share_of(times, "exchange", within=OWN) >= _MOST)
+
+
+def _seen(wanted: Policy, present: Policy, times: Sequence[WorkerTime]) -> str:
+    """What speaks for a change, in words."""
+    steps = {each.name: each.each(*OWN) for each in times}
+    slow, usual = slow_workers(steps), middle(steps.values())
+    if wanted.most_steps > present.most_steps:
+        return f"pushes and pulls take {share_of(times, 'exchange'):.0%} of the workers' time"
+    if slow:
+        worst = max(steps[name] for name in slow) / usual
+        return f"{' and '.join(slow)} take{'s' * (len(slow) == 1)} up to {worst:.1f} times as long for a step as the others"
+    return f"{share_of(times, 'wait'):.0%} of the workers' time goes into waiting for each other, though none is slow for good"
+
+
+def _named(policy: Options) -> str:
+    """As on the command line; what it begins with is lock-step."""
+    built = build_policy(policy)
+    value = policy.options.get(built.shorthand or "")
+    return "lock-step" if built.alternatives else policy.name if value is None else f"{policy.name}:{value}"
