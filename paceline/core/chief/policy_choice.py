@@ -9,24 +9,26 @@ from typing import Any
 import numpy as np
 
 from paceline.core.chief.straggler import slow_workers
-from paceline.core.chief.worker_time import ENOUGH, LEAST, OWN, SPENT, WorkerTime, middle, share_of
+from paceline.core.chief.worker_time import LEAST, OWN, SPENT, WorkerTime, middle, share_of
 from paceline.core.chief.workers import WorkerReport
 from paceline.core.policies.policy import Policy, Times, build_policy, from_shorthand
 from paceline.core.settings.config import Config, Options
 
+_ENOUGH = 3
+"""Steps of each worker below which its times say nothing: a very slow one is to be seen soon."""
 _RECENT = 10.0
 """Training time that is looked at, if enough steps lie in it (seconds)."""
 _WORTH, _LIKE = 1.15, 1.1
 """How many times as fast another policy must be to replace the present one; up to which factor two are alike, so that the
 tighter one is better."""
-_GAINED = 1.05
-"""How many times as fast a looser policy must have made the run after all."""
+_GAINED, _LONGER = 1.05, 1.05
+"""How many times as fast a looser policy must have made the run after all, if each step takes that many times as long now."""
 _COST = 1.0
 """Training time that a change must save besides two steps of the slowest worker; meanwhile all stand (seconds)."""
 _EVERY = 1.0
 """Between two looks (seconds)."""
-_LATE, _MOST = 0.02, 0.5
-"""What exchanges take at least over a slow link, each (seconds) and of the workers' own time (ratio)."""
+_LATE = 0.02
+"""What an exchange takes at least over a slow link (seconds)."""
 _PAUSE, _LONGEST = 10.0, 320.0
 """Training time from the first change to the next, and at most; it doubles with each (seconds)."""
 _CLOCKS = 400
@@ -45,6 +47,8 @@ class _Bet:
     """Mini-batches of all workers a second before it."""
     gain: float
     """How many times as fast it was to be."""
+    step: float
+    """What the middle worker's computation of a mini-batch took before it (seconds)."""
 
 
 class PolicyChoice:
@@ -64,7 +68,7 @@ class PolicyChoice:
         self._bet: _Bet | None
         self._advised: Options | None
         self._trust: dict[Options, float] = {}
-        """What policies have gained by what they were to gain (ratio), where that was less."""
+        """What policies gave by what was foretold of them (ratio), where that was less."""
         self.follow(config.policy)
 
     def follow(self, policy: Options) -> None:
@@ -108,25 +112,25 @@ class PolicyChoice:
             while (
                 len(reports) > 2
                 and reports[1].seen <= now - _RECENT
-                and last["steps"] - reports[1].figures["steps"] >= ENOUGH
+                and last["steps"] - reports[1].figures["steps"] >= _ENOUGH
             ):
                 reports.popleft()
             first = reports[0].figures
             spent = {part: sum(last.get(name, 0.0) - first.get(name, 0.0) for name in SPENT[part]) for part in SPENT}
-            if spent["steps"] >= ENOUGH:
+            if spent["steps"] >= _ENOUGH:
                 found.append(WorkerTime(name=worker, has_link=False, **spent))
         return found
 
     def _lost_bet(self, present: Options, times: Sequence[WorkerTime]) -> Options | None:
-        """The policy before the present one, where that one has not gained what was worth it."""
+        """The policy before the present one, where that one only lets workers slow each other down: they share a machine."""
         if self._bet is None:
             return None
-        bet, self._bet = self._bet, None
-        gain = _rate(build_policy(present), times) / bet.rate
-        self._trust[present] = min(1.0, gain / bet.gain)
-        if gain >= _GAINED:
+        bet, self._bet, policy = self._bet, None, build_policy(present)
+        gain, longer = _rate(policy, times) / bet.rate, _step(policy, times) / bet.step
+        if gain >= _GAINED or longer < _LONGER:
             return None
-        why = f"{_named(present)} has made the run {gain:.2f} times as fast, not {bet.gain:.1f} times as foretold"
+        self._trust[present] = min(1.0, gain / bet.gain)
+        why = f"{_named(present)} has made the run {gain:.2f} times as fast, and each step takes {longer:.1f} times as long"
         return self._change(bet.before, why)
 
     def _best(self, present: Options, times: Sequence[WorkerTime], left: float) -> Options | None:
@@ -135,7 +139,8 @@ class PolicyChoice:
         order = [each for each in self._known if each == present or _suits(build_policy(each), times)]
         if present not in order:
             return None
-        rates = {each: self._foretold(each, present, times) * self._trust.get(each, 1.0) for each in order}
+        foretold = {each: self._foretold(each, present, times) for each in order}
+        rates = {each: found * self._trust.get(each, 1.0) for each, found in foretold.items()}
         rates[present] = rate = _rate(build_policy(present), times)
         best = max(rates.values())
         wanted = next(each for each in order if _LIKE * rates[each] >= best)
@@ -145,14 +150,15 @@ class PolicyChoice:
         gain = rates[wanted] / rate
         if left * abs(1 - 1 / gain) < _COST + 2 * max(each.each(*OWN) for each in times):
             return None
-        why = _seen(build_policy(wanted), build_policy(present), times)
         if is_tighter:
-            return self._change(wanted, f"{why}; it is about as fast as {_named(present)} now")
+            return self._change(wanted, f"it is about as fast as {_named(present)} now")
+        why = _seen(build_policy(wanted), build_policy(present), times)
         gives = f"{why}; it trains about {gain:.1f} times as fast, and saves about {left * (1 - 1 / gain):,.0f} s"
         if build_policy(self.home).stays:
             self._advise(wanted, gives)
             return None
-        self._bet = _Bet(present, rate, gain)
+        self._bet = _Bet(present, rate, gain, _step(build_policy(present), times))
+        self._trust[present] = min(1.0, rate / foretold[present])
         return self._change(wanted, gives)
 
     def _candidates(self) -> list[Options]:
@@ -212,10 +218,14 @@ def _rate(policy: Policy, times: Sequence[WorkerTime]) -> float:
     return sum(policy.most_steps * each.steps / each.total for each in times)
 
 
+def _step(policy: Policy, times: Sequence[WorkerTime]) -> float:
+    """What the middle worker's computation of a mini-batch takes (seconds)."""
+    return middle(each.each("compute", "data") for each in times) / policy.most_steps
+
+
 def _suits(policy: Policy, times: Sequence[WorkerTime]) -> bool:
     """Rare exchanges suit a link that is slow for all, not a small model whose steps are short."""
-    exchanges = [each.each("exchange") for each in times]
-    return policy.most_steps == 1 or (middle(exchanges) >= _LATE and share_of(times, "exchange", within=OWN) >= _MOST)
+    return policy.most_steps == 1 or middle(each.each("exchange") for each in times) >= _LATE
 
 
 def _seen(wanted: Policy, present: Policy, times: Sequence[WorkerTime]) -> str:

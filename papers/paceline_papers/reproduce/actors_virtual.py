@@ -95,6 +95,8 @@ class Drawn:
     """The pace: steps and messages take times that are drawn from the seed, in the order of events. A chief that holds no
     weights hears and answers at once, since [Actors] has none."""
 
+    second = 1.0
+
     def __init__(self, setting: Setting, config: Config, time: Timeline) -> None:
         self._time = time
         self._delay = setting.delay

@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterable
 from paceline.core.errors import ConfigError
 from paceline.core.fault import faults_of
 from paceline.core.peers.peer_policy import build_peer_policy
-from paceline.core.policies.policy import build_policy, is_served
+from paceline.core.policies.policy import is_served
 from paceline.core.settings.config import Config
 from paceline.tasks import defaults
 from paceline.tasks.task import load_task
@@ -17,16 +17,10 @@ def _sends_what_has_grown(config: Config) -> bool:
     return not is_served(config.policy) and "update" in build_peer_policy(config.policy).kinds
 
 
-def _changes_itself(config: Config) -> bool:
-    policy = build_policy(config.policy)
-    return bool(policy.alternatives) and not policy.stays
-
-
 ALWAYS: tuple[Limit, ...] = (
     (lambda config: config.updates == "sparse", "a linear model over sparse rows (updates: sparse)"),
     (lambda config: config.data.source == "script", "a script with its own training loop (data.source: script)"),
     (lambda config: config.overlap, "a push during the next gradient (overlap)"),
-    (_changes_itself, "a policy that changes while it trains (policy)"),
     (lambda config: config.stopping is not None, "early stopping (stopping)"),
     (
         lambda config: any(fault.signals for fault in faults_of(config.faults)),

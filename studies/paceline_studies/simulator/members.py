@@ -23,6 +23,7 @@ class Members(ABC):
     time: Timeline
     pace: Pace
     examples: int
+    workers: list[Worker]
     _run: Run
     _steps: int
     """Of each worker in an epoch."""

@@ -24,6 +24,9 @@ WAY = (0.02, 0.2)
 class Pace(Protocol):
     """Made for one training."""
 
+    second: float
+    """A unit of time (seconds)."""
+
     def step(self, rank: int, position: int, share: float) -> float:
         """The time of this worker's mini-batch at this position of its data, of which it computes a `share`."""
 
@@ -63,6 +66,8 @@ class Slow:
 class Chances:
     """The unit of time is an equal worker's step; one seed draws everything, in the order of events. What `slow` says
     multiplies a step; servers take no time."""
+
+    second = 0.1
 
     def __init__(self, config: Config, time: Timeline, links: Links | None = None, spell: int = 1) -> None:
         """`links`: None: a message takes as long whatever it holds. `spell`: steps that a worker is slow for, once it is."""
@@ -122,6 +127,8 @@ class ScenePace:
     """The unit of time is a second. Each worker draws its own steps, so that they are the same under all policies, and with
     gradients and without. What the run's own `slow` says is a pause of the same length and at the same steps as in a real
     run; `faults` may slow links down."""
+
+    second = 1.0
 
     def __init__(self, config: Config, scene: Scene, time: Timeline) -> None:
         self._time = time

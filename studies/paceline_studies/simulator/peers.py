@@ -35,7 +35,7 @@ class Among(Training):
         self._scale = data.values / max(1, len(data.first))
         """Values that travel for each one that is computed with."""
         for worker in self.workers:
-            worker.own.slots = self._optimizer.new_slots(len(data.first))
+            worker.own.slots = worker.own.optimizer.new_slots(len(data.first))
             member = self._members[worker.rank]
             member.begin(worker.rank, group, topology, worker.own, Random(config.seed + worker.rank))
 

@@ -7,14 +7,11 @@ from functools import partial
 import numpy as np
 
 from paceline.core import kernels
-from paceline.core.settings.config import Config
 from paceline.core.values import Base, Dense, Empty, Outcome, Reply, Update, Vector
 from paceline.data.dataset import Rows
-from paceline_studies.simulator.pace import Chances
 from paceline_studies.simulator.problem import PARTS, Problem
-from paceline_studies.simulator.scene import Scene
 from paceline_studies.simulator.worker import Worker
-from paceline_studies.simulator.workers import NewPace, Training
+from paceline_studies.simulator.workers import Training
 
 
 def gradient_of(problem: Problem, worker: Worker, rows: Rows, local: Vector) -> Vector:
@@ -70,25 +67,13 @@ class Computed(Served):
 
     data: Problem
 
-    def __init__(self, config: Config, data: Problem, pace: NewPace = Chances, scene: Scene | None = None) -> None:
-        super().__init__(config, data, pace, scene)
-        policy = self.workers[0].policy
-        self._own_rate = 1.0 if self._pool is None else self._pool.own_rate(self._asked, policy)
-        self._stepper = policy.worker_optimizer(self._optimizer)
-        for worker in self.workers:
-            self._new_slots(worker)
-
-    def _new_slots(self, worker: Worker) -> None:
-        worker.own.slots = [] if self._stepper is None else self._stepper.new_slots(len(self.data.first))
-
     def _step(self, worker: Worker, position: int, count: int) -> None:
         own = worker.own
         worker.gradient = gradient_of(self.data, worker, worker.sampler.indices(position)[:count], own.local)
-        if self._stepper is not None:
+        if worker.stepper is not None:
             own.steps += 1
-            self._stepper.step(
-                own.local, own.local, worker.gradient, 1.0, own.lr * self._own_rate, own.slots, own.steps
-            )
+            rate = own.lr * worker.own_rate
+            worker.stepper.step(own.local, own.local, worker.gradient, 1.0, rate, own.slots, own.steps)
 
     def _updates(self, worker: Worker, examples: int) -> Sequence[Update]:
         update = worker.policy.outgoing(worker.gradient, worker.own)
@@ -107,7 +92,7 @@ class Computed(Served):
         if reply.outcome is Outcome.DROPPED:
             alpha = min(1.0, alpha)
         if alpha != 1 and policy.takes_local_step and worker.gradient is not None:
-            rate = reply.lr * self._own_rate
+            rate = reply.lr * worker.own_rate
             kernels.plain_step(local, self._parts(worker.gradient)[number], rate)
         if policy.pulls(worker.clock):
             kernels.mix(local, values, alpha)

@@ -151,6 +151,7 @@ def told(found: Simulated, config: Config, scene: Scene) -> list[str]:
         "values",
         f"training takes {timed.seconds:,.1f} s: {timed.throughput:,.0f} examples/s, {timed.pushes:,} pushes with staleness "
         f"{timed.staleness.mean:.2f} (at most {timed.staleness.max:,}); waiting is {waiting} of all workers' time",
+        *timed.choices,
         *([", ".join(scores)] if scores else []),
     ]
 

@@ -16,6 +16,11 @@ class Timeline:
         self.events = 0
         """That have happened so far."""
 
+    @property
+    def goes_on(self) -> bool:
+        """Whether anything is to happen still."""
+        return bool(self._events)
+
     def after(self, time: float, action: Callable[[], Any]) -> None:
         """`action` is to happen so much later than now."""
         heapq.heappush(self._events, (self.now + time, next(self._order), action))

@@ -61,6 +61,8 @@ class Timed:
     events: int
     """Things that happened in virtual time."""
     workers: tuple[WorkerTimes, ...]
+    choices: tuple[str, ...]
+    """What a policy that changes by itself chose, in sentences."""
 
     @property
     def throughput(self) -> float:
@@ -165,6 +167,7 @@ def times_of(training: Training) -> Timed:
         staleness,
         training.time.events,
         tuple(_times(worker) for worker in training.workers),
+        training.choices,
     )
 
 

@@ -4,8 +4,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from paceline.core.optimizers.clip import Clip
+from paceline.core.optimizers.optimizer import OwnSteps
 from paceline.core.optimizers.worker_half import WorkerHalf
 from paceline.core.policies.policy import Own, Policy
+from paceline.core.policies.policy_in_force import PolicyInForce
 from paceline.core.values import Base, Reply, Vector
 from paceline.data.sampler import Sampler
 
@@ -16,12 +18,16 @@ class Worker:
 
     name: str
     rank: int
-    policy: Policy
-    half: WorkerHalf | None
+    in_force: PolicyInForce
     clip: Clip
     sampler: Sampler
     own: Own
     goings: Iterator[tuple[float, float]]
+    half: WorkerHalf | None = None
+    stepper: OwnSteps | None = None
+    """Of own steps; None where the policy has none."""
+    own_rate: float = 1.0
+    """The factor of the servers' rate for these."""
     incarnation: int = 1
     """0 while it is away: what was under way for it counts no more."""
     clock: int = 0
@@ -43,6 +49,15 @@ class Worker:
     pushed: float = 0.0
     waited: float = 0.0
     pulled: float = 0.0
+    squares: float = 0.0
+    """Of the times that its steps took without waiting."""
+    accounted: float = 0.0
+    """The sum of these times."""
     stale: int = 0
     """The sum over its pushes (versions)."""
     most_stale: int = 0
+
+    @property
+    def policy(self) -> Policy:
+        """The one in force."""
+        return self.in_force.policy

@@ -16,6 +16,7 @@ from paceline.core.optimizers.clip import Clip
 from paceline.core.optimizers.effective import effective, pool_of
 from paceline.core.optimizers.optimizer import build_optimizer
 from paceline.core.policies.policy import Own, build_policy
+from paceline.core.policies.policy_in_force import PolicyInForce
 from paceline.core.settings.config import Config
 from paceline.core.slice.model_slice import ModelSlice
 from paceline.core.slice.norm_cap import NormCap
@@ -23,7 +24,7 @@ from paceline.core.slice.plan import Shapes, make_plan
 from paceline.core.values import Base, Push, Reply, Update, Vector
 from paceline.data.sampler import Sampler, steps_per_epoch
 from paceline.worker.training.between_pushes import part_of
-from paceline_studies.simulator.members import Members
+from paceline_studies.simulator.changes import Changes
 from paceline_studies.simulator.pace import Chances, Pace
 from paceline_studies.simulator.problem import PARTS
 from paceline_studies.simulator.scene import Scene, goings
@@ -67,7 +68,7 @@ class Trained:
     """Mean over all pushes (versions)."""
 
 
-class Training(Members):
+class Training(Changes):
     """What trainings with and without servers have in common."""
 
     def __init__(self, config: Config, data: Data, pace: NewPace = Chances, scene: Scene | None = None) -> None:
@@ -85,7 +86,6 @@ class Training(Members):
         self._scene = scene
         self._asked = build_optimizer(config.optimizer)
         self._pool = pool_of(config)
-        self._optimizer = effective(self._pool, self._asked, build_policy(config.policy))
         self._plan = make_plan(data.shapes, config.servers, config.plan)
         self._lengths = self._plan.lengths or [0]
         """Values of a whole push to each server, and of its answer."""
@@ -119,13 +119,27 @@ class Training(Members):
     def _new_worker(self, rank: int) -> Worker:
         config, name = self.config, f"worker-{rank}"
         sampler = Sampler([self.data.sizes[rank]], config.worker_batch, self._steps, config.seed, name)
-        policy, local = build_policy(config.policy), self.data.first.copy()
-        own = Own(
-            local, self._optimizer, 0.0, local.copy() if policy.keeps_start else None, clip=Clip(config.clip, "mean")
-        )
-        half = None if self._pool is None else self._pool.half(self._asked, policy)
+        in_force, own = PolicyInForce(build_policy(config.policy)), Own(self.data.first.copy(), self._asked, 0.0)
         away = iter(()) if self._scene is None else goings(self._scene, rank, config.seed)
-        return Worker(name, rank, policy, half, Clip(config.clip), sampler, own, away)
+        worker = Worker(name, rank, in_force, Clip(config.clip), sampler, own, away)
+        self._begin_half(worker)
+        return worker
+
+    def _begin_half(self, worker: Worker) -> None:
+        """The worker begins its half of the policy in force, with its present model."""
+        policy, local, pool = worker.policy, worker.own.local, self._pool
+        optimizer = effective(pool, self._asked, policy)
+        half = None if pool is None else pool.half(self._asked, policy)
+        worker.half = None if half is None else half.after(worker.half)
+        worker.stepper = policy.worker_optimizer(optimizer)
+        worker.own_rate = 1.0 if pool is None else pool.own_rate(self._asked, policy)
+        start = local.copy() if policy.keeps_start else None
+        worker.own = Own(local, optimizer, worker.own.lr, start, clip=Clip(self.config.clip, "mean"))
+        self._new_slots(worker)
+
+    def _new_slots(self, worker: Worker) -> None:
+        """Own steps begin with nothing in memory."""
+        worker.own.slots = [] if worker.stepper is None else worker.stepper.new_slots(len(worker.own.local))
 
     def _start(self) -> None:
         """All workers have joined and have their seats."""
@@ -166,6 +180,7 @@ class Training(Members):
             worker.bases = [Base(1, 0)] * len(self._slices)
             self._goes_later(worker)
             self._begin(worker)
+        self._watch_policy()
         while self._run.phase is not RunPhase.SCORING:
             if not self.time.next_event():
                 if self._ends_without_others():
@@ -220,6 +235,7 @@ class Training(Members):
             self._run.counted(server.clocks, now)
             if self.view is not before:
                 self._publish()
+        self._maybe_changed()
 
     def _send(self, number: int, replies: Sequence[Reply]) -> None:
         """A server answers those who may go on, and brings its weights to those who are back."""
@@ -252,7 +268,14 @@ class Training(Members):
         worker.replies = []
         self._account(worker)
         worker.own.lr = next(reply.lr for number, reply, _ in replies if number == 0)
-        self._take(worker, replies)
+        changes = [reply.switch for _, reply, _ in replies if reply.switch is not None]
+        if changes and worker.in_force.adopt(max(changes, key=lambda change: change.number)):
+            for number, reply, values in replies:
+                self._has(worker, number, values)
+                worker.bases[number] = Base(reply.term, reply.weights.version)
+            self._begin_half(worker)
+        else:
+            self._take(worker, replies)
         if any(reply.stop for _, reply, _ in replies):
             self._leave(worker, True)
         else:
@@ -264,6 +287,9 @@ class Training(Members):
         worker.pushed += there
         worker.waited += (held := min(worker.held, took - there))
         worker.pulled += took - there - held
+        own = worker.compute + worker.pushed + worker.pulled
+        worker.squares += (own - worker.accounted) ** 2
+        worker.accounted = own
         worker.held = 0.0
 
     def _parts(self, vector: Vector) -> list[Vector]:

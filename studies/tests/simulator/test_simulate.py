@@ -44,6 +44,18 @@ def test_a_task_is_simulated_with_gradients_where_nobody_says_more() -> None:
     assert all(f"worker-{rank}" in text for rank in range(4))
 
 
+def test_policy_auto_changes_in_virtual_time_as_in_a_run_and_is_bsp_where_nothing_disturbs_it() -> None:
+    def of(policy: str, speeds: str) -> dict[str, Any]:
+        return facts("digits", "-s", "2", "--policy", policy, "--speeds", speeds, "--step", "50ms", "--epochs", "10")
+
+    auto, bsp, slow, waiting = of("auto", "HO"), of("bsp", "HO"), of("auto", "HE1"), of("bsp", "HE1")
+
+    assert (auto["measures"], auto["seconds"], auto["choices"]) == (bsp["measures"], bsp["seconds"], [])
+    assert slow["seconds"] < waiting["seconds"] / 2
+    assert slow["choices"][0].startswith("policy auto: to kbuffered: worker-3")
+    assert slow["measures"]["test_accuracy"] == pytest.approx(waiting["measures"]["test_accuracy"], abs=0.03)
+
+
 def test_a_size_is_enough_for_timing() -> None:
     found = facts("digits", "-w", "2", "-s", "1", "--policy", "bsp", "--speeds", "HE0", "--step", "10ms", *SIZED)
 
