@@ -22,7 +22,6 @@ from paceline.v1 import parameter_service_pb2 as pb
 from tests.lane.test_lane import Serve, eventually, numbers, only_lane
 from tests.support.fake_service import SOON, Gate, Served, Service, exchange
 from tests.support.lane_peer import Lane, Peer, data
-from tests.support.ports import own_port
 
 MESSAGE = prefixed(pb.PushPullSparseRequest(values=b"1234").SerializeToString())
 
@@ -89,7 +88,7 @@ def test_values_of_any_length_go_there_and_back(serve: Serve, length: int) -> No
 
 
 def test_a_server_that_is_restarted_between_two_exchanges_is_found_again(serve: Serve) -> None:
-    served = serve(Service(), port=own_port())
+    served = serve(Service())
     transport = served.transport()
     push(transport)
     served.stop()

@@ -324,7 +324,7 @@ def test_a_connection_lost_in_mid_call_is_worth_another_try_and_made_anew(
         reached.set()
         service.until_gone(is_there)
 
-    served = serve(service, port=own_port())
+    served = serve(service)
     transport = served.transport()
     begin(transport)
     service.at[point] = wait
@@ -350,10 +350,8 @@ def test_a_connection_lost_at_its_first_bytes_is_made_anew(serve: Serve, monkeyp
 
 
 def test_nobody_there_is_worth_another_try(kind: str) -> None:
-    with socket.create_server(("localhost", 0)) as taken:
-        port = taken.getsockname()[1]
     with pytest.raises(TryAgain):
-        exchange(client(kind, f"localhost:{port}"), numbers(1))
+        exchange(client(kind, f"localhost:{own_port()}"), numbers(1))
 
 
 @only_lane

@@ -36,6 +36,7 @@ from tests.support import kubectl
 from tests.support.commands import paceline, python
 from tests.support.fake_service import SOON, Served, Service, client, exchange
 from tests.support.in_process import Cluster, Pusher, config_of
+from tests.support.ports import own_port
 from tools.authority import Authority
 
 MANY = 24 << 20
@@ -159,10 +160,8 @@ def test_a_client_with_tls_is_turned_away_from_a_plain_port(serve: Serve, keys: 
 
 
 def test_nobody_there_is_no_matter_of_keys(kind: str, keys: Path) -> None:
-    with socket.create_server(("localhost", 0)) as unused:
-        address = f"localhost:{unused.getsockname()[1]}"
     with pytest.raises(TryAgain, match="refused") as found:
-        exchange(client(kind, address, Credentials(tls=keys)), numbers(1))
+        exchange(client(kind, f"localhost:{own_port()}", Credentials(tls=keys)), numbers(1))
     assert "--tls" not in str(found.value)
 
 

@@ -22,6 +22,7 @@ from paceline.rpc.lane.server import LaneServer
 from paceline.rpc.transport import IsThere, Outgoing, Parts, Transport, encoded_parts
 from paceline.rpc.watchdog import Watchdog
 from paceline.v1 import parameter_service_pb2 as pb
+from tests.support.ports import own_port
 
 PART = 1 << 18
 """Elements of a part."""
@@ -137,14 +138,23 @@ class Gathered:
 
 
 class Served:
-    """A service on one of the transports, and clients of it; `calls` has what was counted."""
+    """A service on one of the transports, and clients of it; `calls` has what was counted. Its port is nobody else's once it
+    has stopped, so its clients meet no stranger there."""
 
     def __init__(
-        self, kind: str, service: Any, token: str = "", threads: int = 8, port: int = 0, tls: Path | None = None
+        self,
+        kind: str,
+        service: Any,
+        token: str = "",
+        threads: int = 8,
+        port: int | None = None,
+        tls: Path | None = None,
     ) -> None:
+        """`port`: that of an earlier one, to come back on it."""
         self.kind = kind
         self._token = token
         self._tls = tls
+        self.port = port or own_port()
         self.watched = Watchdog()
         self.calls: queue.SimpleQueue[tuple[str, str]] = queue.SimpleQueue()
         observe = lambda name, status, seconds: self.calls.put((name, status))  # noqa: E731
@@ -152,14 +162,13 @@ class Served:
         if kind == "lane":
             routes = parameter_routes(service)
             self.lane = LaneServer(
-                routes, threads, authentication(Credentials(token)), observe, self.watched, port, tls
+                routes, threads, authentication(Credentials(token)), observe, self.watched, self.port, tls
             )
-            self.port = self.lane.port
             self.lane.start()
         else:
             self._grpc = make_server(threads, authentication(Credentials(token)), observe)
             GrpcServicer(service, self.watched).add_to(self._grpc)
-            self.port = bind(self._grpc, port, "gRPC", tls)
+            bind(self._grpc, self.port, "gRPC", tls)
             self._grpc.start()
 
     @property

@@ -35,6 +35,7 @@ from paceline.rpc.protocol_version import PROTOCOL
 from paceline.rpc.tls import read_keys
 from paceline.v1 import host_service_pb2 as pb
 from paceline.v1.host_service_pb2_grpc import HostServiceStub
+from tests.support.ports import own_port
 
 OFFER = Offer(name="b", workers=1, servers=0)
 FILES = bytes(range(256)) * 10_000
@@ -53,7 +54,7 @@ class Rig:
         self.authority = Authority.new()
         self.models = folder / "models"
         servicer = HostServicer(self.hosts, self.authority, token_of, "play", lambda: FILES, self.models)
-        self.door = Door(0, servicer)
+        self.door = Door(own_port(), servicer)
 
     def reached(self, key: JoinKey | None = None) -> Head:
         return reach("127.0.0.1", self.door.port, key or self.door.key)

@@ -33,6 +33,7 @@ from paceline.rpc.transport import encoded_parts
 from paceline.v1 import parameter_service_pb2 as pb
 from paceline.v1.run_service_pb2 import Peer
 from tests.support.in_process import SHAPES, Said
+from tests.support.ports import own_port
 from tests.support.processes import TOKEN, eventually
 
 peer = pytest.importorskip("paceline.worker.peers.peer_server")
@@ -56,7 +57,7 @@ class Member:
         self.registry = CollectorRegistry()
         shown, metrics = Credentials(TOKEN), PeerMetrics(self.registry)
         self.peers = peers.Peers(self.name, shown, kind, PLAN, load_codec(codec), 64, self.said, metrics)
-        self.server = peer.PeerServer(PLAN, 64, Credentials(TOKEN), 0, kind, self.peers, 8)
+        self.server = peer.PeerServer(PLAN, 64, Credentials(TOKEN), own_port(), kind, self.peers, 8)
         self.address = f"127.0.0.1:{self.server.port}"
         self.own = Own(np.full(PLAN.total, start, np.float32), PLAIN, 0.5)
         self.own.slots = PLAIN.new_slots(PLAN.total)

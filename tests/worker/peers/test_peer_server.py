@@ -27,6 +27,7 @@ from paceline.v1 import run_service_pb2 as pb
 from paceline.v1.peer_service_pb2_grpc import PeerServiceStub
 from paceline.worker.surroundings import Surroundings
 from tests.support.in_process import SHAPES, Said
+from tests.support.ports import own_port
 from tests.support.processes import TOKEN, Cluster, Process, eventually
 from tests.support.threads import none_left
 
@@ -46,7 +47,7 @@ class Peers:
 
     def serving(self, values: Vector | None = MODEL, plan: Any = PLAN) -> tuple[Any, str]:
         """A worker's server in parts of 8 elements, whose model is final where there are values; and its address."""
-        server = peer.PeerServer(plan, 32, Credentials(TOKEN), 0, self.kind)
+        server = peer.PeerServer(plan, 32, Credentials(TOKEN), own_port(), self.kind)
         self.made.append(server)
         if values is not None:
             server.model.finish(values)
