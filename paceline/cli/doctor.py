@@ -21,18 +21,16 @@ def doctor(name: Run = None, as_json: Json = False) -> None:
     with exits():
         from paceline.launch.folder.run_folder import find_run
         from paceline.launch.status.explained import explain_run
-        from paceline.launch.status.predictions import MISSING, predictions
+        from paceline.launch.status.predictions import predictions
 
         folder = find_run(name)
         with console().status("Looking at the run's figures, and simulating other policies"):
             found = explain_run(folder)
             predicted = predictions(found)
-        if predicted is None:
-            found.notes.append(MISSING)
         print_json(_plain(folder, found, predicted)) if as_json else say("\n".join(_lines(folder, found, predicted)))
 
 
-def _lines(folder: "RunFolder", found: "Explained", predicted: "Sequence[Predicted] | None") -> list[str]:
+def _lines(folder: "RunFolder", found: "Explained", predicted: "Sequence[Predicted]") -> list[str]:
     """For people."""
     from paceline.launch.status.evidence import said
     from paceline.launch.status.predictions import in_words
@@ -50,7 +48,7 @@ def _lines(folder: "RunFolder", found: "Explained", predicted: "Sequence[Predict
     return lines + found.notes
 
 
-def _plain(folder: "RunFolder", found: "Explained", predicted: "Sequence[Predicted] | None") -> dict[str, Any]:
+def _plain(folder: "RunFolder", found: "Explained", predicted: "Sequence[Predicted]") -> dict[str, Any]:
     """For programs."""
     return {
         "run": folder.name,
@@ -69,6 +67,6 @@ def _plain(folder: "RunFolder", found: "Explained", predicted: "Sequence[Predict
             }
             for each in found.findings
         ],
-        "predicted": [{"policy": each.policy, "seconds": round(each.seconds, 3)} for each in predicted or []],
+        "predicted": [{"policy": each.policy, "seconds": round(each.seconds, 3)} for each in predicted],
         "notes": found.notes,
     }

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import typer.main
 from typer.core import TyperGroup
 
-from paceline.base.installed_points import installed_points
+from paceline.base.installed_points import installed_points, not_loaded
 from paceline.cli.exits import exits
 from paceline.core.errors import ConfigError
 
@@ -109,14 +109,11 @@ def _command(point: "EntryPoint") -> Any:
 
 def _broken(point: "EntryPoint", error: Exception) -> Callable[[], None]:
     """Returns a command that says why there is none."""
-    package = point.dist.name if point.dist is not None else point.module
 
     def work() -> None:
         with exits():
-            raise ConfigError(
-                f"paceline {point.name} is in the package {package}, which can't be loaded ({type(error).__name__}: {error}). "
-                f"Install a release that goes with this one: pip install --upgrade {package}"
-            )
+            raise ConfigError(f"paceline {point.name} is in {not_loaded(point, error)}")
 
+    package = point.dist.name if point.dist is not None else point.module
     work.__doc__ = f"Can't be loaded: {type(error).__name__} in {package}."
     return work

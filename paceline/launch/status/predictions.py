@@ -4,7 +4,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from paceline.base.installed_points import installed_points
+from paceline.base.installed_points import installed_points, not_loaded
 from paceline.core.explain.evidence import Evidence
 from paceline.launch.status.explained import Explained
 
@@ -24,16 +24,23 @@ class Predicted:
     """For as many examples as the run's."""
 
 
-def predictions(found: Explained) -> list[Predicted] | None:
-    """Returns what each installed package predicts of a run that has lost time; nothing of others. None where none is
-    installed."""
+def predictions(found: Explained) -> list[Predicted]:
+    """Returns what each installed package predicts of a run that has lost time; nothing of others. A note says where none is
+    installed, or one can't be loaded."""
     if not found.examples or not any(0 < each.share < 1 for each in found.findings):
         return []
 
-    points, evidence = installed_points(GROUP), found.evidence
+    points, predicted = installed_points(GROUP), list[Predicted]()
     if not points:
-        return None
-    return [each for point in points for each in point.load()(evidence, found.examples, found.epochs, evidence.age)]
+        found.notes.append(MISSING)
+    for point in points:
+        try:
+            predict = point.load()
+        except Exception as error:  # anything that another package's file does as it is imported
+            found.notes.append(f"What other policies would give is simulated by {not_loaded(point, error)}")
+        else:
+            predicted += predict(found.evidence, found.examples, found.epochs, found.evidence.age)
+    return predicted
 
 
 def in_words(predicted: Sequence[Predicted], evidence: Evidence) -> str:

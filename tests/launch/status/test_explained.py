@@ -2,6 +2,7 @@
 prints, and how it ends."""
 
 import json
+from importlib.metadata import EntryPoint
 from pathlib import Path
 from typing import Any
 
@@ -117,6 +118,19 @@ def test_without_the_package_that_simulates_it_says_which_one_that_is(
     told = " ".join(capsys.readouterr().out.split())
     assert "By simulation" not in told
     assert told.count("pip install paceline-studies") == 2
+
+
+def test_a_package_that_simulates_and_can_not_be_loaded_is_named_and_the_rest_is_there(
+    here: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    point = EntryPoint("simulated", "no_such_module_at_all:predict", predictions.GROUP)
+    monkeypatch.setattr(predictions, "installed_points", lambda group: (point,))
+    folder(here, *trained(), exit_code=0)
+    doctor("one")
+    told = " ".join(capsys.readouterr().out.split())
+    assert "cause: 77% of the 3 other workers' time went into waiting" in told
+    assert "the package no_such_module_at_all, which can't be loaded (ModuleNotFoundError: No module named" in told
+    assert told.endswith("pip install --upgrade no_such_module_at_all")
 
 
 def test_a_program_gets_one_object(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
