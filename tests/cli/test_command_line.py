@@ -306,12 +306,12 @@ def test_a_disk_that_was_full_while_a_folder_was_made_does_not_block_its_name(tm
     assert open_run(Config(run="one"), runs=tmp_path)[0].config.exists()
 
 
-def test_objects_that_were_trained_go_on_by_paceline_train(tmp_path: Path) -> None:
+def test_objects_and_functions_that_were_trained_go_on_by_the_same_call(tmp_path: Path) -> None:
     given = {"task": "Net", "data": {"source": "script"}}
     folder, _ = open_run(Config.model_validate({"run": "one", **given}), runs=tmp_path, given=given)
 
     for said in (folder.how_to_go_on(1), str(folder.gone())):
-        assert f"paceline.train(..., folder='{folder.path}'), and the other arguments as before" in said
+        assert f"with: the same call of paceline.train or paceline.launch, and folder='{folder.path}' in it" in said
 
 
 def test_a_finished_run_says_so_and_is_left_as_it_is(
@@ -461,12 +461,14 @@ def test_a_run_is_shown_by_what_its_task_goes_by() -> None:
 
 @pytest.mark.parametrize("options", ["", " --listen --here 1"], ids=["one machine", "several"])
 def test_the_summary_of_a_stopped_run_says_how_to_go_on(tmp_path: Path, options: str) -> None:
-    RunFolder(tmp_path).write_facts(options=options.strip())
+    folder = RunFolder(tmp_path / "my runs")
+    folder.path.mkdir()
+    folder.write_facts(options=options.strip())
 
-    lines = summary(Config(), RunFolder(tmp_path), Outcome(130, reason="stopped on request"))
+    lines = summary(Config(), folder, Outcome(130, reason="stopped on request"))
 
     assert "exit code 130: stopped on request" in lines[0]
-    assert lines[1].endswith(f"paceline run {tmp_path}/config.yaml{options}")
+    assert lines[1].endswith(f"paceline run '{folder.config}'{options}")
 
 
 # status

@@ -5,6 +5,7 @@ import json
 import os
 import re
 import secrets
+import shlex
 import shutil
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -172,9 +173,9 @@ class RunFolder:
         with suppress(ConfigError):  # what is described may be that they can't be read
             settings = read_yaml(self.config)
         if (settings.get("data") or {}).get("source") == "script" and not is_own(str(settings.get("task"))):
-            return f"paceline.train(..., folder={str(self.path)!r}), and the other arguments as before"
+            return f"the same call of paceline.train or paceline.launch, and folder={str(self.path)!r} in it"
         options = f" {options}" if (options := self.facts().get("options")) else ""
-        return f"paceline run {self.config}{options}"
+        return f"paceline run {shlex.quote(str(self.config))}{options}"
 
     def ports(self, name: str) -> Path:
         """Where a server, worker or the evaluator says on which ports it listens, that of its metrics too."""
