@@ -118,9 +118,9 @@ def parameters_of(optimizer: Optimizers) -> list[nn.Parameter]:
 
 
 def _groups(optimizer: Optimizers) -> list[tuple[Optimizer, dict[str, Any]]]:
-    """All groups, each with its optimizer."""
+    """All groups that hold parameters, each with its optimizer."""
     every = [optimizer] if isinstance(optimizer, Optimizer) else optimizer
-    return [(one, group) for one in every for group in one.param_groups]
+    return [(one, group) for one in every for group in one.param_groups if group["params"]]
 
 
 def _kind(optimizer: Optimizer, group: Mapping[str, Any]) -> str:

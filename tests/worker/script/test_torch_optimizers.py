@@ -180,11 +180,16 @@ def test_a_section_names_main_options_and_groups_that_differ() -> None:
     }
 
 
-def test_frozen_parameters_are_named_in_no_group_and_tied_ones_once() -> None:
+def test_frozen_parameters_are_named_in_no_group_tied_ones_once_and_an_empty_group_is_none() -> None:
     model = Net()
-    optimizer = optim.SGD([{"params": [model.frozen]}, {"params": [model.first.bias, model.last.weight]}], lr=1.0)
+    groups = [{"params": [model.frozen]}, {"params": []}, {"params": [model.first.bias, model.last.weight], "lr": 0.5}]
+    optimizer = optim.SGD(groups, lr=1.0)
 
-    assert described(optimizer, model)["groups"] == [{"parameters": ["first.bias", "first.weight"]}]
+    section = described(optimizer, model)
+    optimizer.param_groups[2]["lr"] = 0.25
+
+    assert section["groups"] == [{"parameters": ["first.bias", "first.weight"], "lr": 0.5}]
+    assert manner(optimizer, section).rates == (1.0, 0.5)
 
 
 def test_parameters_of_a_group_lie_side_by_side_so_that_each_is_stepped_at_once() -> None:
