@@ -2,14 +2,20 @@
 `paceline launch` starts. Needs transformers and accelerate, the extra `transformers`; without the launcher it is their own."""
 
 import importlib
+import json
 from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import asdict
+from pathlib import Path
 from typing import Any
 
 from paceline.api import script
 from paceline.base.extras import needing
+from paceline.base.private import make_private, write_private
 from paceline.core.errors import ConfigError
 from paceline.core.policies.policy import build_policy
 from paceline.worker.script.current import current
+from paceline.worker.script.tell import tell
 
 with needing("paceline.transformers"):
     _transformers: Any = importlib.import_module("transformers")
@@ -20,6 +26,8 @@ if not hasattr(_Base, "_run_epoch"):
         f"paceline.transformers needs a Trainer that is made of parts, and transformers {_transformers.__version__} is "
         "older: pip install 'paceline[transformers]'."
     )
+_STATE = "trainer_state.json"
+"""The file's name in a checkpoint."""
 
 
 class Trainer(_Base):  # type: ignore[misc]
@@ -46,13 +54,33 @@ class Trainer(_Base):  # type: ignore[misc]
         return script.loader(data, self._train_batch_size)
 
     def train(self, resume_from_checkpoint: Any = None, **options: Any) -> Any:
-        """ConfigError where a checkpoint should say where the run is."""
-        if resume_from_checkpoint and not self._run.is_alone:
-            raise ConfigError(
-                "Trainer.train(resume_from_checkpoint=...) goes on from a checkpoint, but the servers know where a run is. "
-                "Leave it out; `paceline launch --run NAME` goes on with that run."
-            )
-        return super().train(resume_from_checkpoint, **options)
+        """A run goes on where its servers are, not at a checkpoint. ConfigError where a new one should begin at one."""
+        if self._run.is_alone or not resume_from_checkpoint:
+            return super().train(resume_from_checkpoint, **options)
+        if self._run.rank == 0:
+            notes = self._run.notes(1)  # which the first step writes
+            if notes is not None and not notes.exists():
+                raise ConfigError(
+                    "Trainer.train(resume_from_checkpoint=...) in a new run, whose servers begin at step 0 and take no "
+                    "optimizer from a checkpoint. Leave it out; the model may be made by from_pretrained(checkpoint). A run "
+                    "that was interrupted goes on by: paceline launch --run NAME."
+                )
+            tell("the run goes on where it is; the Trainer reads nothing from the checkpoint.")
+        return super().train(**options)
+
+    def _init_training_state(self, *args: Any) -> Any:
+        """The log and the scores of this worker's process before this one are the Trainer's, too."""
+        if self._run.is_alone:
+            return super()._init_training_state(*args)
+        *before, _, trial = args
+        super()._init_training_state(*before, self._notes, trial)
+        return 0, 0  # epochs and mini-batches that are passed by: the run knows
+
+    @property
+    def _notes(self) -> Path | None:
+        """The folder with the state that outlives this process; None where there is none, as in a pod."""
+        kept: Path | None = self._run.told.residuals
+        return kept and kept / f"{self._run.name}.trainer"
 
     def create_optimizer(self, *model: Any) -> Any:
         """The servers step with it."""
@@ -72,7 +100,8 @@ class Trainer(_Base):  # type: ignore[misc]
         if not self._run.is_alone:
             self._epochs = self._run.epochs(self.state.num_train_epochs)
             self._epoch = next(self._epochs, None)
-            self.state.global_step = self._run.position
+            self.state.global_step = done = self._run.position
+            self.state.log_history = [line for line in self.state.log_history if line["step"] <= done]
         return prepared
 
     def _run_epoch(self, **options: Any) -> None:
@@ -85,7 +114,8 @@ class Trainer(_Base):  # type: ignore[misc]
         if epoch is None:
             self.control.should_training_stop = True
         elif self._epoch is None:
-            super()._run_epoch(**options)
+            begun = self._run.position / self._run.steps_per_epoch % 1  # by an earlier process
+            super()._run_epoch(**{**options, "epoch": epoch + begun})
 
     def _clip_grad_norm(self, model: Any) -> Any:
         """None: the servers clip the mean gradient, and nothing is clipped here."""
@@ -96,7 +126,12 @@ class Trainer(_Base):  # type: ignore[misc]
         if self._run.rank:
             self.control.should_evaluate &= self.args.lr_scheduler_type == "reduce_lr_on_plateau"
             self.control.should_save = False
+        is_news = self.control.should_evaluate or self.control.should_save
         super()._maybe_log_save_evaluate(*args, **options)
+        if is_news and not self._run.is_alone and self._notes:
+            with suppress(OSError):  # of a full disk: the next process has not these scores
+                make_private(self._notes)
+                write_private(self._notes / _STATE, json.dumps(asdict(self.state)).encode())
         self.control.should_training_stop |= self._run.is_over
 
     def _finalize_training(self, *args: Any) -> Any:
