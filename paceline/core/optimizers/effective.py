@@ -154,7 +154,7 @@ def told(config: Config, policy: Scaled) -> list[str]:
     ]
     if why := cautioned(config, policy):
         lines.append(f"{config.policy.name} may end below what one process reaches with the same settings: {why}.")
-    return [*lines, *_slower(config)]
+    return [*lines, *_slower(config), *_longer(config)]
 
 
 def cautioned(config: Config, policy: Scaled) -> str:
@@ -183,6 +183,17 @@ def _slower(config: Config) -> list[str]:
         return []
     need = f"{config.workers} workers with fitted steps need about {times:g} times the epochs of up to {FEW}"
     return [f"{need} (docs/choose/linear-models.md); this run has {config.epochs}."]
+
+
+def _longer(config: Config) -> list[str]:
+    """That a script's epoch has more steps than in one process, where its mini-batch can't be dealt in equal parts."""
+    step = config.workers * config.worker_batch
+    if not config.is_script or config.batch == "worker" or step >= config.batch_size:
+        return []
+    return [
+        f"a mini-batch of {config.batch_size} can't be dealt to {config.workers} workers in equal parts: a step is on {step}, "
+        f"so an epoch has {config.batch_size / step:.3g} times the steps of one process. A mini-batch of {step} has as many."
+    ]
 
 
 def _words(optimizer: Optimizer, rate: float) -> str:

@@ -309,6 +309,18 @@ def test_the_first_lines_of_a_run_say_what_was_asked_for_and_what_is_done():
     ]
 
 
+def test_a_script_whose_mini_batch_has_no_equal_parts_is_told_that_its_epochs_have_more_steps() -> None:
+    policy, others = build_policy(Options(name="bsp")), ((4, "script"), (3, "files"))
+
+    found = told(settings("bsp", 3, data={"source": "script"}), policy)
+
+    assert found[1:] == [
+        "a mini-batch of 32 can't be dealt to 3 workers in equal parts: a step is on 30, so an epoch has 1.07 times the steps "
+        "of one process. A mini-batch of 30 has as many."
+    ]
+    assert all(len(told(settings("bsp", each, data={"source": source}), policy)) == 1 for each, source in others)
+
+
 def test_groups_of_parameters_are_in_the_first_line_with_their_rates_asked_for_and_here():
     groups = [{"parameters": "*.bias", "weight_decay": 0.0}, {"parameters": "rest"}]
     groups.insert(1, {"parameters": ["head.weight", "tail.weight"], "lr": 0.4})
