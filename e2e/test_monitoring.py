@@ -4,14 +4,17 @@ import re
 import shutil
 import subprocess
 import time
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
+from functools import partial
 from pathlib import Path
 from typing import Any
+from urllib.request import urlopen
 
 import pytest
 import yaml
 
 from e2e.cluster import REPOSITORY, SLOW_SVM, overlay, paceline, pool, put_rows, until
+from paceline.core.errors import ServersGone
 from paceline.data.dataset import Dataset
 from paceline_k8s.kubectl import COMPONENT, Kubectl
 from tools.dashboard import ALERTS
@@ -62,6 +65,13 @@ def discovered(pod: dict[str, Any], address: str) -> dict[str, Any]:
     return {"targets": [address], "labels": {f"__meta_kubernetes_{key}": value for key, value in meta.items()}}
 
 
+def answers(kubectl: Kubectl, pod: str) -> bool:
+    """Whether it has metrics yet: kubectl ends where what it forwards to refuses a connection."""
+    with suppress(OSError, ServersGone), kubectl.forwarded(pod, METRICS) as address:
+        return bool(urlopen(f"http://{address}/metrics", timeout=5).status == 200)
+    return False
+
+
 def relabelling() -> Any:
     """What makes labels of that: the same as in the overlay `monitoring`."""
     config = yaml.safe_load((REPOSITORY / "k8s/overlays/monitoring/prometheus.yml").read_text())
@@ -80,6 +90,8 @@ def test_panels_show_a_run_on_the_cluster_and_no_alert_fires(namespace: str, tmp
         start = time.time()
         assert paceline("k8s", "deploy", place, "-n", namespace).returncode == 0
         pods = {str(pod["metadata"]["name"]): pod for pod in kubectl.items("pods") if is_scraped(pod)}
+        for name in pods:
+            until(f"an answer of {name}", partial(answers, kubectl, name))
         prometheus.scrape(
             discovered(pod, forwards.enter_context(kubectl.forwarded(name, METRICS))) for name, pod in pods.items()
         )

@@ -15,7 +15,7 @@ from paceline.core.policies.policy import Policy, Times, build_policy, from_shor
 from paceline.core.settings.config import Config, Options
 
 _ENOUGH = 3
-"""Steps of each worker below which its times say nothing: a very slow one is to be seen soon."""
+"""Steps of each worker below which its times say nothing: a very slow one should show soon."""
 _RECENT = 10.0
 """Training time that is looked at, if enough steps lie in it (seconds)."""
 _WORTH, _LIKE = 1.15, 1.1
