@@ -23,6 +23,8 @@ _WORTH, _LIKE = 1.15, 1.1
 tighter one is better."""
 _GAINED, _LONGER = 1.05, 1.05
 """How many times as fast a looser policy must have made the run after all, if each step takes that many times as long now."""
+_LEAST_TRUST = 0.5
+"""Of what is foretold of a policy at least, however wrong it was (ratio)."""
 _COST = 1.0
 """Training time that a change must save besides two steps of the slowest worker; meanwhile all stand (seconds)."""
 _EVERY = 1.0
@@ -31,8 +33,10 @@ _LATE = 0.02
 """What an exchange takes at least over a slow link (seconds)."""
 _PAUSE, _LONGEST = 10.0, 320.0
 """Training time from the first change to the next, and at most; it doubles with each (seconds)."""
-_CLOCKS = 400
-"""Clocks of each worker by which a policy is judged."""
+_CLOCKS, _DRAWS = (50, 400), 20_000
+"""Clocks of each worker by which a policy is judged, at least and at most, and of all workers if that leaves as many."""
+_ABSURD = 1e15
+"""Figures of a worker that is not listened to."""
 
 Normalised = Callable[[Options], Options | None]
 """A policy with its options checked; None where it can't train this run."""
@@ -117,7 +121,8 @@ class PolicyChoice:
                 reports.popleft()
             first = reports[0].figures
             spent = {part: sum(last.get(name, 0.0) - first.get(name, 0.0) for name in SPENT[part]) for part in SPENT}
-            if spent["steps"] >= _ENOUGH:
+            is_whole = spent["steps"] >= _ENOUGH and spent["compute"] + spent["data"] > 0
+            if is_whole and all(0 <= each < _ABSURD for each in spent.values()):
                 found.append(WorkerTime(name=worker, has_link=False, **spent))
         return found
 
@@ -129,7 +134,7 @@ class PolicyChoice:
         gain, longer = _rate(policy, times) / bet.rate, _step(policy, times) / bet.step
         if gain >= _GAINED or longer < _LONGER:
             return None
-        self._trust[present] = min(1.0, gain / bet.gain)
+        self._trust[present] = min(1.0, max(_LEAST_TRUST, gain / bet.gain))
         why = f"{_named(present)} has made the run {gain:.2f} times as fast, and each step takes {longer:.1f} times as long"
         return self._change(bet.before, why)
 
@@ -158,7 +163,7 @@ class PolicyChoice:
             self._advise(wanted, gives)
             return None
         self._bet = _Bet(present, rate, gain, _step(build_policy(present), times))
-        self._trust[present] = min(1.0, rate / foretold[present])
+        self._trust[present] = min(1.0, max(_LEAST_TRUST, rate / foretold[present]))
         return self._change(wanted, gives)
 
     def _candidates(self) -> list[Options]:
@@ -189,12 +194,13 @@ class PolicyChoice:
         spread. Where each has its own budget, the run is as long as the slowest takes."""
         other, steps = build_policy(policy), build_policy(present).most_steps
         generator, longer = np.random.default_rng(0), other.most_steps / steps
-        clocks: Times = np.empty((_CLOCKS, len(times)))
+        count = int(np.clip(_DRAWS // len(times), *_CLOCKS))
+        clocks: Times = np.empty((count, len(times)))
         for column, each in enumerate(times):
             variance = longer * (each.squares / each.steps - each.each(*OWN) ** 2)
             mean = longer * each.each("compute", "data") + each.each("exchange")
             shape = mean**2 / max(variance, 1e-6 * mean**2)
-            clocks[:, column] = generator.gamma(shape, mean / shape, _CLOCKS)
+            clocks[:, column] = generator.gamma(shape, mean / shape, count)
         pushes = other.throughput(clocks)
         if self._config.budget == "per_worker":
             pushes = min(pushes, len(times) / float(clocks.mean(axis=0).max()))

@@ -144,6 +144,14 @@ def test_where_it_is_to_stay_exact_it_says_once_what_would_be_better():
     assert "policy=kbuffered" in said
 
 
+@pytest.mark.parametrize("value", [np.nan, np.inf, 1e300])
+def test_a_worker_that_reports_nonsense_changes_nothing_and_ends_nothing(value: float):
+    one = cluster(steps=(0.1, 0.1, 0.1, 1.0))
+    one.figures["worker-2"] = {"compute_seconds": value}
+
+    assert one.pass_time(60) == []
+
+
 def test_whoever_sets_a_policy_overrules_it_and_auto_chooses_again_once_it_is_set():
     one = cluster(steps=(0.1, 0.1, 0.1, 1.0))
     one.run.switch(Options(name="ssp"), Clocks())
