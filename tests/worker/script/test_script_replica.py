@@ -94,6 +94,25 @@ def test_own_statistics_stay_with_the_worker() -> None:
     assert all("running" not in name for name, _ in replica_of(normed(), buffers="own").shapes)
 
 
+# gradients
+
+
+@pytest.mark.filterwarnings("ignore:Using backward")
+def test_gradients_that_have_a_gradient_themselves_are_pushed_and_clipped_as_others() -> None:
+    model = normed()
+    replica = replica_of(model)
+    model(torch.ones(2, 3)).square().sum().backward(create_graph=True)
+    expected = torch.cat([parameter.grad.detach().flatten() for parameter in model.parameters()]).numpy()
+
+    found = replica.gathered(None, 2).gradient
+    assert found[: replica.weights_end] == pytest.approx(expected)
+    replica.steps_itself = True
+    found *= 0.5
+    replica.clipped()
+
+    assert model[1].bias.grad.tolist() == pytest.approx(expected[-2:] / 2)
+
+
 # precision
 
 
