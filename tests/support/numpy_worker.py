@@ -50,6 +50,9 @@ class Softmax:
         self.weights_end = self.length
         self.local = np.zeros(self.length, np.float32)
 
+    def begins_policy(self, policy: Any) -> None:
+        """Nothing depends on it."""
+
     def own_steps(self, asked: Any, decay: float = 1.0) -> Any:
         return asked
 

@@ -13,6 +13,7 @@ from torch.optim import Optimizer
 
 from paceline.core.errors import ConfigError
 from paceline.core.optimizers.optimizer import OwnSteps
+from paceline.core.policies.policy import Policy
 from paceline.core.values import AS_SET, Manner, Position, Vector
 from paceline.tasks.task import Task
 from paceline.worker.script.draws import seed_all
@@ -68,6 +69,8 @@ class ScriptReplica(Replica):
         """The one whose step it is."""
         self._buffers = buffers
         self._rate = rate
+        self.place, self.workers = 0, 1
+        """This worker's among all, and how many there are."""
         self.statistics_weight = 1.0
         """How much this worker's statistics count relative to the others'."""
         device = str(_device(name, model))
@@ -86,11 +89,14 @@ class ScriptReplica(Replica):
     def shared_buffers(self) -> list[tuple[str, Tensor]]:
         return [] if self._buffers == "own" else statistics(self.model)
 
-    def count_statistics(self, place: int, pushes: float) -> None:
-        """Sets the weight of this worker's statistics, once it has its place among the workers; `pushes` at a time make the
-        mean."""
-        if self._buffers == "first":
-            self.statistics_weight = pushes if place == 0 else 0.0
+    def begins_policy(self, policy: Policy) -> None:
+        """Sets the weight of this worker's statistics. Of those at place 0 alone, it is that of all pushes that make a mean;
+        where models are averaged, statistics are, too."""
+        if self._buffers != "first" or policy.pushes != "gradients":
+            self.statistics_weight = 1.0
+            return
+        pushes = self.workers if policy.served and not policy.has_sum else policy.step_pushes(self.workers)
+        self.statistics_weight = pushes if self.place == 0 else 0.0
 
     @contextmanager
     def kept_weights(self) -> Iterator[None]:

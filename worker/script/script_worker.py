@@ -50,8 +50,8 @@ class ScriptWorker(Worker):
         self.has_model = True
         policy = PolicyInForce(build_policy(self.config.policy), switch_value(seat.switch)).policy
         assert isinstance(self.replica, ScriptReplica)
-        workers, is_alone = self.config.workers, policy.served and not policy.has_sum
-        self.replica.count_statistics(place, workers if is_alone else policy.step_pushes(workers))
+        self.replica.place, self.replica.workers = place, self.config.workers
+        self.replica.begins_policy(policy)
         position = clock * policy.most_steps if self.position is None else self.position
         self._on_seat(position, sampler, [self._shards.shard(number) for number in mine])
         try:

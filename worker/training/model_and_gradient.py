@@ -16,6 +16,7 @@ from torch.nn.parameter import is_lazy
 
 from paceline.core.errors import ConfigError, DataError, is_out_of_memory
 from paceline.core.optimizers.optimizer import OwnSteps
+from paceline.core.policies.policy import Policy
 from paceline.core.values import Vector
 from paceline.tasks import defaults
 from paceline.tasks.task import Task
@@ -91,6 +92,9 @@ class Replica:
     def shared_buffers(self) -> list[tuple[str, Tensor]]:
         """Names and buffers that go with the weights; a task's are estimated again where they are needed."""
         return []
+
+    def begins_policy(self, policy: Policy) -> None:
+        """This policy is in force from now on."""
 
     def own_steps(self, asked: OwnSteps | None, decay: float = 1.0) -> OwnSteps | None:
         """What this model's own steps are taken by, where the policy asks a worker for any. `decay`: the factor of the user's

@@ -162,6 +162,7 @@ class Training:
         self._take(self.asker)
         stepper = policy.worker_optimizer(self.optimizer)
         stepper = stepper.still() if isinstance(stepper, Grouped) else stepper
+        self.replica.begins_policy(policy)
         is_pushed = policy.pushes == "gradients"  # so the servers step with what these steps take
         pool = self.asked.pool
         decay = 1.0 if pool is None else pool.decay(self.asker, policy)

@@ -11,6 +11,10 @@ from paceline.core.errors import ConfigError
 from paceline.core.optimizers.groups import grouped
 from paceline.core.optimizers.layout import Layout
 from paceline.core.optimizers.optimizer import build_optimizer
+from paceline.core.policies.builtin.bsp import Bsp
+from paceline.core.policies.builtin.kbuffered import Kbuffered
+from paceline.core.policies.builtin.local_sgd import LocalSgd
+from paceline.core.policies.builtin.ssp import Ssp
 from paceline.core.settings.config import Options
 
 torch = pytest.importorskip("torch")
@@ -75,7 +79,8 @@ def test_first_counts_the_statistics_of_place_0_alone() -> None:
     for place in (0, 1):
         model = normed()
         replica = replica_of(model, buffers="first")
-        replica.count_statistics(place, pushes=2)
+        replica.place, replica.workers = place, 2
+        replica.begins_policy(Bsp())
         backward(model, 1)
         replica.thread.ask = lambda what: scripts.Answer(16)
         found.append(replica.gradient(np.zeros(1), np.zeros(1), 0, None).gradient)
@@ -84,6 +89,17 @@ def test_first_counts_the_statistics_of_place_0_alone() -> None:
     assert found[0][-6:-3] == pytest.approx(2 * -moved * _mean_of(1), abs=1e-5)
     assert not found[1][-6:].any()
     assert found[1][:-6].any()
+
+
+def test_a_change_of_policy_changes_how_much_the_statistics_of_place_0_count() -> None:
+    replica = replica_of(normed(), buffers="first")
+    replica.workers, weights = 4, []
+
+    for policy in (Bsp(), Ssp(), Kbuffered(), LocalSgd()):
+        replica.begins_policy(policy)
+        weights.append(replica.statistics_weight)
+
+    assert weights == [4, 4, 2, 1]
 
 
 def _mean_of(seed: int) -> Any:

@@ -62,6 +62,9 @@ class Replica:
         self._memory[0][:] = np.nan if value is None else value
         return Step(self._memory[0], 1.0, len(features), value is not None)
 
+    def begins_policy(self, policy: Any) -> None:
+        """Nothing depends on it."""
+
     def own_steps(self, asked: Any, decay: float = 1.0) -> Any:
         self.own.append(asked)
         return asked
