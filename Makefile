@@ -174,6 +174,7 @@ bench: setup ## speed as ratios to other systems, each part in one interleaved r
 
 experiments: setup ## what is beside the recipes of `paceline reproduce`: defaults against plain torch, the SVM against scikit-learn, scripts (hours)
 	$(BIN)/python -m paceline_papers.experiments.defaults
+	$(BIN)/python -m paceline_papers.experiments.auto
 	$(BIN)/python -m paceline_papers.experiments.linear
 	$(BIN)/python -m paceline_papers.experiments.scripts
 	$(BIN)/python -m paceline_papers.experiments.halving
