@@ -13,6 +13,8 @@ PAGE = ROOT / "tests/nightly.md"
 LOGS = ROOT / "build" / "nightly"
 PYTEST = f"{sys.executable} -m pytest -n 4 --dist loadfile -rfEs"
 CHAOS = f"{sys.executable} -m tests.chaos"
+STEPS = "==", "The page is"
+"""How lines begin that say nothing of a result."""
 HEAD = """# The nightly run
 
 `make nightly` runs all of these, one after the other, and goes on after one that fails. `make nightly PARTS="e2e docs"`
@@ -101,7 +103,8 @@ def run(name: str) -> bool:
         for line in process.stdout:
             print(line, end="", flush=True)
             log.write(line)
-            last = line.strip() or last
+            if (said := line.strip()) and not said.startswith(STEPS):
+                last = said
 
     code, minutes = process.returncode, (time.monotonic() - start) / 60
     result = f"{'passed' if code == 0 else f'FAILED, exit code {code}'}: {last.replace('|', '/')[:100]}"
