@@ -9,6 +9,7 @@ import json
 import os
 import random
 import runpy
+import select
 import signal
 import socket
 import sys
@@ -84,12 +85,18 @@ def _serve(parent: int) -> dict[str, Any]:
     _tell(channel, forks=this)
 
     running: set[int] = set()
-    signal.signal(signal.SIGCHLD, lambda *_: _reap(channel, running))
+    ends, wakes = _woken_by_ends()
     while True:
+        ready, *_ = select.select([channel.fileno(), ends], [], [])
+        if ends in ready:
+            os.read(ends, _LARGEST)
+            _reap(channel, running)
+        if channel.fileno() not in ready:
+            continue
+
         message, descriptors, *_ = socket.recv_fds(channel, _LARGEST, 1)
         if not message:
             _end(running)
-        signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGCHLD])  # until it is known who has ended
         if not (pid := os.fork()):
             break
         with suppress(OSError):  # the child has done it itself
@@ -99,11 +106,12 @@ def _serve(parent: int) -> dict[str, Any]:
             _tell(channel, started=pid)
         for descriptor in descriptors:
             os.close(descriptor)
-        signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGCHLD])
 
     channel.close()
+    signal.set_wakeup_fd(-1)
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
-    signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGCHLD])
+    os.close(ends)
+    os.close(wakes)
     if message == NEXT:
         os.dup2(descriptors[0], 0)
         os.close(descriptors[0])
@@ -129,6 +137,16 @@ def _set_apart(parent: int) -> socket.socket:
     return channel
 
 
+def _woken_by_ends() -> tuple[int, int]:
+    """A pipe that can be read once a child has ended. A handler alone would be late: Python calls it after the call that it
+    waits in, and none ends if the signal comes just before."""
+    ends, wakes = os.pipe()
+    os.set_blocking(wakes, False)
+    signal.set_wakeup_fd(wakes, warn_on_full_buffer=False)
+    signal.signal(signal.SIGCHLD, lambda *_: None)
+    return ends, wakes
+
+
 def _close_others() -> None:
     """All files but the first three."""
     for descriptor in map(int, os.listdir("/proc/self/fd")):
@@ -147,7 +165,7 @@ def _reap(channel: socket.socket, running: set[int]) -> None:
     for pid in list(running):
         try:
             ended, status, usage = os.wait4(pid, os.WNOHANG)
-        except ChildProcessError:  # another signal, during this one, has seen to it
+        except ChildProcessError:  # of a library's waiting for any child
             continue
         if ended:
             running.remove(pid)
