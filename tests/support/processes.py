@@ -8,6 +8,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -134,9 +135,10 @@ class Process:
         return self._process.poll() is None
 
     def send(self, number: int) -> None:
-        """Sends a signal."""
+        """Sends a signal. A process that has ended may be gone before it is known here."""
         if self.is_running:
-            os.kill(self.pid, number)
+            with suppress(ProcessLookupError):
+                os.kill(self.pid, number)
 
     def kill(self) -> None:
         """kill -9, and waits until it is gone."""
