@@ -42,8 +42,7 @@ class TrainingPlan:
         asked: dict[str, Any] = {"evaluate_every": self.asked.every if self.asked else 0, **self.length}
         # each worker makes its own steps, so that schedulers end where the run does; where a policy lets a fast worker go on,
         # it takes over what slow ones have not done
-        is_lasting = policy.stays or not policy.alternatives
-        asked["budget"] = "per_worker" if policy.keeps_together and is_lasting else "total"
+        asked["budget"] = "per_worker" if policy.keeps_together and not policy.changes_itself else "total"
         if worker_scores and not (self.asked and self.asked.apart):
             asked["scored_by"] = "worker"
         if self.optimizer:

@@ -69,6 +69,8 @@ class PolicyChoice:
         self._since = self._looked = math.inf
         """When the present policy began with the present members; inf: it has not. When it was judged last."""
         self._changes = 0
+        self.is_on: bool
+        """Whether anything is chosen."""
         self._bet: _Bet | None
         self._advised: Options | None
         self._trust: dict[Options, float] = {}
@@ -80,20 +82,19 @@ class PolicyChoice:
         self.home = policy
         self._bet = self._advised = None
         self._known: list[Options] = []
-        self._is_on = bool(build_policy(policy).alternatives)
+        self.is_on = bool(build_policy(policy).alternatives)
 
     def heard(self, worker: str, report: WorkerReport) -> None:
         """A member reports."""
-        if self._is_on and "steps" in report.figures:
+        if self.is_on and "steps" in report.figures:
             self._reports.setdefault(worker, deque()).append(report)
 
     def choose(self, present: Options, members: Collection[object], left: float, now: float) -> Options | None:
         """What is to train instead of `present`; None where nothing is worth a change, or too little is known. `members`:
         where they are others, all begins again; `left`: training time that is left (seconds)."""
-        if not self._is_on:
-            return None
         if members != self._members or self._since == math.inf:
-            self._members, self._since, self._looked = members, now, now
+            self._members = members
+            self._since = self._looked = now
             self._reports.clear()
         pause = min(_LONGEST, _PAUSE * 2 ** (self._changes - 1)) if self._changes else LEAST
         if now - self._since < pause or now - self._looked < _EVERY:
@@ -130,7 +131,8 @@ class PolicyChoice:
         """The policy before the present one, where that one only lets workers slow each other down: they share a machine."""
         if self._bet is None:
             return None
-        bet, self._bet, policy = self._bet, None, build_policy(present)
+        bet, policy = self._bet, build_policy(present)
+        self._bet = None
         gain, longer = _rate(policy, times) / bet.rate, _step(policy, times) / bet.step
         if gain >= _GAINED or longer < _LONGER:
             return None

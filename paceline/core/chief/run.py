@@ -306,6 +306,8 @@ class Run:
 
     def choose_policy(self, clocks: Clocks, now: float) -> Options | None:
         """Lets another policy begin where the run's own has alternatives, and one of them is better now. Returns it."""
+        if not self.policy_choice.is_on:
+            return None
         if not self._is_steady:
             self.policy_choice.wait()
             return None

@@ -137,6 +137,11 @@ class Policy(Scaled, ABC):
         return False
 
     @property
+    def changes_itself(self) -> bool:
+        """Whether the chief may change to another policy."""
+        return bool(self.alternatives) and not self.stays
+
+    @property
     def has_sum(self) -> bool:
         """Whether pushes can wait in a sum."""
         return self.rounds or self.gathers

@@ -23,8 +23,7 @@ def not_to_wait(evidence: Evidence, is_waited_for: bool) -> Advice:
     """How a run bears workers that take longer."""
     config = evidence.config
     policy = build_policy(config.policy)
-    changes_itself = policy.alternatives and not policy.stays
-    if is_waited_for and policy.served and not changes_itself:
+    if is_waited_for and policy.served and not policy.changes_itself:
         return Advice("policy=asp, which waits for nobody", ("policy=asp",))
     if is_waited_for and not policy.served:
         return Advice("policy=adpsgd, which waits for nobody", ("policy=adpsgd",))
