@@ -78,6 +78,8 @@ class Members(ABC):
             return
         worker.incarnation = incarnation
         self._publish()
+        if (change := self.view.made) is not None and worker.in_force.adopt(change):
+            self._begin_half(worker)  # it was away meanwhile
         version = worker.clock + self.view.seats[worker.name].handicap if worker.policy.rounds else None
         for number in range(len(self._slices)):
             ask = partial(self._asks, worker, incarnation, number, version)
@@ -111,6 +113,10 @@ class Members(ABC):
             worker.returning = 0
             self._goes_later(worker)
             self._begin(worker)
+
+    @abstractmethod
+    def _begin_half(self, worker: Worker) -> None:
+        """The worker begins its half of the policy in force, with its present model."""
 
     @abstractmethod
     def _begin(self, worker: Worker) -> None:

@@ -56,6 +56,14 @@ def test_policy_auto_changes_in_virtual_time_as_in_a_run_and_is_bsp_where_nothin
     assert slow["measures"]["test_accuracy"] == pytest.approx(waiting["measures"]["test_accuracy"], abs=0.03)
 
 
+def test_a_worker_that_was_away_while_the_policy_changed_goes_on_under_the_new_one() -> None:
+    away = ("--away", "worker-1@3s:6s")
+    found = facts("digits", "-s", "2", "--policy", "auto", "--speeds", "HE1", "--step", "50ms", "--epochs", "20", *away)
+
+    assert "to kbuffered" in found["choices"][0]
+    assert found["workers"][1]["clock"] > 2 * found["workers"][3]["clock"]
+
+
 def test_a_size_is_enough_for_timing() -> None:
     found = facts("digits", "-w", "2", "-s", "1", "--policy", "bsp", "--speeds", "HE0", "--step", "10ms", *SIZED)
 
