@@ -32,7 +32,7 @@ class PolicyChange:
 
     def begin(self, policy: Options, clocks: Clocks) -> None:
         """Names the clocks at which `policy` takes over. ConfigError if it conflicts with the run's other settings."""
-        self.policy = self._checked(policy)
+        self.policy = self.checked(policy)
         self._membership.switch(self.policy.model_dump(), clocks)
 
     def roll_back(self, back: tuple[int, ...], rate: float, clocks: Clocks) -> int:
@@ -50,14 +50,7 @@ class PolicyChange:
         if switch is not None:
             self.policy = Options(**switch.policy)
 
-    def normalised(self, policy: Options) -> Options | None:
-        """The same where it can train this run."""
-        try:
-            return self._checked(policy)
-        except ConfigError:
-            return None
-
-    def _checked(self, policy: Options) -> Options:
+    def checked(self, policy: Options) -> Options:
         """The policy, its options checked; ConfigError if it can't train this run."""
         if not self._config.servers:
             raise ConfigError(

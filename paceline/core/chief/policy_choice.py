@@ -11,7 +11,8 @@ import numpy as np
 from paceline.core.chief.straggler import slow_workers
 from paceline.core.chief.worker_time import LEAST, OWN, SPENT, WorkerTime, middle, share_of
 from paceline.core.chief.workers import WorkerReport
-from paceline.core.policies.policy import Policy, Times, build_policy, from_shorthand
+from paceline.core.errors import ConfigError
+from paceline.core.policies.policy import Policy, Times, build_policy, with_alternatives
 from paceline.core.settings.config import Config, Options
 
 _ENOUGH = 3
@@ -38,8 +39,8 @@ _CLOCKS, _DRAWS = (50, 400), 20_000
 _ABSURD = 1e15
 """Figures of a worker that is not listened to."""
 
-Normalised = Callable[[Options], Options | None]
-"""A policy with its options checked; None where it can't train this run."""
+Checked = Callable[[Options], Options]
+"""A policy with its options checked; ConfigError where it can't train this run."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,11 +60,11 @@ class PolicyChoice:
     """Fed with heartbeats. It foretells what the times of the workers' steps would give under another policy, and trusts less
     what has turned out otherwise. Not thread-safe."""
 
-    def __init__(self, config: Config, normalised: Normalised) -> None:
+    def __init__(self, config: Config, checked: Checked) -> None:
         self.said: list[str] = []
         """What was chosen and why, in sentences, oldest first."""
         self._config = config
-        self._normalised = normalised
+        self._checked = checked
         self._reports: dict[str, deque[WorkerReport]] = {}
         self._members: object = None
         self._since = self._looked = math.inf
@@ -82,6 +83,8 @@ class PolicyChoice:
         self.home = policy
         self._bet = self._advised = None
         self._known: list[Options] = []
+        self._refused: dict[Options, str] = {}
+        """Policies that the run's other settings refuse, and why."""
         self.is_on = bool(build_policy(policy).alternatives)
 
     def heard(self, worker: str, report: WorkerReport) -> None:
@@ -150,12 +153,13 @@ class PolicyChoice:
         rates = {each: found * self._trust.get(each, 1.0) for each, found in foretold.items()}
         rates[present] = rate = _rate(build_policy(present), times)
         best = max(rates.values())
+        self._say_refused(best, present, times, left)
         wanted = next(each for each in order if _LIKE * rates[each] >= best)
         is_tighter = order.index(wanted) < order.index(present)
         if wanted == present or not (is_tighter or best > _WORTH * rate):
             return None
         gain = rates[wanted] / rate
-        if left * abs(1 - 1 / gain) < _COST + 2 * max(each.each(*OWN) for each in times):
+        if not _saves(left, gain, times):
             return None
         if is_tighter:
             return self._change(wanted, f"it is about as fast as {_named(present)} now")
@@ -171,10 +175,32 @@ class PolicyChoice:
     def _candidates(self) -> list[Options]:
         """The policies that may train this run, the tightest first. Where last clocks are named in advance, own steps
         would make the run longer."""
-        others = (Options(**from_shorthand(each)) for each in build_policy(self.home).alternatives)
-        fit = list(filter(None, map(self._normalised, others)))
         is_named = self._config.budget == "per_worker" and not self._config.is_script
-        return [self.home, *(each for each in fit if not is_named or build_policy(each).most_steps == 1)]
+        fit = [self.home]
+        for each in with_alternatives(self.home)[1:]:
+            try:
+                checked = self._checked(each)
+            except ConfigError as error:
+                self._refused[each] = str(error).partition("\n")[0]
+                continue
+            if not is_named or build_policy(checked).most_steps == 1:
+                fit.append(checked)
+        return fit
+
+    def _say_refused(self, best: float, present: Options, times: Sequence[WorkerTime], left: float) -> None:
+        """Says once which policy that can't train this run would be clearly faster than all that can. `best`: mini-batches of
+        all workers a second of the fastest of these."""
+        gains = {
+            each: self._foretold(each, present, times) / best
+            for each in self._refused
+            if _suits(build_policy(each), times)
+        }
+        fastest = max(gains, key=gains.__getitem__, default=None)
+        if fastest is None or gains[fastest] <= _WORTH or not _saves(left, gains[fastest], times):
+            return
+        faster = f"{_named(fastest)} would train about {gains[fastest]:.1f} times as fast"
+        self._say(f"{faster}, but the run's other settings refuse it: {self._refused[fastest]}")
+        self._refused.clear()
 
     def _change(self, policy: Options, why: str) -> Options:
         self._changes += 1
@@ -189,7 +215,7 @@ class PolicyChoice:
             self._say(f"{_named(policy)} would be better (paceline set RUN policy={_named(policy)}): {why}")
 
     def _say(self, sentence: str) -> None:
-        self.said.append(f"policy {self.home.name}: {sentence}.")
+        self.said.append(f"policy {self.home.name}: {sentence.rstrip('.')}.")
 
     def _foretold(self, policy: Options, present: Options, times: Sequence[WorkerTime]) -> float:
         """Mini-batches of all workers a second under another policy: their steps as random draws with the same mean and
@@ -229,6 +255,11 @@ def _rate(policy: Policy, times: Sequence[WorkerTime]) -> float:
 def _step(policy: Policy, times: Sequence[WorkerTime]) -> float:
     """What the middle worker's computation of a mini-batch takes (seconds)."""
     return middle(each.each("compute", "data") for each in times) / policy.most_steps
+
+
+def _saves(left: float, gain: float, times: Sequence[WorkerTime]) -> bool:
+    """Whether to train `gain` times as fast is worth a change, with so much training time left (seconds)."""
+    return left * abs(1 - 1 / gain) >= _COST + 2 * max(each.each(*OWN) for each in times)
 
 
 def _suits(policy: Policy, times: Sequence[WorkerTime]) -> bool:

@@ -45,7 +45,7 @@ class Run:
         self.scoring = Scoring(config.evaluate_every, config.scored_by == "worker")
         self.common_stopping = CommonStopping(config)
         self.policy_change = PolicyChange(config, self.membership)
-        self.policy_choice = PolicyChoice(config, self.policy_change.normalised)
+        self.policy_choice = PolicyChoice(config, self.policy_change.checked)
         self.warnings = Warnings(config)
         self.divergence = Divergence(config)
         self.other_servers = OtherServers(config.servers)

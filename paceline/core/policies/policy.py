@@ -331,6 +331,11 @@ def build_policy(options: Options) -> Policy:
     return registry.build(PACKAGE, Policy, options.name, options.options, "policy")
 
 
+def with_alternatives(policy: Options) -> list[Options]:
+    """The policy, and those that the chief may change to from it, the tightest first."""
+    return [policy, *(Options(**from_shorthand(each)) for each in build_policy(policy).alternatives)]
+
+
 def policies_that(fit: Callable[[type[Policy]], bool]) -> str:
     """The built-in policies with servers that fit, for messages."""
     return registry.listed(name for name in registry.names(PACKAGE) if fit(registry.find(PACKAGE, Policy, name)))

@@ -14,8 +14,8 @@ from paceline.base.terminal import show
 from paceline.core.errors import ConfigError, UsageError
 from paceline.core.optimizers.effective import effective, pool_of, told
 from paceline.core.optimizers.groups import grouped
-from paceline.core.optimizers.optimizer import build_optimizer
-from paceline.core.policies.policy import build_policy
+from paceline.core.optimizers.optimizer import Optimizer, build_optimizer
+from paceline.core.policies.policy import build_policy, with_alternatives
 from paceline.core.settings.config import Config
 from paceline.core.slice.plan import Shapes, SlicePlan, make_plan, server_memory
 from paceline.core.units import size
@@ -71,10 +71,7 @@ def plan_report(config: Config, shapes: Shapes, bandwidth: float = 10e9, measure
     plan = make_plan(shapes, config.servers, config.plan)
     policy = build_policy(config.policy)
     asked = grouped(build_optimizer(config.optimizer), plan.layout())
-    pool = pool_of(config)
-    slots = policy.server_optimizer(effective(pool, asked, policy)).slots
-    kept = asked.slots if pool is not None and (policy.own_half or pool.has_halves(asked, policy)) else 0
-    arrays = policy.server_arrays(config.workers)
+    slots, arrays, kept = _arrays(config, asked)
     servers, averages = [], config.mean_from is not None
     for index, length in enumerate(plan.lengths):
         memory = server_memory(length, slots, arrays, config.workers, config.part_bytes, averages)
@@ -93,6 +90,16 @@ def plan_report(config: Config, shapes: Shapes, bandwidth: float = 10e9, measure
         "worker_copies": WORKER_COPIES + kept,
         "retained": retained_bytes(config.checkpoint.retain, config.codec.has_feedback) if config.servers else 0,
     }
+
+
+def _arrays(config: Config, asked: Optimizer) -> tuple[int, int, int]:
+    """Arrays of a slice's length that a server takes for the optimizer and for the policy, and those of the model's length that
+    a worker keeps of the optimizer; the most of any policy that may train the run."""
+    policy, pool = build_policy(config.policy), pool_of(config)
+    each = [build_policy(may) for may in with_alternatives(config.policy)] if policy.changes_itself else [policy]
+    slots = max(may.server_optimizer(effective(pool, asked, may)).slots for may in each)
+    keeps = pool is not None and any(may.own_half or pool.has_halves(asked, may) for may in each)
+    return slots, max(may.server_arrays(config.workers) for may in each), asked.slots if keeps else 0
 
 
 def _worker(config: Config, total: int, kept: int, measured: int | None) -> int | None:

@@ -13,7 +13,9 @@ import yaml
 from rich.console import Console
 
 from paceline.core.errors import UsageError
-from paceline.core.settings.config import Config
+from paceline.core.policies.builtin.auto import Auto
+from paceline.core.policies.policy import from_shorthand
+from paceline.core.settings.config import Config, Options
 from paceline.core.units import size
 from paceline.launch.settings.read_config import read_config
 from paceline.rpc import memory
@@ -73,6 +75,20 @@ def test_the_plan_command_prints_json_without_torch(shapes: Path, tmp_path: Path
     done = subprocess.run([sys.executable, "-c", script], cwd=tmp_path, capture_output=True, text=True, check=True)
 
     assert len(json.loads(done.stdout)["servers"]) == 3
+
+
+def test_the_plan_has_room_for_every_policy_that_auto_may_change_to(shapes: Path) -> None:
+    def report(policy: str) -> dict[str, Any]:
+        settings = Config(policy=Options(**from_shorthand(policy)), optimizer=Options(name="adam"))
+        return plan_report(settings, read_shapes(shapes))
+
+    each = [report(policy) for policy in ("bsp", *Auto.alternatives)]
+
+    found, stays = report("auto"), report("auto:exact")
+    for key in ("optimizer", "policy"):
+        assert found["servers"][0]["memory"][key] == max(one["servers"][0]["memory"][key] for one in each)
+    assert found["worker_copies"] == max(one["worker_copies"] for one in each)
+    assert stays["worker_copies"] == each[0]["worker_copies"]
 
 
 def test_the_plan_prints_for_people(shapes: Path) -> None:

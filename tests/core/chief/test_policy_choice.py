@@ -1,6 +1,7 @@
 """What policy auto makes of workers that are equal, slow, slow at random or far away, and of what does not help."""
 
 import json
+import re
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -173,6 +174,15 @@ def test_a_chief_that_was_started_again_goes_on_choosing_and_knows_what_it_has_s
 
     assert (again.policy.name, again.policy_choice.said) == ("kbuffered", one.run.policy_choice.said)
     assert again.policy_choice.home == Options(name="auto")
+
+
+def test_a_policy_that_the_runs_settings_refuse_is_named_once_with_what_refuses_it():
+    one = cluster(steps=(0.1, 0.1, 0.1, 1.0), clip={"norm": 1.0, "of": "mean"})
+
+    assert one.pass_time(60) == []
+
+    (said,) = one.run.policy_choice.said
+    assert re.search(r"kbuffered would train about \d.\d times as fast.*clip\.of", said)
 
 
 def test_only_policies_that_go_with_the_runs_settings_are_chosen():
