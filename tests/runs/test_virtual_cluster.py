@@ -121,7 +121,7 @@ def test_bsp_gives_the_bits_of_a_single_process(workers, trouble):
     versions, weights = trained(cluster)
     (rounds,) = versions
     expected = single_process(task, names, rounds, 4, sgd)
-    assert rounds == 17
+    assert rounds == 15
     assert weights.tobytes() == expected.tobytes()
 
 
@@ -184,8 +184,10 @@ def test_the_budget_is_overrun_by_what_is_under_way_only(policy, ledger):
 
         cluster.until_finished(400.0)
 
-        most = 2 if policy == "bsp" else 1
-        assert cluster.examples <= cluster.servers[0].slice.clocks.examples <= cluster.examples + most * 4, seed
+        # lock-step names its last round two rounds before, while members still come and go
+        most, least = (2, 1) if policy == "bsp" else (1, 0)
+        over = cluster.servers[0].slice.clocks.examples - cluster.examples
+        assert -least * 4 <= over <= most * 4, seed
 
 
 @pytest.mark.parametrize("policy", ["bsp", "ssp:1"])
@@ -209,7 +211,7 @@ def test_a_slow_worker_that_beats_is_never_expelled(ledger):
     cluster.until_finished(400.0)
 
     assert cluster.run.membership.incarnations == dict.fromkeys(NAMES[:4], 1)
-    assert ledger_of(cluster, 1)[:4].sum() == 4 * 7
+    assert ledger_of(cluster, 1)[:4].sum() == 4 * 5
 
 
 def test_a_thawed_worker_is_fenced_and_comes_back(ledger):

@@ -218,11 +218,11 @@ class Cluster(Network):
             self.run.tick(self.now)
             self._maybe_switched()
             can_score = all(server.is_up and server.slice.phase is Phase.SERVING for server in self.servers)
-            due = self.run.due_score()
-            if due == (self.run.budget.epoch, True) and can_score:
+            epoch, is_final = self.run.due_score() or (0, False)
+            if is_final and can_score:
                 versions = [server.slice.version for server in self.servers]
                 seconds = self.run.phases.seconds(self.now)
-                self.run.score(Score(self.run.budget.epoch, seconds, versions, {}, final=True), self.now)
+                self.run.score(Score(epoch, seconds, versions, {}, final=True), self.now)
             self._look_after_snapshots()
             self.publish()
             self._spread()

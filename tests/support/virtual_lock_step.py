@@ -76,7 +76,7 @@ def check_bits(seed: int) -> None:
     retain = rng.choice([None, 0, 2 * 4 * LENGTH])
     settings = {"workers": len(names), "servers": servers, "checkpoint": {"retain": retain}}
     config = make_config("bsp", batch_size=4, on_lost_worker="wait", **settings)
-    cluster = Cluster(seed, config, task.gradient, SGD, LENGTH, ROUNDS - 2, conditions)
+    cluster = Cluster(seed, config, task.gradient, SGD, LENGTH, ROUNDS, conditions)
     for name in names:
         cluster.start_worker(name)
     deaths = [(rng.choice(DEATHS), round(rng.uniform(0.3, 5.0), 2)) for _ in range(rng.choice([1, 2, 3]))]

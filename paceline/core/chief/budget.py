@@ -73,10 +73,9 @@ class Budget:
         """The trained part of the budget (ratio)."""
         return min(1.0, self.examples / self.total) if self.total else 0.0
 
-    @property
-    def is_spent(self) -> bool:
-        """Whether all examples of the budget are trained, if they are what ends the run."""
-        return self._config.budget == "total" and 0 < self.total <= self.examples
+    def is_spent(self, more: int = 0) -> bool:
+        """Whether all examples of the budget are trained once `more` are, if they are what ends the run."""
+        return self._config.budget == "total" and 0 < self.total <= self.examples + more
 
     @property
     def epochs(self) -> float:

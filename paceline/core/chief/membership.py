@@ -205,9 +205,9 @@ class Membership:
         for place in self.places.values():
             place.last_beat = now
 
-    def stop(self, clocks: Clocks, ahead: int = ROUNDS_AHEAD) -> None:
-        """Names the last clock of every member; with rounds that of the round that is `ahead`."""
-        ends = self._next_ends(clocks, ahead)
+    def stop(self, clocks: Clocks) -> None:
+        """Names the last clock of every member."""
+        ends = self._next_ends(clocks)
         seats = {}
         for worker, seat in self.view.seats.items():
             last = ends[worker]
@@ -220,12 +220,12 @@ class Membership:
         if seat is not None and seat.last is None:
             self._publish(self.view.seats | {worker: replace(seat, last=last)})
 
-    def _next_ends(self, clocks: Clocks, ahead: int = ROUNDS_AHEAD) -> dict[str, int]:
+    def _next_ends(self, clocks: Clocks) -> dict[str, int]:
         """For every member, a clock that it can't have passed yet: with rounds the next but one (later if a joiner only counts
         from then on), without rounds each worker's next clock."""
         if not self.rounds:
             return {worker: clocks.entry(worker).clock + 1 for worker in self.view.seats}
-        final = clocks.version + ahead
+        final = clocks.version + ROUNDS_AHEAD
         for worker, seat in self.view.seats.items():
             final = max(final, clocks.entry(worker).clock + seat.handicap + 1)
         return {worker: final - seat.handicap for worker, seat in self.view.seats.items()}

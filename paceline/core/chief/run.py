@@ -52,8 +52,8 @@ class Run:
         self.common_snapshots = CommonSnapshots(config.servers)
         self._judged: tuple[Options, int] | None = None
         """The policy and the number of members that warnings know."""
-        self._closed: int | None = None
-        """The version of the chief's slice when its pushes were counted last; None before that."""
+        self._closed, self._round = (0, 0), 0.0
+        """The last round that has closed on the chief's slice, and the examples that were counted by then; examples of it."""
 
     @property
     def phase(self) -> RunPhase:
@@ -168,11 +168,9 @@ class Run:
         a worker has left for good before all had its pushes."""
         self.budget.examples = clocks.trained - self.other_servers.lacks(clocks.gone, self.membership.view.number)
         self._maybe_settled(clocks, now)  # the worker that the others waited for may have left
-        if self.budget.is_spent and not self._ends_by_itself and self._may_end(clocks):
-            # no slice has begun the next round before this one's pushes are answered
-            is_new = self._closed is not None and clocks.version > self._closed and clocks.trained > self.budget.total
-            self._name_ends("the budget of epochs is spent", clocks, now, 1 if is_new else ROUNDS_AHEAD)
-        self._closed = clocks.version
+        self._measure_round(clocks)
+        if not self._ends_by_itself and self._may_end(clocks) and self._is_near_the_end:
+            self._name_ends("the budget of epochs is spent", clocks, now)
 
     def validated(self, worker: str, epoch: int, loss: float, examples: int, clocks: Clocks, now: float) -> None:
         """A worker has ended `epoch` of its shard (from 0) with this loss on the examples that it keeps back. Once all members
@@ -261,6 +259,21 @@ class Run:
         self.workers.begin_anew()
         return True
 
+    def _measure_round(self, clocks: Clocks) -> None:
+        """Notes the examples of a round that has closed just now; between two rounds, some of the next are counted already."""
+        version, trained = self._closed
+        if clocks.version > version:
+            self._round = (clocks.trained - trained) / (clocks.version - version)
+        if clocks.version != version:
+            self._closed = clocks.version, clocks.trained
+
+    @property
+    def _is_near_the_end(self) -> bool:
+        """Whether the budget is spent, or will be by the first round that can still be named as the last one, if rounds stay
+        as large; a member that leaves before it takes its part of these along."""
+        left = ROUNDS_AHEAD * self._round if self.membership.rounds else 0
+        return self.budget.is_spent(round(left))
+
     def _may_end(self, clocks: Clocks) -> bool:
         """Whether a spent budget may end the run now. In rounds it is looked at when one has closed, so that each run of the
         same settings ends with the same round; a slice that is back from a snapshot comes by that round again, and no
@@ -270,9 +283,9 @@ class Run:
         is_closed = all(clocks.progress(worker) <= clocks.version for worker in clocks.members)
         return is_closed and self.phase is RunPhase.TRAINING and not self.policy_change.is_under_way
 
-    def _name_ends(self, reason: str, clocks: Clocks, now: float, ahead: int = ROUNDS_AHEAD) -> None:
+    def _name_ends(self, reason: str, clocks: Clocks, now: float) -> None:
         self.phases.enter(RunPhase.STOPPING, now, reason)
-        self.membership.stop(clocks, ahead)
+        self.membership.stop(clocks)
         self._maybe_all_left(now)
 
     def _maybe_all_left(self, now: float) -> None:
@@ -363,7 +376,8 @@ class Run:
         """(epoch, final) that the evaluator should score next; None while there is nothing new. The final one is due once
         every server follows the last view, for a slice folds what it has buffered when it learns that nobody is left."""
         if self.phase is RunPhase.SCORING:
-            return (self.budget.epoch, True) if self.is_followed else None
+            epoch = max(self.budget.epoch, self.config.epochs if self._is_near_the_end else 0)
+            return (epoch, True) if self.is_followed else None
         if self.scoring.by_worker:
             return None
         is_training = self.phase is RunPhase.TRAINING and not self.policy_change.goes_back

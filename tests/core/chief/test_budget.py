@@ -24,7 +24,7 @@ def test_nothing_is_known_before_a_worker_has_said_what_an_epoch_is():
     budget = Budget(Config(epochs=2))
 
     assert (budget.total, budget.share, budget.epoch, budget.epochs) == (0, 0.0, 0, 0.0)
-    assert not budget.is_spent
+    assert not budget.is_spent()
 
 
 @pytest.mark.parametrize(
@@ -37,7 +37,15 @@ def test_the_share_and_the_epochs_follow_from_the_examples(examples, share, epoc
     budget.examples = examples
 
     assert budget.total == 200
-    assert (budget.share, budget.epoch, budget.epochs, budget.is_spent) == (share, epoch, epochs, is_spent)
+    assert (budget.share, budget.epoch, budget.epochs, budget.is_spent()) == (share, epoch, epochs, is_spent)
+
+
+def test_a_budget_is_spent_by_what_is_still_to_come():
+    budget = agreed()
+
+    budget.examples = 150
+
+    assert (budget.is_spent(49), budget.is_spent(50)) == (False, True)
 
 
 def test_with_a_budget_of_each_worker_no_number_of_examples_spends_it():
@@ -45,7 +53,7 @@ def test_with_a_budget_of_each_worker_no_number_of_examples_spends_it():
 
     budget.examples = 10_000
 
-    assert not budget.is_spent
+    assert not budget.is_spent()
 
 
 def test_only_a_budget_of_each_worker_names_a_last_clock():

@@ -97,6 +97,19 @@ def test_the_budget_ends_the_run_with_a_view_that_names_clocks():
     assert {worker: seat.last for worker, seat in run.membership.view.seats.items()} == {"a": 8, "b": 1}
 
 
+def test_in_rounds_the_end_is_named_in_advance_so_that_the_run_trains_exactly_its_epochs():
+    run, clocks = started("a", "b", policy=Options(name="bsp"))
+
+    for number in range(1, 9):  # of the ten rounds of 20 examples in two epochs
+        for worker, clocks.version in (("a", number - 1), ("b", number)):
+            clocks.examples += 10
+            clocks.entry(worker).clock = number
+            run.counted(clocks, 5.0)
+        assert (run.phase is RunPhase.STOPPING) == (number == 8)
+
+    assert {seat.last for seat in run.membership.view.seats.values()} == {10}
+
+
 def test_the_budget_is_that_of_the_slice_that_got_the_least_of_workers_that_are_gone():
     run, clocks = started("a", servers=3)
     clocks.examples, clocks.gone = 1000, 500
