@@ -64,6 +64,7 @@ def status_reply(
         gave_up=run.divergence.gave_up,
         steps=run.budget.steps,
         choices=run.policy_choice.said,
+        chosen_by=run.policy_choice.home.name if run.policy_choice.is_on else "",
     )
 
 

@@ -85,6 +85,8 @@ def explain(error: ValidationError, model: type, prefix: str = "") -> list[str]:
     """One sentence per mistake that pydantic found: the key, what was seen, what was expected, the nearest key."""
     sentences = []
     for mistake in error.errors():
+        if mistake["type"] == "default_factory_not_called":  # what it depends on is another of the mistakes
+            continue
         place = [str(part) for part in mistake["loc"]]
         key = (prefix + ".".join(place)).rstrip(".")
         if mistake["type"] == "extra_forbidden":

@@ -85,8 +85,11 @@ def _on_top(
         "data": {"strategy": {"name": "random"}, "engine": {"name": "local"}},
         "schedule": {},
     }
-    for source in (task or {}, *_sources(path, overrides, preset)):
+    sources = (task or {}, *_sources(path, overrides, preset))
+    for source in sources:
         found = merged(found, source)
+    if not any("policy" in source for source in sources):
+        del found["policy"]  # the usual one depends on other settings
     return found
 
 

@@ -1275,6 +1275,7 @@ class StatusReply(_message.Message):
     GAVE_UP_FIELD_NUMBER: _builtins.int
     STEPS_FIELD_NUMBER: _builtins.int
     CHOICES_FIELD_NUMBER: _builtins.int
+    CHOSEN_BY_FIELD_NUMBER: _builtins.int
     run: _builtins.str
     """Name of the run; empty where it has none."""
     phase: _builtins.str
@@ -1309,6 +1310,8 @@ class StatusReply(_message.Message):
     """The run ends, or has ended, because it could learn no more."""
     steps: _builtins.int
     """Steps to make in all, where each is an epoch because scripts draw their own mini-batches; 0 in other runs."""
+    chosen_by: _builtins.str
+    """The policy that has chosen the present one, or chose to stay; empty where a person chooses."""
     @_builtins.property
     def missing(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
         """What it waits for before its start, in words."""
@@ -1374,10 +1377,11 @@ class StatusReply(_message.Message):
         gave_up: _builtins.bool = ...,
         steps: _builtins.int = ...,
         choices: _abc.Iterable[_builtins.str] | None = ...,
+        chosen_by: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["awaited", b"awaited", "back_to", b"back_to", "budget", b"budget", "choices", b"choices", "epoch", b"epoch", "examples", b"examples", "gave_up", b"gave_up", "going_back", b"going_back", "missing", b"missing", "phase", b"phase", "plain_text", b"plain_text", "policy", b"policy", "queued", b"queued", "reason", b"reason", "run", b"run", "scores", b"scores", "seconds", b"seconds", "servers", b"servers", "skipped_scores", b"skipped_scores", "steps", b"steps", "switching", b"switching", "unfinished", b"unfinished", "version", b"version", "warnings", b"warnings", "went_back", b"went_back", "workers", b"workers"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["awaited", b"awaited", "back_to", b"back_to", "budget", b"budget", "choices", b"choices", "chosen_by", b"chosen_by", "epoch", b"epoch", "examples", b"examples", "gave_up", b"gave_up", "going_back", b"going_back", "missing", b"missing", "phase", b"phase", "plain_text", b"plain_text", "policy", b"policy", "queued", b"queued", "reason", b"reason", "run", b"run", "scores", b"scores", "seconds", b"seconds", "servers", b"servers", "skipped_scores", b"skipped_scores", "steps", b"steps", "switching", b"switching", "unfinished", b"unfinished", "version", b"version", "warnings", b"warnings", "went_back", b"went_back", "workers", b"workers"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -18,7 +18,7 @@ from paceline.cli import repeats
 from paceline.cli.__main__ import app
 from paceline.cli.run import run, summary
 from paceline.core.errors import ConfigError, DiskError, NotYet, ServersGone, UsageError
-from paceline.core.settings.config import Config
+from paceline.core.settings.config import Config, Options
 from paceline.launch.folder import run_folder
 from paceline.launch.folder.run_folder import RunFolder, find_run, new_name, open_run
 from paceline.launch.folder.series import series
@@ -205,6 +205,27 @@ def test_other_settings_are_refused_with_the_list_of_them(tmp_path: Path) -> Non
     assert "--fresh" in str(caught.value)
 
 
+def test_a_run_keeps_the_policy_of_its_beginning_where_no_other_is_asked_for(tmp_path: Path) -> None:
+    begun = Config(run="one", policy=Options(name="ssp"))
+    open_run(begun, runs=tmp_path)
+
+    assert open_run(Config(run="one"), runs=tmp_path)[1].policy == begun.policy
+    with pytest.raises(ConfigError, match=r"policy\.name: 'ssp' before, 'auto' now"):
+        open_run(Config(run="one", policy=Options(name="auto")), runs=tmp_path)
+    assert open_run(Config(run="one"), fresh=True, runs=tmp_path)[1].policy.name == "auto"
+
+
+def test_a_scripts_run_keeps_it_too(tmp_path: Path) -> None:
+    script = {"run": "one", "task": "train.py", "data": {"source": "script"}}
+    given = {key: script[key] for key in ("task", "data")}
+    folder, begun = open_run(Config.model_validate({**script, "policy": {"name": "ssp"}}), runs=tmp_path, given=given)
+
+    again = open_run(Config.model_validate(script), runs=tmp_path, given=given)[1]
+
+    assert again == begun
+    assert read_yaml(folder.given)["policy"] == {"name": "ssp"}, "where its processes read it"
+
+
 def test_fresh_starts_a_run_over(tmp_path: Path) -> None:
     first, _ = open_run(Config(run="one", epochs=3), runs=tmp_path)
     first.write_facts(finished=True)
@@ -287,7 +308,7 @@ def test_names_of_runs_are_safe_and_never_taken_twice(tmp_path: Path) -> None:
 
     first, second = (open_run(config, runs=tmp_path)[0].name for _ in range(2))
 
-    assert first.startswith("my-task-1-ssp-")
+    assert first.startswith("my-task-1-auto-")
     assert first != second
     assert new_name(config, tmp_path) not in (first, second)
 

@@ -193,6 +193,14 @@ class CheckpointConfig(Section):
     )
 
 
+def _usual_policy(settings: dict[str, Any]) -> Options:
+    """Returns the policy of a run that names none: the nearest to auto that its other settings allow."""
+    if settings.get("servers") == 0:
+        return Options(name="allreduce")
+    is_free = settings.get("overlap") or settings.get("updates") == "sparse"
+    return Options(name="ssp" if is_free else "auto")
+
+
 class Config(Section):
     """Everything a run is made of; the same value in `paceline run`, in the ConfigMap and in the run folder."""
 
@@ -211,7 +219,19 @@ class Config(Section):
         300.0,
         description="Start with those that came this long after the first, end if none; the end waits as long (seconds).",
     )
-    policy: Options = Options(name="ssp")
+    updates: Literal["dense", "sparse"] = Field(
+        "dense",
+        description="dense: workers push and pull all weights; sparse: only those that a batch touches (linear models).",
+    )
+    overlap: bool = Field(
+        False,
+        description="Compute the next gradient while a push is on its way; policies that wait for replies refuse it.",
+    )
+    policy: Options = Field(
+        default_factory=_usual_policy,
+        description="When workers wait for each other; default: auto, without servers allreduce, with overlap or sparse "
+        "updates ssp.",
+    )
     optimizer: Options = Options(name="sgd", lr=0.1, momentum=0.9, weight_decay=1e-4)
     schedule: ScheduleConfig = ScheduleConfig()
     clip: ClipConfig = ClipConfig()
@@ -221,10 +241,6 @@ class Config(Section):
         allow_inf_nan=False,
         description="Largest L2 norm of what one server gets of a push; it scales a larger one down to that (see "
         "docs/security.md#cap-what-a-worker-pushes).",
-    )
-    updates: Literal["dense", "sparse"] = Field(
-        "dense",
-        description="dense: workers push and pull all weights; sparse: only those that a batch touches (linear models).",
     )
     svm: SvmConfig = SvmConfig()
     topology: Named | None = Field(
@@ -251,10 +267,6 @@ class Config(Section):
         "float32", description="Autocast of the worker's computation; weights and gradients stay float32."
     )
     compile: bool = Field(False, description="Whether workers compile the model with torch.compile.")
-    overlap: bool = Field(
-        False,
-        description="Compute the next gradient while a push is on its way; policies that wait for replies refuse it.",
-    )
     evaluate_every: int = Field(
         1,
         ge=0,

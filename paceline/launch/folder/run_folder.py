@@ -361,6 +361,7 @@ def open_run(
                 shutil.rmtree(folder.path)
         if is_named and folder.config.exists():
             kept = folder.checked()
+            config, given = _in_its_policy(kept, config, given)
             has_more = given is None and has_more_epochs(kept.settings(), config)
             _check_same(folder, config, given, has_more)
             if has_more:
@@ -440,6 +441,23 @@ def _given_before(folder: RunFolder, config: Config) -> dict[str, Any]:
     return read_yaml(folder.given) | {key: value for key, value in now.items() if value != before[key]}
 
 
+def _in_its_policy(
+    folder: RunFolder, config: Config, given: Mapping[str, Any] | None
+) -> tuple[Config, Mapping[str, Any] | None]:
+    """Where no policy is asked for, a run keeps that of its beginning, though another may be usual by now."""
+    if "policy" in config.model_fields_set:
+        return config, given
+    begun = folder.settings().policy
+    if begun == config.policy:
+        return config, given
+    policy = begun.model_dump(mode="json")
+    if given is not None:
+        given = {**given, "policy": policy}
+        with folder.locked():
+            _keep_given(folder, {**read_yaml(folder.given), "policy": policy})
+    return config.model_copy(update={"policy": begun}), given
+
+
 def _check_code_is_elsewhere(folder: RunFolder, config: Config) -> None:
     """ConfigError where the folder has the only copy that is left of a file of the user's."""
     task = Path(config.task).resolve()
@@ -491,13 +509,17 @@ def _extend(folder: RunFolder, config: Config) -> None:
 def _fill(folder: RunFolder, config: Config, given: Mapping[str, Any] | None) -> None:
     make_private(folder.path)
     if given is not None and not folder.given.exists():
-        temporary = folder.path / ".given.yaml"
-        temporary.write_text(yaml.safe_dump({**given, "run": folder.name}, sort_keys=False))
-        temporary.replace(folder.given)
+        _keep_given(folder, {**given, "run": folder.name})
     if not folder.config.exists():
         _keep(folder, config)
     if not folder.token.exists():
         write_secret_word(folder.token)
+
+
+def _keep_given(folder: RunFolder, given: Mapping[str, Any]) -> None:
+    temporary = folder.path / ".given.yaml"
+    temporary.write_text(yaml.safe_dump(dict(given), sort_keys=False))
+    temporary.replace(folder.given)
 
 
 def _keep(folder: RunFolder, config: Config) -> None:

@@ -146,9 +146,10 @@ def standing(found: Iterable[RunWarning]) -> list[str]:
 class News:
     """Says each warning of a run, and each choice of its policy, once."""
 
-    def __init__(self) -> None:
+    def __init__(self, choices: int = 0) -> None:
+        """`choices`: how many of the oldest were said by an earlier start."""
         self._known: set[str] = set()
-        self._choices = 0
+        self._choices = choices
 
     def of(self, found: Sequence[RunWarning], choices: Sequence[str] = ()) -> list[str]:
         """Lines on what was not known. `choices`: all so far."""

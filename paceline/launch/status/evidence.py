@@ -12,7 +12,6 @@ from paceline.core.chief.worker_time import ENOUGH, LEAST, SPENT, WorkerTime
 from paceline.core.explain.cause import Finding, causes
 from paceline.core.explain.evidence import Evidence, ServerTime
 from paceline.core.fault import LINK_SECONDS
-from paceline.core.policies.policy import build_policy
 from paceline.core.settings.config import Config, Options
 from paceline.launch.status.chief_status import plain
 from paceline.v1.run_service_pb2 import StatusReply
@@ -163,7 +162,7 @@ class Summed:
     def evidence(self, config: Config, is_now: bool = False) -> Evidence:
         """All together; `is_now`: the run goes on."""
         look = self._look
-        if (policy := look.get("policy")) and not build_policy(config.policy).alternatives:
+        if (policy := look.get("policy")) and not look.get("chosen_by"):
             config = config.model_copy(update={"policy": Options(**json.loads(policy))})
         return Evidence(
             config=config,

@@ -150,10 +150,12 @@ def _remaining(status: StatusReply, rate: float) -> list[str]:
 
 
 def _policy(status: StatusReply) -> list[str]:
-    """The policy's name, and whether it is just changing."""
+    """The policy's name, behind the one that has chosen it, and whether it is just changing."""
     if not status.policy:
         return []
-    return [f"{policy_name(status)}{' (changing)' if status.switching else ''}"]
+    name = policy_name(status)
+    chosen = f"{status.chosen_by}: {name}" if status.chosen_by not in ("", name) else name
+    return [f"{chosen}{' (changing)' if status.switching else ''}"]
 
 
 def newest_score(status: StatusReply) -> str:

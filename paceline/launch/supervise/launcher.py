@@ -202,7 +202,7 @@ class _Launch:
         self._others = others
         self._chief: Chief | None = None
         self._speed = Speed()
-        self._news = News()
+        self._news = News(len(folder.last_status().get("choices", [])))
         self._causes = Causes(config)
         self._recoveries = Recoveries()
         self._progress = Progress()
@@ -332,6 +332,7 @@ class _Launch:
             faults=[asdict(each) for each in out.faults],
             lost=None if out.lost is None else asdict(out.lost),
             warnings=[asdict(each) for each in out.warnings],
+            choices=out.choices,
             causes=[asdict(each) for each in out.causes],
             pids={},
         )
@@ -379,7 +380,8 @@ class _Launch:
         out.reason = status.reason
         self._gave_up = status.gave_up
         out.warnings = [*chief_status.warnings(status), *self._records.warnings]
-        news = [*self._recoveries.of(status, time.monotonic()), *self._news.of(out.warnings, status.choices)]
+        out.choices = list(status.choices)
+        news = [*self._recoveries.of(status, time.monotonic()), *self._news.of(out.warnings, out.choices)]
         causes = self._causes.now(status)
         for line in [*news, *self._causes.news(causes, status.run)]:
             self._say(line)

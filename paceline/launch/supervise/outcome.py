@@ -49,6 +49,8 @@ class Outcome:
     """How many examples of each split the metrics are of."""
     warnings: list[RunWarning] = field(default_factory=list)
     """What went wrong although the run went on, oldest first."""
+    choices: list[str] = field(default_factory=list)
+    """What a policy that changes by itself has chosen and why, in sentences, oldest first."""
     causes: list[Finding] = field(default_factory=list)
     """What made it slow or worse, what costs most first; but for what the warnings say anyway."""
     recovery: Recovery = field(default_factory=Recovery)

@@ -67,7 +67,8 @@ class Records:
         """Takes down a status that says something new, and tells it to all listeners."""
         members = [worker.worker for worker in status.workers if worker.member]
         terms = [server.term for server in status.servers]
-        news = (status.phase, status.policy, len(status.scores), len(status.warnings), members, terms)
+        counts = (len(status.scores), len(status.warnings), len(status.choices))
+        news = (status.phase, status.policy, counts, members, terms)
         here = (
             news,
             status.version,

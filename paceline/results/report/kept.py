@@ -99,6 +99,11 @@ class Kept:
         return [RunWarning(**each) for each in found]
 
     @property
+    def choices(self) -> list[str]:
+        """What a policy that changes by itself has chosen and why, oldest first."""
+        return list(self.course.last.get("choices", []))
+
+    @property
     def recovery(self) -> Recovery:
         return Recovery(**self._end.get("recovery", {}))
 

@@ -60,7 +60,8 @@ def _top(kept: Kept) -> list[Html]:
     troubles = [text(each, "warning") for each in kept.troubles]
     causes = [text(str(each), "warning") for each in kept.findings if not each.is_warned]
     ended = text(how_it_ended(kept), "result" if kept.is_finished else "warning")
-    return [ended, *troubles, numbers(_numbers(kept)), *causes, *warned, *passed]
+    choices = [text(each, "faint") for each in kept.choices]
+    return [ended, *troubles, numbers(_numbers(kept)), *causes, *warned, *passed, *choices]
 
 
 def how_it_ended(kept: Kept) -> str:

@@ -76,17 +76,20 @@ def _numbers(option: str, text: str | None, least: int) -> tuple[int, ...]:
 
 def choices(asked: Asked, config: Config, read: Reader) -> tuple[list[Choice], list[str]]:
     """All ways that are asked for, and why others can't run. ConfigError where none can. `config`: the run's own settings."""
-    found: list[Choice] = []
+    found: dict[tuple[str, int, int], Choice] = {}
     refused: list[str] = []
     for workers, servers, policy in _combinations(asked, config):
         is_own = not asked.policies and policy == shorthand(config)
         try:
-            found.append(Choice(policy, is_own, read(workers, servers, None if is_own else policy)))
+            way = read(workers, servers, None if is_own else policy)
         except ConfigError as error:
             refused.append(f"{policy} with {workers} workers and {servers} servers: {error}")
+            continue
+        name = shorthand(way) if is_own else policy  # one that is not named may depend on the servers
+        found.setdefault((name, workers, servers), Choice(name, is_own, way))
     if not found:
         raise ConfigError(refused[0])
-    return found, refused if asked.policies else []
+    return list(found.values()), refused if asked.policies else []
 
 
 def _combinations(asked: Asked, config: Config) -> Iterator[tuple[int, int, str]]:

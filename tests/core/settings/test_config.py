@@ -31,6 +31,28 @@ def test_defaults_stand_where_nothing_is_said():
     assert load() == Config()
 
 
+@pytest.mark.parametrize(
+    ("settings", "policy"),
+    [
+        ({}, "auto"),
+        ({"servers": 0}, "allreduce"),
+        ({"overlap": True}, "ssp"),
+        ({"updates": "sparse", "optimizer": {"name": "ftrl"}}, "ssp"),
+        ({"policy": {"bound": 5}}, "ssp"),
+        ({"policy": "asp", "servers": 1}, "asp"),
+    ],
+)
+def test_a_run_that_names_no_policy_has_the_nearest_to_auto_that_its_settings_allow(settings, policy):
+    assert load(None, settings).policy.name == policy
+
+
+def test_a_mistake_in_what_the_policy_depends_on_is_one_mistake():
+    with pytest.raises(ConfigError) as refused:
+        load(None, {"servers": -1})
+
+    assert str(refused.value).count("\n") == 0
+
+
 def test_each_source_wins_over_those_before_it(yaml, monkeypatch):
     task = {"epochs": 2, "batch_size": 2, "workers": 2, "seed": 2}
     path = yaml("batch_size: 3\nworkers: 3\nseed: 3")

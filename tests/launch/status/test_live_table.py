@@ -1,5 +1,6 @@
 """What a run shows fits into 80 columns, and marks the worker that holds the others up."""
 
+import json
 import re
 from io import StringIO
 
@@ -105,6 +106,21 @@ def test_elapsed_and_remaining_are_labelled() -> None:
 
     assert "elapsed 34 h 18 min" in line
     assert "remaining 83 min" in line
+
+
+@pytest.mark.parametrize(
+    ("name", "chosen_by", "shown_name"),
+    [
+        ("ssp", "", ", ssp (changing),"),
+        ("auto", "auto", ", auto (changing),"),
+        ("kbuffered", "auto", ", auto: kbuffered (changing),"),
+    ],
+)
+def test_a_policy_that_another_has_chosen_stands_behind_that(name: str, chosen_by: str, shown_name: str) -> None:
+    found = status()
+    found.policy, found.chosen_by = json.dumps({"name": name}), chosen_by
+
+    assert shown_name in headline(found, 10.0)
 
 
 def test_pushes_above_the_norm_cap_have_a_column_once_there_are_any() -> None:

@@ -98,7 +98,7 @@ def test_a_callback_hears_the_run_in_order_with_its_settings(place: RunFolder) -
     assert [name for name, _ in noted.heard] == ["begun", "status", "status", "scored", "ended"]
     (begun,), (end,) = noted.of("begun"), noted.of("ended")
     assert (begun.name, begun.folder, begun.is_resumed) == ("one", place.path, False)
-    assert (begun.settings["optimizer.lr"], begun.settings["policy.name"]) == (0.5, "ssp")
+    assert (begun.settings["optimizer.lr"], begun.settings["policy.name"]) == (0.5, "auto")
     curves = {"loss": 0.5, "learning_rate": 0.1, "staleness": 2.0, "examples_per_second": 100.0, "epoch": 0.0}
     assert noted.of("status")[1].curves == {f"run/{name}": value for name, value in curves.items()}
     assert noted.of("status")[1].policy == "ssp"
