@@ -228,7 +228,7 @@ class SliceDriver(SliceSnapshots):
         update, which the driver owns from here on. The update's own values may be scaled down."""
         deadline = time.monotonic() + LONGEST_WAIT
         call = WaitingPush()
-        was_capped = self.norm_cap is not None and self.norm_cap.hold(push)  # before the lock: it reads all values
+        was_capped = self._cap(push)  # before the lock: it reads all values
         with self.changed:
             try:
                 self._when_ready(lambda: self._count(push, values, call, was_capped), deadline, is_there)
@@ -236,6 +236,12 @@ class SliceDriver(SliceSnapshots):
                 if values is not None and not call.is_counted:
                     self.give_back(push.worker, values)
             return self._answer(push.worker, call, deadline, is_there) if call.is_counted else None
+
+    def _cap(self, push: Push) -> bool:
+        """Scales a push above `push_norm_cap` down, and returns whether it was."""
+        if self.norm_cap is None or (model_slice := self.slice) is None:
+            return False
+        return self.norm_cap.hold(push, model_slice.weights)
 
     def ask(self, worker: str, incarnation: int, clock: int, is_there: IsThere) -> Reply | None:
         """The reply to a push that was counted before; None when it takes longer than LONGEST_WAIT."""

@@ -27,10 +27,8 @@ class DenseFolding:
         self.begin()
 
     def begin(self) -> None:
-        policy = self._half.policy
-        self.sum = DenseSum(self._length, ordered=policy.rounds) if policy.has_sum else None
-        if self.sum is not None and self._half.rate.needs_squares:
-            self.sum.squares = 0.0
+        policy, norm = self._half.policy, self._half.norm if self._half.rate.needs_squares else None
+        self.sum = DenseSum(self._length, ordered=policy.rounds, norm=norm) if policy.has_sum else None
 
     def start(self, weights: Vector, version: int) -> None:
         self.versions = Versions(weights, version, self._half.policy.rounds)
@@ -60,7 +58,7 @@ class DenseFolding:
         squares = self.sum.squares
         gathered = self.sum.close(len(view.seats))
         if gathered is not None:
-            lr = lr if squares is None else lr * rate.gain(gathered, squares)
+            lr = lr if squares is None else lr * rate.gain(gathered, squares, self._half.norm(gathered.total))
             self._half.clip(gathered)
             self.fold(gathered, lr)
             return

@@ -4,7 +4,6 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from paceline.core.optimizers.clip import l2_norm
 from paceline.core.policies.policy import Gathered
 from paceline.core.values import Dense, Manner, Push, Vector, together, worker_order
 
@@ -14,7 +13,8 @@ class DenseSum:
     then added; at most one push of each worker. Unordered: a running sum in order of arrival.
     Memory: one array of the slice's length; pushes that are kept have their own. Not thread-safe."""
 
-    def __init__(self, length: int, ordered: bool) -> None:
+    def __init__(self, length: int, ordered: bool, norm: Callable[[Vector], float] | None = None) -> None:
+        """`norm`: of a gradient, where AdaScale needs it."""
         self.total: Vector = np.zeros(length, dtype=np.float32)
         self._ordered = ordered
         self._held: dict[str, Push] = {}
@@ -26,7 +26,8 @@ class DenseSum:
         """Those of the examples that no earlier push has counted."""
         self.manners: list[Manner] = []
         """How the optimizer should step with each push in the sum."""
-        self.squares: float | None = None
+        self._norm = norm
+        self.squares = None if norm is None else 0.0
         """Sum of the squared norms of the gradients, for AdaScale; None where nobody needs it."""
 
     @property
@@ -86,8 +87,8 @@ class DenseSum:
         values = push.update.values
         combine = kernels.add_scaled if self.examples else kernels.scale_into
         combine(self.total, values, push.examples * weight)
-        if self.squares is not None:
-            self.squares = l2_norm(values) ** 2 + (self.squares if self.pushes else 0.0)
+        if self._norm is not None and self.squares is not None:
+            self.squares = self._norm(values) ** 2 + (self.squares if self.pushes else 0.0)
         self.manners.append(push.manner)
         self.pushes += 1
         self.examples += push.examples

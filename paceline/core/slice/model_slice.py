@@ -72,6 +72,10 @@ class ModelSlice:
         """The optimizer that the slice folds with under this policy."""
         return self._half.optimizer
 
+    def weights(self, vector: Vector) -> list[Vector]:
+        """As `ServerHalf.weights`. Any thread may call it."""
+        return self._half.weights(vector)
+
     @property
     def switch(self) -> Switch | None:
         """The last change of policy."""

@@ -1,11 +1,13 @@
 """Scales pushes whose norm is above a cap down to it, before a slice uses them, and counts them by worker."""
 
+import math
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
 
 from paceline.core.optimizers.clip import l2_norm
-from paceline.core.values import Dense, Empty, Push
+from paceline.core.values import Empty, Push, Sparse, Vector
 
 _SHRUNK = 1 - 2.0**-22
 """Keeps the norm at or below the cap after each value is rounded to float32 (ratio)."""
@@ -25,26 +27,30 @@ class Capped:
 
 class NormCap:
     """Norm clipping at the server, known from federated learning [Sun et al. 2019]: a push p becomes p * min(1, cap / norm(p)),
-    where norm is the L2 norm of what this server got of it. The factor that a script puts on the rate counts in the norm,
-    since it makes the step longer. A push at or below the cap keeps its bits. The factor depends on the push alone, so
-    one that is sent again is scaled alike."""
+    where norm is the L2 norm of what this server got of it, without running statistics. The factor that a script puts on the
+    rate counts in the norm, since it makes the step longer. A push at or below the cap keeps its bits. The factor depends on
+    the push alone, so one that is sent again is scaled alike."""
 
     def __init__(self, cap: float) -> None:
         self._cap = cap
         self._workers: dict[str, Capped] = {}
 
-    def hold(self, push: Push) -> bool:
-        """Scales the push's values, which are finite, in place if they are above the cap; returns whether they were. Any thread
-        may call it. Sparse folding takes no factors on the rate, so only a dense push's count."""
+    def hold(self, push: Push, weights: Callable[[Vector], list[Vector]] = lambda vector: [vector]) -> bool:
+        """Scales the push's values, which are finite, in place if they are above the cap; returns whether they were. `weights`:
+        the parts of a dense vector that are no running statistics. Any thread may call it. Sparse folding takes no factors
+        on the rate, so only a dense push's count."""
         update = push.update
         if isinstance(update, Empty):
             return False
-        values, rates = update.values, push.manner.rates if isinstance(update, Dense) else ()
-        norm = l2_norm(values) * max((1.0, *rates))
+        parts, rates = (
+            ([update.values], ()) if isinstance(update, Sparse) else (weights(update.values), push.manner.rates)
+        )
+        norm = math.hypot(*map(l2_norm, parts)) * max((1.0, *rates))
         if norm <= self._cap:
             return False
         # in float64, since a factor below 1e-38 has few bits as a float32
-        np.multiply(values, np.float64(self._cap / norm * _SHRUNK), out=values, casting="same_kind")
+        for part in parts:
+            np.multiply(part, np.float64(self._cap / norm * _SHRUNK), out=part, casting="same_kind")
         return True
 
     def count(self, worker: str, was_capped: bool) -> None:

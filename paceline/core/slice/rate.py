@@ -4,7 +4,6 @@ workers' mean gradient is worth than a step on one worker's."""
 import math
 from typing import Any
 
-from paceline.core.optimizers.clip import l2_norm
 from paceline.core.optimizers.schedule import LearningRate, Schedule
 from paceline.core.policies.policy import Gathered
 
@@ -44,11 +43,10 @@ class Rate:
         self._epoch = (examples + self._ahead) / per_epoch if per_epoch else 0.0
         return self._factor * self._lr.at(self._epoch)
 
-    def gain(self, gathered: Gathered, squares: float) -> float:
-        """AdaScale's factor for this fold, by which the schedule advances instead of by all its examples."""
+    def gain(self, gathered: Gathered, squares: float, norm: float) -> float:
+        """AdaScale's factor for this fold, by which the schedule advances instead of by all its examples. `norm`: the sum's."""
         assert self._adascale is not None
-        mean = l2_norm(gathered.total) * gathered.scale
-        found = self._adascale.observe(squares, mean**2, gathered.pushes)
+        found = self._adascale.observe(squares, (norm * gathered.scale) ** 2, gathered.pushes)
         self._ahead += (found / gathered.pushes - 1) * gathered.examples
         return found
 

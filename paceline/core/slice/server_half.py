@@ -4,7 +4,7 @@ import math
 from collections import Counter
 
 from paceline.core.errors import BadPush, ConfigError
-from paceline.core.optimizers.clip import Clip
+from paceline.core.optimizers.clip import Clip, l2_norm
 from paceline.core.optimizers.effective import Pool, effective, scheduled
 from paceline.core.optimizers.groups import Grouped, Grouping, grouped
 from paceline.core.optimizers.layout import Layout
@@ -92,8 +92,15 @@ class ServerHalf(PolicyInForce):
 
     def clip(self, gathered: Gathered) -> None:
         """Scales the sum down, in place, where the norm of the mean gradient is above its limit."""
-        total = gathered.total
-        self._clip.hold([total] if self._grouping is None else self._grouping.weights(total), gathered.scale)
+        self._clip.hold(self.weights(gathered.total), gathered.scale)
+
+    def weights(self, vector: Vector) -> list[Vector]:
+        """The parts of a vector of the slice's length that are no running statistics."""
+        return [vector] if self._grouping is None or not self._averages else self._grouping.weights(vector)
+
+    def norm(self, gradient: Vector) -> float:
+        """The L2 norm of a gradient, without running statistics."""
+        return math.hypot(*map(l2_norm, self.weights(gradient)))
 
     def renew_slots(self) -> None:
         """The optimizer's memory begins again."""

@@ -10,6 +10,7 @@ from paceline.core.policies.policy import build_policy
 from paceline.core.settings.config import ClipConfig, Options, ScheduleConfig
 from paceline.core.slice.dense_folding import DenseFolding
 from paceline.core.slice.folding import settled
+from paceline.core.slice.norm_cap import NormCap
 from paceline.core.slice.server_half import ServerHalf
 from paceline.core.slice.sparse_folding import SparseFolding
 from paceline.core.slice.state import SliceState
@@ -142,3 +143,34 @@ def test_a_mean_gradient_above_its_limit_is_clipped_but_for_what_is_averaged():
 
     # the mean is 15, 90, 2.25
     assert one.weights == pytest.approx([1 - 0.5 * 15 / 8325**0.5, 1 - 0.5 * 90 / 8325**0.5, 1 - 2.25])
+
+
+@pytest.mark.parametrize(
+    ("schedule", "clip", "cap"),
+    [("adascale", None, None), ("none", ClipConfig(norm=1, of="mean"), None), ("none", None, 1.0)],
+    ids=["AdaScale", "clipped mean", "cap of a push"],
+)
+def test_running_statistics_have_no_part_in_what_is_done_with_gradients(
+    schedule: str, clip: ClipConfig | None, cap: float | None
+):
+    asked = build_optimizer(Options(name="sgd", lr=0.1, momentum=0.0, weight_decay=0.0, averaged=["running_var"]))
+    layout = Layout.whole([("a", (2,)), ("running_var", (1,))])
+
+    def trained(*drifts: float) -> tuple[list[float], float]:
+        """The weights after some rounds in which the statistics of both workers drift by so much, and these."""
+        begins = [0.0, 0.0, 0.0]
+        one = OneSlice("bsp", "ab", begins, asked, ScheduleConfig(lr_scale=schedule), 9.0, 8, layout=layout, clip=clip)
+        for _ in range(4):
+            for worker, gradient, drift in zip("ab", ([1.0, 3.0], [1.0, -1.0]), drifts, strict=True):
+                push = a_push(worker, update=Dense(np.array([*gradient, drift], np.float32)))
+                if cap is not None:
+                    NormCap(cap).hold(push, one.slice.weights)
+                one.push(worker, *push.update.values)
+        *weights, statistic = one.weights
+        return weights, statistic
+
+    still, _ = trained(0.0, 0.0)
+    weights, statistic = trained(50.0, 60.0)
+
+    assert weights == still
+    assert statistic == -4 * 55.0
