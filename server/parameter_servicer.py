@@ -9,7 +9,8 @@ from contextlib import AbstractContextManager, closing, contextmanager
 
 import numpy as np
 
-from paceline.core.codecs.codec import load_codec
+from paceline.core.codecs.codec import Codec, load_codec
+from paceline.core.codecs.slice_codec import SliceCodec
 from paceline.core.errors import BadPush, NotYet, PacelineError, PermissionDenied, PlanMismatch, TryAgain
 from paceline.core.linear.sparse import decode_places, encode_places
 from paceline.core.settings.config import NAME
@@ -260,6 +261,10 @@ class ParameterServicer:
         """Elements of the slice."""
         return self._driver.model_slice.length
 
+    def coding(self, codec: Codec) -> SliceCodec:
+        """How this slice's values travel with that codec."""
+        return SliceCodec(codec, self._driver.exact_from)
+
     def _refused(self, worker: str, error: PacelineError) -> None:
         """Counts a refused push; an invalid push of a member also counts against the member."""
         if not isinstance(error, TryAgain):
@@ -288,8 +293,8 @@ class ParameterServicer:
     @contextmanager
     def _sending(self, published: Published, head: pb.PullHead, codec_name: str) -> Iterator[Outgoing]:
         try:
-            codec = weights_codec(codec_name)
-            head.codec = codec.name
+            codec = self.coding(weights_codec(codec_name))
+            head.codec = codec.codec.name
             head.elements = len(published.values)
             self._metrics.sent.inc(codec.most_bytes(len(published.values)))
             yield Outgoing(head, encoded_parts(published.values, codec, self._part_bytes))
@@ -331,7 +336,7 @@ class _PartsOfPush:
         self._is_there = is_there
         self._buffer: Vector | None
         self._buffer, self._waited = servicer.take_buffer(head.worker, is_there)
-        self._assembly = Assembly(head.worker, self._buffer, load_codec(head.codec or "none"))
+        self._assembly = Assembly(head.worker, self._buffer, servicer.coding(load_codec(head.codec or "none")))
 
     def place(self, offset: int, length: int) -> memoryview | None:
         return self._assembly.place(offset, length)

@@ -7,6 +7,7 @@ import numpy as np
 
 from paceline.core import kernels
 from paceline.core.codecs.codec import Codec
+from paceline.core.codecs.slice_codec import SliceCodec
 from paceline.core.errors import BadPush
 from paceline.core.values import Vector
 
@@ -14,7 +15,7 @@ from paceline.core.values import Vector
 class Assembly:
     """Writes a worker's parts to their places. BadPush for a part that does not fit. Not thread-safe."""
 
-    def __init__(self, worker: str, values: Vector, codec: Codec) -> None:
+    def __init__(self, worker: str, values: Vector, codec: Codec | SliceCodec) -> None:
         self.values = values
         self._worker = worker
         self._codec = codec
@@ -23,15 +24,16 @@ class Assembly:
 
     def place(self, offset: int, length: int) -> memoryview | None:
         """The place of the next part, if it is not coded."""
-        is_whole = self._codec.lossless and length % 4 == 0
+        is_whole = self._codec.at(offset).lossless and length % 4 == 0
         self._placed = self._next(offset, length, length // 4).data.cast("B") if is_whole else None
         return self._placed
 
     def take(self, offset: int, data: memoryview) -> None:
         """Decodes one part to its place."""
-        values = self._next(offset, len(data), self._codec.elements_in(data))
+        codec = self._codec.at(offset)
+        values = self._next(offset, len(data), codec.elements_in(data))
         if data is not self._placed:
-            self._codec.decode(data, values)
+            codec.decode(data, values)
         if not kernels.all_finite(values):
             raise BadPush(f"{self._worker} pushed NaN or infinity near element {offset:,}. Nothing was changed.")
         self._filled += len(values)

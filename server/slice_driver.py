@@ -40,6 +40,8 @@ class SliceDriver(SliceSnapshots):
         self.counted = 0
         """Pushes that this process has counted."""
         self.norm_cap = None if config.push_norm_cap is None else NormCap(config.push_norm_cap)
+        self.exact_from = 0
+        """Where running statistics begin in the slice, which travel as they are (`SliceCodec`); its length without any."""
         self._buffers: AssemblyBuffers | None = None
         self._pushes = WaitingPushes(self.changed)
         self._pulls = WaitingPulls(self.changed)
@@ -327,6 +329,7 @@ class SliceDriver(SliceSnapshots):
                 f"Server {self.index} has no memory for a slice of {length:,} values. Use more servers: paceline plan."
             ) from error
         self.plan = plan
+        self.exact_from = plan.elements_before(optimizer.averaged, self.index)
         self._clocks = self.slice.clocks
         self._buffers = AssemblyBuffers(length, assembly_buffers(self.config.workers))
         self.slice.view(self._view)

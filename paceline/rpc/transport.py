@@ -10,6 +10,7 @@ import numpy as np
 
 from paceline.core.codecs.codec import Codec, codecs_that, load_codec
 from paceline.core.codecs.error_feedback import ErrorFeedback
+from paceline.core.codecs.slice_codec import SliceCodec
 from paceline.core.errors import BadPush
 from paceline.core.values import Vector
 from paceline.v1 import parameter_service_pb2 as pb
@@ -140,14 +141,14 @@ def wide_enough(values: Vector) -> str:
     return codecs_that(bears)
 
 
-def room_for(codec: Codec, part_bytes: int, length: int) -> int:
+def room_for(codec: Codec | SliceCodec, part_bytes: int, length: int) -> int:
     """Bytes that hold all parts of a vector of that length."""
     return sum(cut.codec.most_bytes(cut.stop - cut.start) for cut in codec.cuts(length, part_bytes))
 
 
 def encoded_parts(
     values: Vector,
-    codec: Codec,
+    codec: Codec | SliceCodec,
     part_bytes: int,
     scratch: np.ndarray | None = None,
     feedback: ErrorFeedback | None = None,
@@ -163,7 +164,8 @@ def encoded_parts(
     for start, stop, each in codec.cuts(len(values), part_bytes):
         if scratch is None and len(room) < (most := each.most_bytes(stop - start)):
             room = np.empty(most, np.uint8)
-        coder = each if feedback is None else feedback.part(start, stop, each)
+        is_exact = isinstance(codec, SliceCodec) and start >= codec.exact_from
+        coder = each if feedback is None or is_exact else feedback.part(start, stop, each)
         size = coder.encode(values[start:stop], room[first:])
         yield start, room[first : first + size].data
         first += size if scratch is not None else 0

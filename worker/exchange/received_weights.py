@@ -3,6 +3,7 @@
 import numpy as np
 
 from paceline.core.codecs.codec import Codec
+from paceline.core.codecs.slice_codec import SliceCodec
 from paceline.core.errors import BadPush
 from paceline.core.slice.plan import Range
 from paceline.core.values import Vector
@@ -11,7 +12,7 @@ from paceline.core.values import Vector
 class SliceSink:
     """Writes a slice's parts to their places in the flat model."""
 
-    def __init__(self, model: Vector, ranges: tuple[Range, ...], codec: Codec) -> None:
+    def __init__(self, model: Vector, ranges: tuple[Range, ...], codec: Codec | SliceCodec) -> None:
         self._codec = codec
         self.filled = 0
         """Elements received so far."""
@@ -22,7 +23,12 @@ class SliceSink:
     def place(self, offset: int, length: int) -> memoryview | None:
         """The model's own memory, if the part is not coded and contiguous."""
         count = length // 4
-        if not self._codec.lossless or offset != self.filled or not self._targets or len(self._targets[0]) < count:
+        if (
+            not self._codec.at(offset).lossless
+            or offset != self.filled
+            or not self._targets
+            or len(self._targets[0]) < count
+        ):
             return None
         self._placed = self._targets[0][:count].data.cast("B") if 4 * count == length else None
         return self._placed
@@ -31,7 +37,8 @@ class SliceSink:
         """Decodes a part; it must follow the last one."""
         if offset != self.filled:
             raise BadPush(f"A part starts at element {offset:,}, expected {self.filled:,}.")
-        count = self._codec.elements_in(data)
+        codec = self._codec.at(offset)
+        count = codec.elements_in(data)
         if count > self._lacking:
             raise BadPush(
                 f"{count - self._lacking:,} elements too many came after element {self.filled:,} ({len(data)} bytes)."
@@ -39,15 +46,15 @@ class SliceSink:
         if data is self._placed:
             self._next(count)
         elif self._targets and len(self._targets[0]) >= count:
-            self._codec.decode(data, self._next(count))
+            codec.decode(data, self._next(count))
         else:
-            self._scatter(data, count)
+            self._scatter(data, count, codec)
 
-    def _scatter(self, data: memoryview, count: int) -> None:
+    def _scatter(self, data: memoryview, count: int, codec: Codec) -> None:
         """A part that goes to several ranges."""
-        values = np.frombuffer(data, np.float32) if self._codec.lossless else np.empty(count, np.float32)
-        if not self._codec.lossless:
-            self._codec.decode(data, values)
+        values = np.frombuffer(data, np.float32) if codec.lossless else np.empty(count, np.float32)
+        if not codec.lossless:
+            codec.decode(data, values)
         while len(values):
             target = self._next(min(len(self._targets[0]), len(values)))
             target[:] = values[: len(target)]

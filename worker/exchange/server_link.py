@@ -9,8 +9,9 @@ from typing import TypeVar
 
 import numpy as np
 
-from paceline.core.codecs.codec import Codec, load_codec
+from paceline.core.codecs.codec import load_codec
 from paceline.core.codecs.error_feedback import Owed
+from paceline.core.codecs.slice_codec import SliceCodec
 from paceline.core.errors import BadPush, Behind, DataError, Gap, ServersGone, Stopped, TryAgain, VersionGone
 from paceline.core.linear.sparse import encode_places
 from paceline.core.slice.lost_slices import lost
@@ -62,6 +63,7 @@ class Link:
         self._plan = plan
         self._runs = plan.runs(index)
         """Once for all: a step of `paceline.steps` is an epoch."""
+        self._exact_from = plan.elements_before(config.optimizer.options.get("averaged", ()), index)
         self._transport = transport
         self._worker = around.name
         self.patience = around.patience
@@ -74,7 +76,7 @@ class Link:
         self._part_bytes = config.part_bytes
         self._timeout = _LONGEST_WAIT + 10 + 8 * self._length / _SLOWEST
         self._epoch = -1
-        self._push_codec: Codec
+        self._push_codec: SliceCodec
         self.enter_epoch(0)
         self.owed: Owed | None = None
         """The parts of the slice's pushes not sent yet; None without error feedback."""
@@ -117,7 +119,7 @@ class Link:
         if epoch == self._epoch:
             return
         self._epoch = epoch
-        codec = self._codecs.push_codec_in(epoch).fitted(self._runs)
+        codec = SliceCodec(self._codecs.push_codec_in(epoch), self._exact_from).fitted(self._runs)
         if epoch and codec == self._push_codec:
             return
         self._push_codec = codec
@@ -288,7 +290,7 @@ class Link:
         message = pb.PushPullSparseRequest(
             head=self._head(clock, view, examples, base),
             places=encode_places(update.places),
-            values=encoded(update.values, self._push_codec),
+            values=encoded(update.values, self._push_codec.codec),
             wanted=None if wanted is None else encode_places(wanted),
         )
         if message.ByteSize() > LARGEST:
@@ -325,7 +327,7 @@ class Link:
             base_term=base.term,
             base_version=base.version,
             plan_hash=self._plan.hash,
-            codec=self._push_codec.name,
+            codec=self._push_codec.codec.name,
             pull_codec=self._pull_codec.name,
         )
 
@@ -431,7 +433,7 @@ class Link:
             raise TryAgain(f"Server {self.index} sent {opened.filled:,} of {head.elements:,} weights.")
         if opened is not None:
             self.pulled = time.monotonic() - opened.began
-            self.received += weights_codec(head.codec).most_bytes(head.elements) if head.elements else 0
+            self.received += self._coding(head).most_bytes(head.elements) if head.elements else 0
         self.base = Base(head.term, head.version)
         self._note_term(head.term, head.version)
         self.lr = head.lr
@@ -459,7 +461,11 @@ class Link:
             raise BadPush(f"Server {self.index} announces {head.elements:,} weights, expected {self._length:,}.")
         if head.outcome != pb.WAIT:
             self._check_term(head)
-        return SliceSink(choose(head), self.ranges, weights_codec(head.codec))
+        return SliceSink(choose(head), self.ranges, self._coding(head))
+
+    def _coding(self, head: pb.PullHead) -> SliceCodec:
+        """How the weights behind this head travel."""
+        return SliceCodec(weights_codec(head.codec), self._exact_from)
 
     def _gather(self, model: Vector, out: Vector | None = None) -> Vector:
         """The slice's elements as one array, in `out`; without it a view where they lie together."""
@@ -478,7 +484,7 @@ class Link:
         is_raw = codec.lossless and owed is None
         room = None if is_raw and len(self.ranges) < 2 else self.retained.room(self._room)
         values = self._gather(gradient, room.view(np.float32) if is_raw and room is not None else None)
-        feedback = None if owed is None else owed.feedback(codec)
+        feedback = None if owed is None else owed.feedback(codec.codec)
         parts = list(encoded_parts(values, codec, self._part_bytes, room, feedback))
         if owed is not None:
             owed.sent(clock)

@@ -76,6 +76,10 @@ class Codec(Extension, ABC):
         """The same for a slice that is made of these runs, where a codec cares for matrices."""
         return self
 
+    def at(self, element: int) -> "Codec":
+        """The codec of a part that begins with this element."""
+        return self
+
     def cuts(self, elements: int, part_bytes: int) -> Iterator[Cut]:
         """Cuts a slice of `elements` into parts of at most `part_bytes`, each of one element at least."""
         most = range(min(elements, MOST_ELEMENTS) + 1)

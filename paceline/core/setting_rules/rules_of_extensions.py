@@ -92,12 +92,6 @@ _PUSH = (
         instead=lambda: codecs_that(_leaves_out),
     ),
     SettingsRule(
-        lambda push, config: _averages(config) and _leaves_out(push) and config.codec.has_feedback,
-        "The model has running statistics (BatchNorm), and codec.push is {codec.push.name}: what it leaves out of them would "
-        f"pile up. Use {{instead}}, or {_OWN}.",
-        instead=lambda: codecs_that(_keeps_all),
-    ),
-    SettingsRule(
         lambda push, config: bool(config.codec.warmup) and not can_warm_up(push),
         "codec.warmup_epochs is {codec.warmup:g}, but codec.push is {own!r}. What is sent must be a share, and one below "
         f"{FIRST_SHARE:g}, where a warm-up begins: use {{instead}} with default options, or leave codec.warmup_epochs out.",

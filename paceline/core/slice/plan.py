@@ -4,7 +4,7 @@ import hashlib
 import itertools
 import json
 import math
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -77,6 +77,14 @@ class SlicePlan:
                 if start < stop:
                     runs += _rows(start - first, stop - first, math.prod(shape[1:]) if len(shape) > 1 else 0)
         return tuple(runs)
+
+    def elements_before(self, names: Collection[str], server: int) -> int:
+        """Elements of that server's slice that lie before the first of these tensors, the model's last ones."""
+        first = min(
+            (start for (name, _), start in zip(self.shapes, self._starts[:-1], strict=True) if name in names),
+            default=self.total,
+        )
+        return sum(max(0, min(part.stop, first) - part.start) for part in self.slices[server])
 
     def layout(self, server: int | None = None) -> Layout:
         """Where each tensor lies in that server's slice; None: in the whole model."""

@@ -136,7 +136,6 @@ PAIRS: tuple[tuple[str, tuple[str, ...], str | None, str], ...] = (
     ("codec.push", (TOPK, "codec.momentum=0.9"), "codec.error_feedback=false", "codec.error_feedback=true"),
     ("codec.push", ("codec.warmup_epochs=2",), "codec.push=int8", "codec.push=topk"),
     ("codec.push", ("codec.push=topk", "epochs=4"), "codec.warmup_epochs=4", "codec.warmup_epochs=3"),
-    ("codec.push", (AVERAGED,), "codec.push=topk", "codec.push=int8"),
     ("policy without servers", ("servers=0", AVERAGED), "policy=broadcast", "policy=dpsgd"),
     ("codec.pull", (), "codec.pull=topk", "codec.pull=int8"),
     (LOCAL, ("policy=asp", PLAIN), "updates=dense", "updates=sparse"),
