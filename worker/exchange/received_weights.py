@@ -1,5 +1,7 @@
 """Writes the weights that come from a server into the flat model."""
 
+from collections import deque
+
 import numpy as np
 
 from paceline.core.codecs.codec import Codec
@@ -16,7 +18,7 @@ class SliceSink:
         self._codec = codec
         self.filled = 0
         """Elements received so far."""
-        self._targets = [model[part.start : part.stop] for part in ranges]
+        self._targets = deque(model[part.start : part.stop] for part in ranges)
         self._lacking = sum(map(len, self._targets))
         self._placed: memoryview | None = None
 
@@ -65,7 +67,7 @@ class SliceSink:
         target = self._targets[0][:count]
         self._targets[0] = self._targets[0][count:]
         if not len(self._targets[0]):
-            self._targets.pop(0)
+            self._targets.popleft()
         self.filled += count
         self._lacking -= count
         return target

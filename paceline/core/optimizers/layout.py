@@ -2,7 +2,8 @@
 
 import itertools
 import math
-from collections.abc import Iterable, Sequence
+from bisect import bisect_right
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -46,9 +47,15 @@ class Layout:
         """That of these ranges of the vector, put one behind the other."""
         found, end = list[Piece](), 0
         for first, last in ranges:
-            for piece in self.pieces:
-                start, stop = max(first, piece.start), min(last, piece.stop)
-                if start < stop:
-                    found.append(Piece(piece.tensor, start - first + end, stop - first + end))
+            shift = end - first
+            found += [Piece(cut.tensor, cut.start + shift, cut.stop + shift) for cut in self.within(first, last)]
             end += last - first
         return Layout(self.names, tuple(found))
+
+    def within(self, first: int, last: int) -> Iterator[Piece]:
+        """Yields the pieces from element `first` to before `last`, cut there. Looks at no others: a plan by layers has as many
+        ranges as tensors."""
+        found = bisect_right(self.pieces, first, key=lambda piece: piece.stop)
+        while first < last and found < len(self.pieces) and (piece := self.pieces[found]).start < last:
+            yield Piece(piece.tensor, max(first, piece.start), min(last, piece.stop))
+            found += 1

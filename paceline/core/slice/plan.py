@@ -72,10 +72,9 @@ class SlicePlan:
         rows, before and behind them what is left of a row that a cut goes through; and all that is no matrix."""
         runs: list[Run] = []
         for part in self.slices[server]:
-            for (_, shape), (first, last) in zip(self.shapes, itertools.pairwise(self._starts), strict=True):
-                start, stop = max(first, part.start), min(last, part.stop)
-                if start < stop:
-                    runs += _rows(start - first, stop - first, math.prod(shape[1:]) if len(shape) > 1 else 0)
+            for piece in self._layout.within(part.start, part.stop):
+                first, shape = self._starts[piece.tensor], self.shapes[piece.tensor][1]
+                runs += _rows(piece.start - first, piece.stop - first, math.prod(shape[1:]) if len(shape) > 1 else 0)
         return tuple(runs)
 
     def elements_before(self, names: Collection[str], server: int) -> int:
@@ -88,8 +87,12 @@ class SlicePlan:
 
     def layout(self, server: int | None = None) -> Layout:
         """Where each tensor lies in that server's slice; None: in the whole model."""
-        whole = Layout.whole(self.shapes)
+        whole = self._layout
         return whole if server is None else whole.cut((part.start, part.stop) for part in self.slices[server])
+
+    @cached_property
+    def _layout(self) -> Layout:
+        return Layout.whole(self.shapes)
 
     @cached_property
     def _starts(self) -> tuple[int, ...]:

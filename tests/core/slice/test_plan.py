@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from paceline.core.codecs.codec import Run
 from paceline.core.errors import PlanMismatch
 from paceline.core.optimizers.layout import Layout, Piece
 from paceline.core.settings.config import PlanConfig
@@ -173,6 +174,38 @@ def test_by_hand_a_cut_goes_through_a_tensor():
     assert whole.pieces == (Piece(0, 0, 6), Piece(2, 6, 10))
     assert whole.cut([(4, 8)]).pieces == (Piece(0, 0, 2), Piece(2, 2, 4))
     assert whole.cut([(8, 10), (0, 2)]).pieces == (Piece(2, 0, 2), Piece(0, 2, 4)), "ranges one behind the other"
+
+
+class Counted(tuple[Piece, ...]):
+    """Pieces that count how often one is looked at."""
+
+    looks = 0
+
+    def __getitem__(self, number):
+        Counted.looks += 1
+        return super().__getitem__(number)
+
+
+def looks_at_each(layers: int) -> float:
+    """How often a layerwise cut looks at each tensor of a model with this number of layers."""
+    plan = plan_of([(8, 8), (8,)] * layers, 2, "layerwise")
+    whole = plan.layout()
+    Counted.looks = 0
+    Layout(whole.names, Counted(whole.pieces)).cut((part.start, part.stop) for part in plan.slices[0])
+    return Counted.looks / len(whole.pieces)
+
+
+def test_a_layerwise_cut_looks_at_each_tensor_about_as_often_whether_there_are_few_or_many():
+    assert looks_at_each(1000) < 2 * looks_at_each(100) < 40
+
+
+@given(found=small_shapes, servers=st.integers(1, 4))
+def test_the_runs_of_layerwise_slices_are_the_whole_rows_of_their_tensors(found, servers):
+    plan = plan_of(found, servers, "layerwise")
+    for server in range(servers):
+        own = [shape for number, shape in enumerate(found) if number // 2 % servers == server and math.prod(shape)]
+        columns = [math.prod(shape[1:]) if len(shape) > 1 else 0 for shape in own]
+        assert plan.runs(server) == tuple(Run(math.prod(shape), each) for shape, each in zip(own, columns, strict=True))
 
 
 @pytest.mark.parametrize("slices", ["memorywise", "layerwise", "whole"])
