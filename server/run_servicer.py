@@ -13,14 +13,6 @@ from paceline.rpc.conversions import score_value, switch_message, view_message
 from paceline.rpc.protocol_version import check_protocol
 from paceline.rpc.roles import caller, speak_for
 from paceline.server.chief import Chief
-from paceline.server.claims import (
-    check_baseline,
-    check_heartbeat,
-    check_join,
-    check_reason,
-    check_score,
-    check_validated,
-)
 from paceline.server.run_messages import start_value, status_reply, wanted_policy
 from paceline.v1 import run_service_pb2 as pb
 from paceline.v1.run_service_pb2_grpc import RunServiceServicer
@@ -50,7 +42,6 @@ class RunServicer(RunServiceServicer):
         speak_for(request.worker)
         run = self._chief.run
         check_protocol(request.protocol, request.worker, CHIEF)
-        check_join(request)
         self._check_join(request)
         with self._chief.changed:
             comes_back = run.phase is RunPhase.STOPPING and request.worker in run.membership.view.seats
@@ -101,7 +92,6 @@ class RunServicer(RunServiceServicer):
 
     def Heartbeat(self, request: pb.HeartbeatRequest, context: Any) -> pb.HeartbeatReply:
         speak_for(request.worker)
-        check_heartbeat(request)
         report = WorkerReport(
             request.clock,
             request.phase,
@@ -127,7 +117,6 @@ class RunServicer(RunServiceServicer):
 
     def Validated(self, request: pb.ValidatedRequest, context: Any) -> pb.ValidatedReply:
         speak_for(request.worker)
-        check_validated(request)
         with self._chief.changed:
             self._chief.validated(request.worker, request.incarnation, request.epoch, request.loss, request.examples)
         return pb.ValidatedReply()
@@ -204,7 +193,6 @@ class RunServicer(RunServiceServicer):
         check_protocol(request.protocol, who, CHIEF)
         if request.epochs > self._config.epochs:
             raise self._lacks_epochs(who)
-        check_baseline(request.baseline)
         with chief.changed:
             number = 0 if request.worker else run.scoring.admit(request.number)
             if not request.worker:
@@ -212,7 +200,7 @@ class RunServicer(RunServiceServicer):
                 chief.settle()
             run.warnings.begins_with(request.baseline)
             if request.HasField("score"):
-                check_score(request.score, run.phase, self._config)
+                self._check_score(request.score)
                 chief.score(score_value(request.score))
 
             def is_elsewhere() -> bool:
@@ -259,7 +247,6 @@ class RunServicer(RunServiceServicer):
             )
 
     def Stop(self, request: pb.StopRequest, context: Any) -> pb.StopReply:
-        check_reason(request.reason)
         if caller().role != "admin" and not self._config.is_script:
             raise PermissionDenied(
                 f"{caller().name} can end the run of a training script, and no other. Stop this one with the token of an "
@@ -288,6 +275,18 @@ class RunServicer(RunServiceServicer):
             f"{who} has more epochs than the servers, which have {self._config.epochs}: it waits until they are started with "
             "as many."
         )
+
+    def _check_score(self, score: pb.Score) -> None:
+        """BadPush: it can't be of this run. TryAgain: it is the last one, and the run still trains."""
+        if len(score.versions) > max(1, self._config.servers):
+            raise BadPush(
+                f"The evaluator names {len(score.versions)} versions; the run has {self._config.servers} servers."
+            )
+        phase = self._chief.run.phase
+        if score.final and phase not in (RunPhase.SCORING, RunPhase.FINISHED):
+            raise TryAgain(
+                f"The evaluator reports the last score, but the run is {phase}: it takes that once all workers have left."
+            )
 
     def _check_join(self, request: pb.JoinRequest) -> None:
         if not NAME.fullmatch(request.worker):

@@ -10,6 +10,7 @@ from google.protobuf.message import DecodeError
 from google.protobuf.message import Message as ProtoMessage
 
 from paceline.core.errors import BadPush, TryAgain
+from paceline.rpc.bounds import check
 from paceline.rpc.channel import translated
 from paceline.rpc.transport import OpenSink, Outgoing, ParameterService, Parts, Transport, Upload
 from paceline.rpc.watchdog import Watchdog
@@ -151,11 +152,13 @@ def frames(head: bytes, parts: Parts) -> Iterator[bytes]:
 
 
 def push_head(raw: bytes) -> pb.PushHead:
-    """The head of a push; BadPush where it is none."""
+    """The head of a push; BadPush where it is none, or does not fit its rules."""
     try:
-        return pb.PushHead.FromString(raw)
+        head = pb.PushHead.FromString(raw)
     except DecodeError as error:
         raise BadPush("The head of the push is damaged: it is not a PushHead. Compare the versions.") from error
+    check(head)
+    return head
 
 
 def _opened(messages: Iterator[bytes]) -> tuple[pb.PushHead, Iterator[Message]]:

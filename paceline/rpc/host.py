@@ -14,6 +14,7 @@ from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 from paceline.base.own_files import blamed
 from paceline.core.errors import ConfigError, PacelineError
 from paceline.rpc.auth import HEADER, Authentication
+from paceline.rpc.bounds import MOST_BYTES, checked
 from paceline.rpc.channel import ERROR_KEY, RENEWAL_KEY
 from paceline.rpc.listening import LOOPBACK, with_port
 from paceline.rpc.roles import admit_certificate, answer, caller
@@ -22,8 +23,8 @@ from paceline.rpc.tls import key_folder
 Observe = Callable[[str, str, float], None]
 """(method, status name, seconds) of every finished call."""
 _OPTIONS = [
-    ("grpc.max_receive_message_length", 8 << 20),
-    ("grpc.max_send_message_length", 8 << 20),
+    ("grpc.max_receive_message_length", MOST_BYTES),
+    ("grpc.max_send_message_length", MOST_BYTES),
     # a window that does not grow: what is not read yet of a push that waits for a buffer must not become a slice's size
     ("grpc.http2.bdp_probe", 0),
     ("grpc.http2.lookahead_bytes", 2 << 20),
@@ -159,7 +160,7 @@ class _Interceptor(grpc.ServerInterceptor):  # type: ignore[type-arg]
         def handle(request: Any, context: grpc.ServicerContext) -> Any:
             try:
                 with self._gate.call(name, credentials, context.is_active, _certificate(context)):
-                    reply = inner(request, context)
+                    reply = inner(checked(request), context)
                 if newer := self._gate.renewal():
                     context.set_trailing_metadata(((RENEWAL_KEY, newer.encode()),))
                 return reply
@@ -172,7 +173,7 @@ class _Interceptor(grpc.ServerInterceptor):  # type: ignore[type-arg]
         def handle(request: Any, context: grpc.ServicerContext) -> Iterator[Any]:
             try:
                 with self._gate.call(name, credentials, context.is_active, _certificate(context)):
-                    yield from inner(request, context)
+                    yield from inner(checked(request), context)
             except Refused as refused:
                 _abort(context, refused)
 

@@ -10,10 +10,10 @@ from functools import partial
 import psutil
 import pytest
 
+from paceline.rpc.bounds import MOST_BYTES
 from paceline.rpc.lane import connection, frames, headers, server
 from paceline.rpc.lane.frames import Code, Kind, Setting
 from paceline.rpc.lane.grpc_texts import STATUS
-from paceline.rpc.lane.messages import MOST
 from paceline.rpc.lane.stream import UNOPENED
 from paceline.rpc.retries import retried
 from paceline.rpc.watchdog import IDLE, TOTAL
@@ -234,7 +234,7 @@ CALLS = {
     "no message at all": ("PushPull", b""),
     "a message that is compressed": ("PushPull", b"\1" + FIRST[1:]),
     "a message of 4 GiB": ("PushPull", b"\0\xff\xff\xff\xff" + FIRST[5:]),
-    "a message beyond the limit": ("PushPull", FIRST + b"\0" + (MOST + 1).to_bytes(4, "big") + SECOND[5:]),
+    "a message beyond the limit": ("PushPull", FIRST + b"\0" + (MOST_BYTES + 1).to_bytes(4, "big") + SECOND[5:]),
     "a head of 20 KB": ("PushPull", push(head=pb.PushHead(worker="w" * 20_000))[0]),
     "a head that is longer than its message": ("PushPull", b"\0\0\0\0\4\x0a\x7fab" + FIRST),
     "a head that is none": ("PushPull", b"\0\0\0\0\4\x0a\x02\xff\xff"),
@@ -489,9 +489,9 @@ def test_nothing_is_allocated_because_a_frame_says_that_it_is_large(lane: Lane, 
 def test_nothing_is_allocated_because_a_message_says_that_it_is_large(lane: Lane) -> None:
     peer = Peer(lane.port)
     peer.answers_a_ping()
-    message = b"\0" + MOST.to_bytes(4, "big") + FIRST[5:6000]
+    message = b"\0" + MOST_BYTES.to_bytes(4, "big") + FIRST[5:6000]
     claim = [peer.headers(), data(1, message), frames.frame_header(connection.FRAME, Kind.DATA, 0, 1)]
-    assert allocated(partial(all_claim, [peer], claim)) < MOST // 8
+    assert allocated(partial(all_claim, [peer], claim)) < MOST_BYTES // 8
     lane.serves()
 
 

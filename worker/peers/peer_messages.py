@@ -117,10 +117,6 @@ def message_of(head: pb.PushHead, to: int, values: Vector, total: int) -> Messag
         values, places = values[: len(values) // 2], values[len(values) // 2 :].view(np.uint32).astype(np.int64)
         if len(places) != len(values) or (len(places) and (places[-1] >= total or (np.diff(places) <= 0).any())):
             raise BadPush(f"{head.worker} sent positions that are not in rising order, or are beyond {total:,}.")
-    if not 0 <= note.weight < np.inf:
-        raise BadPush(
-            f"{head.worker} sent the weight {note.weight}; expected a number of 0 or more. Nothing was changed."
-        )
     sender = member_id(head.worker, head.incarnation)
     return Message(note.kind, sender, to, note.view, note.round, values, note.weight, note.hop, places)  # type: ignore[arg-type]
 

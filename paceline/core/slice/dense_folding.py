@@ -12,7 +12,7 @@ from paceline.core.slice.folding import settled
 from paceline.core.slice.server_half import ServerHalf
 from paceline.core.slice.state import SliceState
 from paceline.core.slice.versions import Versions
-from paceline.core.values import Dense, Places, Published, Push, Sparse, Vector
+from paceline.core.values import AS_SET, Dense, Places, Published, Push, Sparse, Vector
 
 
 class DenseFolding:
@@ -38,7 +38,8 @@ class DenseFolding:
             raise BadPush(
                 f"{push.worker} pushed a sparse update to a slice of dense ones. Set updates alike everywhere."
             )
-        self._half.check_manner(push.worker, push.manner)
+        if push.manner != AS_SET:
+            self._half.check_manner(push.worker, push.manner, self._rate())
 
     # weights in
     def rates(self, lr: float, staleness: int, members: int) -> tuple[float, float]:
@@ -53,8 +54,7 @@ class DenseFolding:
     def close(self) -> None:
         """Folds the sum; one without examples copies the weights unchanged to a new version."""
         assert self.sum is not None
-        view, rate = self._clocks.view, self._half.rate
-        lr = rate.at(settled(self._clocks, self.sum), view.examples_per_epoch)
+        view, rate, lr = self._clocks.view, self._half.rate, self._rate()
         squares = self.sum.squares
         gathered = self.sum.close(len(view.seats))
         if gathered is not None:
@@ -65,6 +65,10 @@ class DenseFolding:
         target = self.versions.target()
         np.copyto(target, self.versions.current.values)
         self._publish(target)
+
+    def _rate(self) -> float:
+        """The schedule's rate for the next fold."""
+        return self._half.rate.at(settled(self._clocks, self.sum), self._clocks.view.examples_per_epoch)
 
     def fold(self, gathered: Gathered, lr: float) -> None:
         """Takes one step of the policy."""

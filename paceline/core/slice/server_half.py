@@ -2,6 +2,7 @@
 
 import math
 from collections import Counter
+from collections.abc import Sequence
 
 from paceline.core.errors import BadPush, ConfigError
 from paceline.core.optimizers.clip import Clip, l2_norm
@@ -14,7 +15,7 @@ from paceline.core.policies.policy_in_force import PolicyInForce
 from paceline.core.settings.config import ClipConfig, ScheduleConfig
 from paceline.core.slice.copies import NO_COPIES
 from paceline.core.slice.rate import Rate
-from paceline.core.values import AS_SET, Manner, Switch, Vector
+from paceline.core.values import Manner, Switch, Vector
 
 
 class ServerHalf(PolicyInForce):
@@ -58,25 +59,32 @@ class ServerHalf(PolicyInForce):
         """Steps in which each tensor was left out, by the tensor's number in the plan."""
         self._begin()
 
-    def check_manner(self, worker: str, manner: Manner) -> None:
-        """Raises BadPush if a push names tensors or groups that the slice does not have, or an invalid rate."""
-        if manner == AS_SET:
-            return
+    def check_manner(self, worker: str, manner: Manner, lr: float) -> None:
+        """Raises BadPush if a push names tensors or groups that the slice does not have, or options that the optimizer can't
+        have at the rate `lr`. What each number may be by itself is checked where the push comes in (rpc/bounds.py)."""
         grouping = self._grouping
         groups, tensors = (1, 0) if grouping is None else (grouping.count, len(grouping.groups))
-        if len(manner.rates) not in (0, groups) or not all(0 <= rate < math.inf for rate in manner.rates):
+        if len(manner.rates) not in (0, groups):
             raise BadPush(
-                f"{worker} pushed rates of {manner.rates}; expected {groups}, one for each group of the optimizer, each 0 or "
-                "more. Describe the optimizer alike on all workers."
+                f"{worker} pushed {len(manner.rates):,} rates; expected {groups}, one for each group of the optimizer. "
+                "Describe the optimizer alike on all workers."
             )
-        if any(tensor >= tensors for tensor in manner.untouched):
-            raise BadPush(
-                f"{worker} leaves tensors {manner.untouched} alone; the model has {tensors:,}, counted from 0."
-            )
+        if (last := max(manner.untouched, default=-1)) >= tensors:
+            raise BadPush(f"{worker} leaves tensor {last:,} alone; the model has {tensors:,}, counted from 0.")
         try:
-            self._changed(manner)
+            changed = self._changed(manner)
         except ConfigError as error:
             raise BadPush(f"{worker} pushed options that the optimizer can't have: {error}") from error
+
+        asked = _pulls(self._asked, lr, (1.0,) * groups)
+        for pull, own in zip(_pulls(changed, lr, manner.rates or (1.0,) * groups), asked, strict=True):
+            if pull > max(
+                1.0, own
+            ):  # further beyond zero in each step, whatever the gradient, so no cap of its norm helps
+                raise BadPush(
+                    f"{worker} pushed a rate and a weight decay whose product is {pull:g}; expected at most 1, or what the "
+                    "settings' own make. Nothing was changed. Look at the script's scheduler."
+                )
 
     def optimizer_for(self, manner: Manner, members: int = 0) -> Optimizer:
         """The optimizer for a step in this manner. `members`: where the push of one of these is folded alone."""
@@ -134,3 +142,12 @@ class ServerHalf(PolicyInForce):
             self.renew_slots()
         factor = 1.0 if self.made is None else self.made.rate
         self.rate = Rate(scheduled(self._schedule, self._epochs, self._pool, asked, policy), asked.lr, factor)
+
+
+def _pulls(optimizer: Optimizer, lr: float, factors: Sequence[float]) -> list[float]:
+    """Returns by group the share of a weight that one step pulls it towards zero, where the first one's rate is `lr`."""
+    parts = optimizer.parts if isinstance(optimizer, Grouped) else (optimizer,) * len(factors)
+    return [
+        lr * part.lr / parts[0].lr * factor * getattr(part, "weight_decay", 0.0)
+        for part, factor in zip(parts, factors, strict=True)
+    ]

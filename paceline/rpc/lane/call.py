@@ -8,6 +8,7 @@ from typing import Any
 from google.protobuf.message import DecodeError, Message
 
 from paceline.core.errors import BadPush, Overloaded, TryAgain
+from paceline.rpc.bounds import check
 from paceline.rpc.channel import ERROR_KEY
 from paceline.rpc.grpc_plane import SERVICE, push_head
 from paceline.rpc.lane.connection import Connection
@@ -184,9 +185,11 @@ def _parsed(kind: type[Message], message: bytes | None) -> Any:
     if message is None:
         raise BadPush(f"This call takes a {kind.DESCRIPTOR.name}; none came.")
     try:
-        return kind.FromString(message)
+        found = kind.FromString(message)
     except DecodeError as error:
         raise BadPush(f"The message is damaged: it is not a {kind.DESCRIPTOR.name}. Compare the versions.") from error
+    check(found)
+    return found
 
 
 Routes = Mapping[str, Callable[[Call], None]]

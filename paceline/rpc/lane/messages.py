@@ -5,13 +5,12 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Protocol
 
 from paceline.core.errors import BadPush
+from paceline.rpc.bounds import MOST_BYTES
 from paceline.rpc.lane.traffic import Counts
 from paceline.rpc.transport import Sink
 from paceline.rpc.wire import Message, data_start, parse, part_start
 
 PREFIX = 5
-MOST = 8 << 20
-"""Bytes of one message; as grpcio's limit in rpc/host.py."""
 _FIELDS = 4096
 """Bytes in which a part's head and offset are found; a message that is smaller is read as a whole."""
 _AT_ONCE = 64 << 10
@@ -104,8 +103,8 @@ class Messages:
     def _step(self) -> None:
         if self._left is None:
             length = int.from_bytes(self._small[1:PREFIX], "big")
-            if self._small[0] or length > MOST:
-                kind = "compressed" if self._small[0] else f"{length:,} bytes long; at most {MOST:,} are taken"
+            if self._small[0] or length > MOST_BYTES:
+                kind = "compressed" if self._small[0] else f"{length:,} bytes long; at most {MOST_BYTES:,} are taken"
                 raise BadPush(f"A message is {kind}. Send it uncompressed, in smaller parts.")
             self._small.clear()
             self._left = length

@@ -131,14 +131,14 @@ def test_steps_of_adam_count_for_each_tensor_by_itself():
     ("manner", "told"),
     [
         (Manner((1.0, 2.0)), "expected 1, one for each group"),
-        (Manner((float("nan"),)), "each 0 or more"),
-        (Manner((-1.0,)), "each 0 or more"),
         (Manner(untouched=(3,)), "the model has 3, counted from 0"),
         (Manner(options=(GroupOption(1, "momentum", (0.5,)),)), "No group 1 of the optimizer has an option 'momentum'"),
         (Manner(options=(GroupOption(0, "betas", (0.5, 0.5)),)), "No group 0 of the optimizer has an option 'betas'"),
         (Manner(options=(GroupOption(0, "lr", (0.5,)),)), "option 'lr' that may change"),
         (Manner(options=(GroupOption(0, "momentum", (1.5,)),)), "optimizer.momentum: got 1.5; .* less than 1"),
         (Manner(options=(GroupOption(0, "momentum", ()),)), r"optimizer.momentum: got \(\)"),
+        (Manner(options=(GroupOption(0, "weight_decay", (1e6,)),)), r"product is 100000; expected at most 1"),
+        (Manner((1e5,), options=(GroupOption(0, "weight_decay", (0.1,)),)), r"product is 1000; expected at most 1"),
     ],
 )
 def test_what_can_not_be_right_is_refused_and_changes_nothing(manner, told):
