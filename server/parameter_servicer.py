@@ -19,6 +19,7 @@ from paceline.rpc.conversions import manner_value, position_value, switch_messag
 from paceline.rpc.protocol_version import check_protocol
 from paceline.rpc.roles import speak_for
 from paceline.rpc.transport import IsThere, Outgoing, Upload, decoded, encoded, encoded_parts, weights_codec
+from paceline.rpc.wire import most_head
 from paceline.server.metrics import ServerMetrics
 from paceline.server.push_assembly import Assembly
 from paceline.server.slice_driver import SliceDriver
@@ -255,6 +256,12 @@ class ParameterServicer:
             finally:
                 self._driver.first_are_written()
         return self._driver.term
+
+    @property
+    def most_head(self) -> int:
+        """Most bytes of a push's head; before there is a plan, of one that names no tensors."""
+        plan = self._driver.plan
+        return most_head(0 if plan is None else len(plan.shapes))
 
     @property
     def length(self) -> int:

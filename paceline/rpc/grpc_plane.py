@@ -14,7 +14,7 @@ from paceline.rpc.bounds import check
 from paceline.rpc.channel import translated
 from paceline.rpc.transport import OpenSink, Outgoing, ParameterService, Parts, Transport, Upload
 from paceline.rpc.watchdog import Watchdog
-from paceline.rpc.wire import Message, frame, parse
+from paceline.rpc.wire import Message, check_head, frame, parse
 from paceline.v1 import parameter_service_pb2 as pb
 
 SERVICE = "paceline.v1.ParameterService"
@@ -77,7 +77,12 @@ class GrpcServicer:
                 self._initialise, None, pb.InitialiseReply.SerializeToString
             ),
             "PushPull": grpc.stream_stream_rpc_method_handler(self._push_pull, None, None),
-            "Push": taking(lambda head, is_there: self._service.push(head, is_there), pb.PushReply, self._watchdog),
+            "Push": taking(
+                lambda head, is_there: self._service.push(head, is_there),
+                lambda: self._service.most_head,
+                pb.PushReply,
+                self._watchdog,
+            ),
             "PushPullSparse": grpc.unary_unary_rpc_method_handler(
                 lambda request, context: self._service.push_sparse(request, context.is_active),
                 pb.PushPullSparseRequest.FromString,
@@ -93,7 +98,7 @@ class GrpcServicer:
         server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(SERVICE, handlers),))
 
     def _push_pull(self, messages: Iterator[bytes], context: Any) -> Iterator[bytes]:
-        head, parts = _opened(self._watchdog.receiving(messages, context.cancel))
+        head, parts = _opened(self._watchdog.receiving(messages, context.cancel), self._service.most_head)
         with self._service.push(head, context.is_active) as upload:
             _pour(parts, upload)
             with upload.finish(True) as outgoing:
@@ -108,7 +113,7 @@ class GrpcServicer:
         yield from self._watchdog.sending(answers, context.cancel)
 
     def _initialise(self, messages: Iterator[bytes], context: Any) -> pb.InitialiseReply:
-        head, parts = _opened(self._watchdog.receiving(messages, context.cancel))
+        head, parts = _opened(self._watchdog.receiving(messages, context.cancel), self._service.most_head)
         with self._service.initialise(head, context.is_active) as upload:
             _pour(parts, upload)
             with upload.finish(False) as outgoing:
@@ -116,12 +121,15 @@ class GrpcServicer:
 
 
 def taking(
-    serve: Callable[..., AbstractContextManager[Upload]], reply: Callable[..., ProtoMessage], watchdog: Watchdog
+    serve: Callable[..., AbstractContextManager[Upload]],
+    most: Callable[[], int],
+    reply: Callable[..., ProtoMessage],
+    watchdog: Watchdog,
 ) -> Any:
-    """A handler of calls that send parts and are answered with a head, as a `reply`."""
+    """A handler of calls that send parts, after a head of at most `most` bytes, and are answered with a head, as a `reply`."""
 
     def take(messages: Iterator[bytes], context: Any) -> ProtoMessage:
-        head, parts = _opened(watchdog.receiving(messages, context.cancel))
+        head, parts = _opened(watchdog.receiving(messages, context.cancel), most())
         with serve(head, context.is_active) as upload:
             _pour(parts, upload)
             with upload.finish(False) as outgoing:
@@ -161,12 +169,13 @@ def push_head(raw: bytes) -> pb.PushHead:
     return head
 
 
-def _opened(messages: Iterator[bytes]) -> tuple[pb.PushHead, Iterator[Message]]:
+def _opened(messages: Iterator[bytes], most: int) -> tuple[pb.PushHead, Iterator[Message]]:
     """The head of a push, and all its messages, the first one included."""
     first = next(messages, None)
     if first is None:
         raise BadPush("The stream ended before its first message; send a part with a head.")
     message = parse(first)
+    check_head(len(message.head), most)
     return push_head(message.head), itertools.chain((message,), map(parse, messages))
 
 

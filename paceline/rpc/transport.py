@@ -86,6 +86,10 @@ what this one does besides the call (TryAgain where there is none)."""
 class ParameterService(Protocol):
     """What a server offers on its data plane. Calls that wait end with TryAgain when the caller has gone away."""
 
+    @property
+    def most_head(self) -> int:
+        """Most bytes of a push's head (`wire.most_head`)."""
+
     def resume(self, request: pb.ResumeRequest) -> pb.ResumeReply: ...
 
     def initialise(self, head: pb.PushHead, is_there: IsThere) -> AbstractContextManager[Upload]: ...

@@ -10,8 +10,6 @@ from paceline.core.errors import BadPush
 from paceline.v1.parameter_service_pb2 import PushPullRequest
 
 _HEAD, _OFFSET, _DATA = 0x0A, 0x10, 0x7A
-_MOST_HEAD = 16 << 10
-"""Bytes of a head."""
 
 
 class Message(NamedTuple):
@@ -53,8 +51,21 @@ def data_start(start: bytes, length: int) -> tuple[int, int] | None:
     return (offset, position) if position + data == length else None
 
 
-def head_of(start: bytes) -> bytes | None:
-    """The serialised head of a message that begins so, empty where it has none; None: more bytes must come first."""
+def most_head(tensors: int) -> int:
+    """Returns the most bytes of a push's head, for a plan with this number of tensors: each may be named as untouched, and its
+    group of the optimizer may have its own rate and options. It is the same on each transport."""
+    return (16 << 10) + 64 * tensors
+
+
+def check_head(length: int, most: int) -> None:
+    """Raises BadPush where a head has more bytes than `most_head`."""
+    if length > most:
+        raise BadPush(f"The first message's head is {length:,} bytes long; expected at most {most:,} for this plan.")
+
+
+def head_of(start: bytes, most: int) -> bytes | None:
+    """The serialised head of a message that begins so, empty where it has none; None: more bytes must come first. BadPush where
+    it has more than `most`."""
     try:
         if start[0] != _HEAD:
             return b""
@@ -63,8 +74,7 @@ def head_of(start: bytes) -> bytes | None:
         return None
     except _Unusual as error:
         raise BadPush("The first message's head is damaged. Compare the versions.") from error
-    if length > _MOST_HEAD:
-        raise BadPush(f"The first message's head is {length:,} bytes long; expected at most {_MOST_HEAD:,}.")
+    check_head(length, most)
     return start[position : position + length] if len(start) >= position + length else None
 
 

@@ -19,9 +19,11 @@ from paceline.core.values import Vector
 from paceline.rpc.auth import Credentials
 from paceline.rpc.lane import client as lane_client
 from paceline.rpc.lane.connection import STREAMS, Connection
+from paceline.rpc.lane.stream import UNOPENED
 from paceline.rpc.lane.writer import Writer
 from paceline.rpc.retries import retried
 from paceline.rpc.transport import IsThere, Parts, Transport
+from paceline.rpc.wire import most_head
 from paceline.v1 import parameter_service_pb2 as pb
 from tests.support.fake_service import SOON, Gate, Gathered, Served, Service, client, exchange, parts
 from tests.support.in_process import LENGTH, Cluster, Pusher, config_of
@@ -71,6 +73,17 @@ def eventually(transport: Transport, values: Vector) -> Vector:
 def test_weights_of_any_length_go_there_and_back(serve: Serve, count: int) -> None:
     sent = numbers(count)
     np.testing.assert_array_equal(exchange(serve(Service()).transport(), sent), 2 * sent)
+
+
+def test_the_limit_of_a_head_is_the_plans_on_each_transport(serve: Serve) -> None:
+    service = Service()
+    transport = serve(service).transport()
+    head = pb.PushHead(worker="worker-0", clock=1, untouched=range(40_000))
+    assert head.ByteSize() > UNOPENED, "more than the lane takes before it lets a call in"
+    with pytest.raises(BadPush, match=r"head is 1\d\d,\d\d\d bytes long; expected at most 16,384 for this plan"):
+        transport.push(head, (), SOON)
+    service.most_head = most_head(40_000)
+    assert transport.push(head, (), SOON).clock == 1
 
 
 def test_every_call_is_answered(serve: Serve) -> None:

@@ -16,7 +16,7 @@ from paceline.rpc.channel import call, open_channel
 from paceline.rpc.grpc_plane import SERVICE, GrpcServicer
 from paceline.rpc.host import Health, bind, make_server
 from paceline.rpc.watchdog import IDLE, TOTAL, Watchdog
-from paceline.rpc.wire import frame
+from paceline.rpc.wire import frame, most_head
 from paceline.v1 import parameter_service_pb2 as pb
 from paceline.v1 import run_service_pb2 as run_pb
 from paceline.v1.run_service_pb2_grpc import RunServiceServicer, RunServiceStub, add_RunServiceServicer_to_server
@@ -176,6 +176,8 @@ def test_a_stream_that_has_ended_is_watched_no_more() -> None:
 
 class Uploads:
     """A service that takes pushes and notes how they end."""
+
+    most_head = most_head(0)
 
     def __init__(self) -> None:
         self.ended = threading.Event()

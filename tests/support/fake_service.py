@@ -21,6 +21,7 @@ from paceline.rpc.lane.client import LaneTransport
 from paceline.rpc.lane.server import LaneServer
 from paceline.rpc.transport import IsThere, Outgoing, Parts, Transport, encoded_parts
 from paceline.rpc.watchdog import Watchdog
+from paceline.rpc.wire import most_head
 from paceline.v1 import parameter_service_pb2 as pb
 from tests.support.ports import own_port
 
@@ -33,6 +34,8 @@ SOON = 20.0
 class Service:
     """What is pushed comes back in the reply, twice as large. `at` names what is done at a point of a call: "head" (of a
     push), "part", "end" (all parts are in), "sparse", "pull", "resume"; it is given the call's `is_there`."""
+
+    most_head = most_head(0)
 
     def __init__(self) -> None:
         self.at: dict[str, Callable[[IsThere], Any]] = {}

@@ -26,6 +26,7 @@ from paceline.rpc.lane.messages import cut
 from paceline.rpc.lane.server import LaneServer
 from paceline.rpc.transport import IsThere, Outgoing, encoded_parts
 from paceline.rpc.watchdog import Watchdog
+from paceline.rpc.wire import most_head
 from paceline.v1 import parameter_service_pb2 as pb
 
 ELEMENTS, PART = 12_000, 4_000
@@ -42,6 +43,8 @@ Frame = tuple[int, int, int, bytes]
 
 class Slice:
     """Takes pushes in its only assembly buffer, as a server does; notes what it was given whole."""
+
+    most_head = most_head(0)
 
     def __init__(self) -> None:
         self.folded: list[Vector] = []

@@ -23,6 +23,7 @@ from paceline.rpc.lane.server import LaneServer
 from paceline.rpc.listening import LOOPBACK
 from paceline.rpc.transport import IsThere, OpenSink, Outgoing, Parts, Upload, encoded_parts, weights_codec
 from paceline.rpc.watchdog import Watchdog
+from paceline.rpc.wire import most_head
 from paceline.v1 import parameter_service_pb2 as pb
 from paceline.v1 import peer_service_pb2 as peer_pb
 from paceline.worker.exchange.received_weights import SliceSink
@@ -67,13 +68,14 @@ class PeerServer:
         self.model = LocalModel()
         self._plan = plan
         self._part_bytes = part_bytes
+        most = lambda: most_head(len(plan.shapes))  # noqa: E731
         shown, threads = authentication(credentials), _READERS + senders
         self._watchdog = watchdog = Watchdog()
         if transport == "lane":
             routes = {_PULL_LOCAL: lambda call: call.download(peer_pb.PullLocalRequest, self._pull)}
             if training is not None:
                 routes[_DELIVER] = lambda call: call.upload(
-                    training.taking, False, lambda outgoing: peer_pb.DeliverReply(head=outgoing.head)
+                    training.taking, most, False, lambda outgoing: peer_pb.DeliverReply(head=outgoing.head)
                 )
                 routes[_WELCOME] = lambda call: call.download(peer_pb.WelcomeRequest, training.welcoming)
             lane = LaneServer(routes, threads, shown, _uncounted, watchdog, port, credentials.tls, "peer", host)
@@ -85,7 +87,7 @@ class PeerServer:
             handlers = {"PullLocal": giving(self._pull, peer_pb.PullLocalRequest, watchdog)}
             if training is not None:
                 handlers |= {
-                    "Deliver": taking(training.taking, peer_pb.DeliverReply, watchdog),
+                    "Deliver": taking(training.taking, most, peer_pb.DeliverReply, watchdog),
                     "Welcome": giving(training.welcoming, peer_pb.WelcomeRequest, watchdog),
                 }
             plane.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(SERVICE, handlers),))

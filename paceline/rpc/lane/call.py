@@ -19,6 +19,7 @@ from paceline.rpc.lane.stream import Stream
 from paceline.rpc.lane.threads import Threads
 from paceline.rpc.transport import Outgoing, ParameterService, Sink, Upload
 from paceline.rpc.watchdog import Watchdog
+from paceline.rpc.wire import check_head
 from paceline.v1 import parameter_service_pb2 as pb
 
 OK = [(":status", "200"), ("content-type", "application/grpc")]
@@ -99,14 +100,17 @@ class Call:
     def upload(
         self,
         serve: Callable[..., AbstractContextManager[Upload]],
+        most: Callable[[], int],
         wants_weights: bool,
         reply: Callable[[Outgoing], Message] | None,
     ) -> None:
-        """Parts in, one message or weights out."""
+        """Parts in, after a head of at most `most` bytes, and one message or weights out."""
         stream = self.stream
         with self._watchdog.waiting(self._progress, self.cancel):
+            self.connection.grant(stream, stream.expect_head(most()))
             stream.first.wait()
         self._check()
+        check_head(len(stream.head), most())
         with serve(push_head(stream.head), self.is_there) as upload:
             try:
                 self._receive(upload)
@@ -202,15 +206,18 @@ def parameter_routes(service: ParameterService) -> Routes:
     def sparse(call: Call) -> Callable[[pb.PushPullSparseRequest], pb.PushPullSparseReply]:
         return lambda request: service.push_sparse(request, call.may_wait)
 
+    def most() -> int:
+        return service.most_head
+
     answers: Routes = {
         "Resume": lambda call: call.unary(pb.ResumeRequest, service.resume),
         "PushPullSparse": lambda call: call.unary(pb.PushPullSparseRequest, sparse(call)),
         "ExchangeSparse": lambda call: call.exchange(pb.PushPullSparseRequest, sparse(call)),
         "Initialise": lambda call: call.upload(
-            service.initialise, False, lambda outgoing: pb.InitialiseReply(term=outgoing.head.term)
+            service.initialise, most, False, lambda outgoing: pb.InitialiseReply(term=outgoing.head.term)
         ),
-        "Push": lambda call: call.upload(service.push, False, lambda outgoing: pb.PushReply(head=outgoing.head)),
-        "PushPull": lambda call: call.upload(service.push, True, None),
+        "Push": lambda call: call.upload(service.push, most, False, lambda outgoing: pb.PushReply(head=outgoing.head)),
+        "PushPull": lambda call: call.upload(service.push, most, True, None),
         "Pull": lambda call: call.download(pb.PullRequest, service.pull),
     }
     return {f"/{SERVICE}/{name}": answer for name, answer in answers.items()}

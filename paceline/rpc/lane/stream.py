@@ -7,6 +7,7 @@ from collections.abc import Callable
 from queue import SimpleQueue
 
 from paceline.core.errors import BadPush, TryAgain
+from paceline.rpc.bounds import MOST_BYTES
 from paceline.rpc.lane.frames import Code, Violation
 from paceline.rpc.lane.messages import PREFIX, Held, Messages, Source
 from paceline.rpc.lane.traffic import Counts
@@ -16,6 +17,8 @@ from paceline.rpc.wire import head_anywhere, head_of
 Fields = dict[str, str]
 UNOPENED = 64 << 10
 """Bytes that may come before it is known where they go."""
+_FIELDS = 32
+"""Bytes of a message's fields before its head ends, the head excepted."""
 OPENED = 16 << 20
 """Bytes that may be under way to a place that is known."""
 
@@ -55,6 +58,8 @@ class Stream:
         self.touched = time.monotonic()
         """When bytes came last, by the clock."""
         self.head = b""
+        self._most_head = MOST_BYTES
+        """Bytes that its head may have; until `expect_head` says it the first window is all that comes."""
         self._lock = threading.Lock()
         """Held while bytes go to their place."""
         self._held = bytearray()
@@ -122,8 +127,8 @@ class Stream:
         try:
             length = int.from_bytes(self._held[1:PREFIX], "big")
             message = bytes(self._held[PREFIX : PREFIX + length])
-            head = head_of(message) if message or length else b""
-            if not head and len(message) < min(length, UNOPENED - PREFIX):
+            head = head_of(message, self._most_head) if message or length else b""
+            if head is None or (not head and len(message) < min(length, UNOPENED - PREFIX)):
                 return  # it may come yet
             self.head = head or head_anywhere(message)
             if self._opener is not None:
@@ -166,6 +171,19 @@ class Stream:
         self.counts.wait(room, min(1.0, patience))
 
     # of the thread that waits
+    def expect_head(self, most: int) -> int:
+        """The call is let in, and its first message's head may have `most` bytes; returns how many more bytes the far side may
+        send, where that is more than the first window."""
+        with self._lock:
+            self._most_head = most
+            if self._messages is None:
+                self._look_for_head()
+            more = PREFIX + _FIELDS + most - UNOPENED
+            if self.first.is_set() or self.has_ended or more <= 0:
+                return 0
+            self.credit += more
+            return more
+
     def attach(self, sink: Sink | None) -> int:
         """Everything from the first byte on goes to the sink (None: into `messages`); returns how many more bytes the far
         side may send."""
