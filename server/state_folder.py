@@ -38,8 +38,8 @@ class StateFolder:
         """`owner`: ConfigError if the folder is another one's; None: anybody's, to look into it."""
         self._folder = folder
         self._say = say
+        self._disk = disk = disk or Disk()
         self._lock = _locked(folder)
-        disk = disk or Disk()
         self._files = CheckedFiles(folder, disk, owner)
         self._snapshots = SnapshotFiles(self._files, disk, keep, owner, say)
         try:
@@ -159,7 +159,7 @@ class StateFolder:
         """One more than any file of the folder says, so that a lost file makes no term come twice."""
         kept = self._files.read("term.json", None)
         terms = [self._files.read_with_term(name, None)[1] for name in TABLES] + [self._snapshots.highest_term()]
-        highest = max(terms)
+        highest = max(*terms, self._stamped_term())
         if kept is not None:
             with understood(self._folder / "term.json"):
                 return 1 + max(checked_term(kept["term"]), highest)
@@ -172,16 +172,25 @@ class StateFolder:
             )
         return 1 + highest
 
+    def _stamped_term(self) -> int:
+        """The term of the last start that could not write one down; 0: each could."""
+        return int(os.fstat(self._lock).st_mtime)
+
     def _keep_term(self) -> None:
         """Where the disk takes no new term, a run that has snapshots goes on under one that no earlier start can have had: the
-        seconds since 1970."""
+        seconds since 1970. The lock's time of change keeps it, so that the next start has a higher one."""
         try:
             self._files.write("term.json", {"term": self.term})
         except DiskError as error:
             if not self._snapshots.numbers():
                 raise
             self.term = self._files.term = max(self.term, int(time.time()))
-            self._say("can't keep the term; it is taken from the clock", term=self.term, why=str(error))
+            why = str(error)
+            try:
+                self._disk.stamp(self._folder / "lock", self.term)
+            except OSError:
+                why += " Not even the lock's time of change can be set: the next start may have a lower term."
+            self._say("can't keep the term; it is taken from the clock", term=self.term, why=why)
 
     def _renew(self, name: str, value: dict[str, Any]) -> None:
         """Writes a table, or leaves it where the disk takes nothing and the run can go on with the older one."""
@@ -199,7 +208,10 @@ def _locked(folder: Path) -> int:
     try:
         make_private(folder)
         try:
+            is_new = not path.exists()
             lock = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+            if is_new:
+                os.utime(lock, (0, 0))  # no term yet (`_stamped_term`)
         except OSError as error:
             if error.errno != errno.EROFS:
                 raise

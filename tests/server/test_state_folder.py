@@ -422,6 +422,30 @@ def test_a_server_comes_back_while_its_disk_takes_nothing(tmp_path: Path, error:
     assert found(tmp_path, Said()) is not None
 
 
+def test_terms_only_rise_while_a_full_disk_takes_none_and_after_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock = [2_000_000_000.0]
+    monkeypatch.setattr("paceline.server.state_folder.time.time", lambda: clock[0])
+    filled(tmp_path, 2).close()
+    terms = []
+    for disk in (None, *3 * [FailingDisk(errno.ENOSPC, ("create",))], None, None):
+        store = StateFolder(tmp_path, 3, Said(), disk=disk)
+        terms.append(store.term)
+        store.close()
+        clock[0] -= 100  # somebody sets it back
+    assert terms[0] < 10
+    assert terms[1:] == list(range(2_000_000_000 - 100, 2_000_000_000 - 95))
+
+
+@pytest.mark.parametrize("error", [errno.EROFS, errno.EIO])
+def test_a_disk_that_keeps_no_trace_of_a_start_is_told(tmp_path: Path, error: int) -> None:
+    filled(tmp_path, 2).close()
+    said = Said()
+    StateFolder(tmp_path, 3, said, disk=FailingDisk(error)).close()
+    assert "the next start may have a lower term" in said[0][1]["why"]
+
+
 @pytest.mark.parametrize("error", [errno.ENOSPC, errno.EROFS, errno.EIO])
 def test_a_new_run_does_not_begin_on_a_disk_that_takes_nothing(tmp_path: Path, error: int) -> None:
     with pytest.raises(DiskError, match=r"term\.json"):

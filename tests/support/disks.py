@@ -14,7 +14,7 @@ CALLS = ("create", "append", "sync", "rename", "unlink", "sync_folder")
 class FailingDisk(Disk):
     """Raises `error` (an errno) at each of the calls that `fails` names, which may change."""
 
-    def __init__(self, error: int, fails: Collection[str] = CALLS) -> None:
+    def __init__(self, error: int, fails: Collection[str] = (*CALLS, "stamp")) -> None:
         self.error = error
         self.fails = fails
         self.synced: list[int] = []
@@ -46,6 +46,10 @@ class FailingDisk(Disk):
     def unlink(self, path: Path) -> None:
         self._try("unlink")
         super().unlink(path)
+
+    def stamp(self, path: Path, seconds: int) -> None:
+        self._try("stamp")
+        super().stamp(path, seconds)
 
     def sync_folder(self, folder: Path) -> None:
         self._try("sync_folder")

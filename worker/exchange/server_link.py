@@ -94,6 +94,8 @@ class Link:
         self.replayed = 0
         """Pushes sent again to a server that had come back without them."""
         self.term = 0
+        self._lower = 0
+        """The term of the last answer, where that was lower; 0: it was not."""
         self.base = Base(0, 0)
         """Term and version of the weights that came last."""
         self.lr = 0.0
@@ -445,7 +447,14 @@ class Link:
         self.term = term
 
     def _check_term(self, head: pb.PullHead) -> None:
-        if head.term < self.term:
+        """TryAgain where the answer is of a lower term than the server has reached, since it may be old. The next one of that
+        term is not, as its call began later: the server's folder has lost a start, and who only reads goes on with it."""
+        if head.term >= self.term:
+            self._lower = 0
+        elif head.term == self._lower:
+            self._note_term(head.term, head.version)
+        else:
+            self._lower = head.term
             raise TryAgain(
                 f"Server {self.index} answered in term {head.term}, but it has reached term {self.term}: the answer is old."
             )

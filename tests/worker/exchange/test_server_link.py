@@ -463,6 +463,16 @@ def test_a_reply_of_a_lower_term_never_reaches_the_model() -> None:
     assert line.model.tolist() == [0.0] * 14
 
 
+def test_a_reader_goes_on_with_a_server_whose_folder_has_lost_a_start_once_it_answers_again_and_it_is_told() -> None:
+    line = Line()
+    line.server.pulls.extend(
+        [answer(term=9, elements=5), answer(term=2, elements=5), answer(term=2, version=3, elements=5)]
+    )
+    line.link.pull(None, line.model)
+    assert line.link.pull(None, line.model) == 3
+    assert [facts["term"] for event, facts in line.said if "new term" in event] == [2]
+
+
 def test_a_pull_waits_for_its_version() -> None:
     line = Line()
     line.server.pulls.extend([WAIT, TryAgain("down"), answer(version=5, elements=5)])
