@@ -17,12 +17,15 @@ from tests.chaos.kills import Kill
 from tests.chaos.results import write_down
 from tests.chaos.rounds import FORMS, KINDS, Round, can_retain, deaths
 from tests.chaos.soak import Soak
-from tests.fuzz.cases import run, scratch
+from tests.fuzz import heads
+from tests.fuzz.cases import Reader, Spent, run, scratch
 from tests.fuzz.readers import READERS
 from tests.mutants.__main__ import main as planted
 
 RETAINED = (None, 0, 6000)
 """checkpoint.retain in turn: as by default, nothing, and about three pushes (bytes)."""
+
+FUZZERS = (*READERS, *heads.HEADS)
 
 
 def main(words: list[str]) -> int:
@@ -62,10 +65,10 @@ def arguments(words: list[str]) -> argparse.Namespace:
     one.add_argument("--number", type=int, default=10_000, help="for each policy")
     one.add_argument("--processes", type=int, default=2)
     one = part(
-        "fuzz", fuzz, "damaged files, which each reader must refuse by a PacelineError, quickly and in little memory"
+        "fuzz", fuzz, "damaged files, and heads with anything in them: each reader and server must refuse or bear them"
     )
     one.add_argument("--cases", type=int, default=250_000, help="for each reader")
-    one.add_argument("readers", nargs="*", metavar="reader", help=f"of: {', '.join(READERS)}; default: all")
+    one.add_argument("readers", nargs="*", metavar="reader", help=f"of: {', '.join(FUZZERS)}; default: all")
     one = part("all", everything, "all of the above, then the mutants and the report", with_kinds=True)
     one.add_argument("--rounds", type=int, default=29, help="of each kind")
     one.add_argument("--kills", type=int, default=5, help="in each round")
@@ -79,8 +82,8 @@ def arguments(words: list[str]) -> argparse.Namespace:
     unknown = set(getattr(asked, "kinds", ())) - set(KINDS)
     if unknown:
         parser.error(f"there is no kind {', '.join(sorted(unknown))}; there are {', '.join(KINDS)}")
-    if unread := set(getattr(asked, "readers", ())) - set(READERS):
-        parser.error(f"there is no reader {', '.join(sorted(unread))}; there are {', '.join(READERS)}")
+    if unread := set(getattr(asked, "readers", ())) - set(FUZZERS):
+        parser.error(f"there is no reader {', '.join(sorted(unread))}; there are {', '.join(FUZZERS)}")
     return asked
 
 
@@ -208,26 +211,37 @@ def virtual(asked: argparse.Namespace) -> bool:
 
 
 def fuzz(asked: argparse.Namespace) -> bool:
-    """Damaged files for each reader, one reader after the other."""
-    good = [damaged_files(name, asked) for name in asked.readers or READERS]
+    """Damaged files for each reader, and heads for a server, one after the other."""
+    good = [fuzzed(name, asked) for name in asked.readers or FUZZERS]
     return all(good)
 
 
-def damaged_files(name: str, asked: argparse.Namespace) -> bool:
-    """Those for one reader; ends with the first that is not refused as it must be."""
+def fuzzed(name: str, asked: argparse.Namespace) -> bool:
+    """The cases for one reader; ends with the first that is not refused as it must be."""
     with scratch() as folder:
-        reader = READERS[name](folder)
-        for form in reader:
-            form.read(form.whole)  # what is loaded or compiled at the first time is no case's
-        why, facts = "", {"reader": name, "seed": asked.seed, "cases": asked.cases}
+        why, facts, dice = (
+            "",
+            {"reader": name, "seed": asked.seed, "cases": asked.cases},
+            random.Random(f"{name} {asked.seed}"),
+        )
         try:
-            spent = run(reader, asked.cases, random.Random(f"{name} {asked.seed}"))
+            if name in heads.HEADS:
+                spent = heads.run(heads.HEADS[name], asked.cases, dice, folder)
+            else:
+                spent = damaged_files(READERS[name](folder), asked.cases, dice)
             facts |= {"cpu_s": round(spent.seconds, 1), "slowest_s": round(spent.slowest, 3), "said": dict(spent.said)}
         except AssertionError as error:
             why = str(error)
     print(f"{'BAD ' if why else 'ok  '} {name}, seed {asked.seed}: {why or facts}", flush=True)
     write_down("fuzz", facts | {"good": not why, "why": why})
     return not why
+
+
+def damaged_files(reader: Reader, count: int, dice: random.Random) -> Spent:
+    """Files for one reader."""
+    for form in reader:
+        form.read(form.whole)  # what is loaded or compiled at the first time is no case's
+    return run(reader, count, dice)
 
 
 if __name__ == "__main__":
