@@ -60,26 +60,8 @@ class Follower:
     def _follow(self) -> None:
         pauses, is_away = backoff(), False
         while not self._stopping.is_set():
-            ack = pb.FollowViewRequest(
-                server=self._driver.index,
-                term=self._driver.term,
-                view=self._view.number,
-                phase=self.phase,
-                switch=self._driver.switch_number,
-                gone=self._driver.gone,
-                protocol=PROTOCOL,
-                start=start_message(self._start),
-                kept=self._versions.kept,
-                due=self._versions.due,
-                back=self._versions.back,
-                common=self._versions.common,
-                version=self._driver.clocks.version,
-                stored=self._versions.stored,
-                spared=self._versions.spared,
-                figures=self._figures.message(),
-            )
             try:
-                self._take(call(self._stub.FollowView, ack, timeout=LONGEST_WAIT + 10))
+                self._take(call(self._stub.FollowView, self._report(), timeout=LONGEST_WAIT + 10))
                 pauses, is_away = backoff(), False
             except (OtherProtocol, DataError, PermissionDenied, BadPush) as error:  # waiting does not help
                 self.refusal = error
@@ -92,6 +74,27 @@ class Follower:
             except Exception as error:
                 self._driver.fails(error)
                 return
+
+    def _report(self) -> pb.FollowViewRequest:
+        """What the chief learns of this server."""
+        return pb.FollowViewRequest(
+            server=self._driver.index,
+            term=self._driver.term,
+            view=self._view.number,
+            phase=self.phase,
+            switch=self._driver.switch_number,
+            gone=self._driver.gone,
+            protocol=PROTOCOL,
+            start=start_message(self._start),
+            kept=self._versions.kept,
+            due=self._versions.due,
+            back=self._versions.back,
+            common=self._versions.common,
+            version=self._driver.clocks.version,
+            stored=self._versions.stored,
+            spared=self._versions.spared,
+            figures=self._figures.message(),
+        )
 
     def _take(self, message: pb.FollowViewReply) -> None:
         if message.phase != RunPhase.FINISHED and self._driver.has_lost(message.version):

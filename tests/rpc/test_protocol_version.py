@@ -109,6 +109,20 @@ def test_a_server_that_the_chief_refuses_or_that_cannot_take_a_view_ends(
     served.driver.failure = None
 
 
+def test_a_server_that_can_not_say_how_it_is_ends_instead_of_following_no_more(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    error, served = ValueError("Value out of range"), cluster.servers[1]
+
+    def fails(*_: object) -> None:
+        raise error
+
+    monkeypatch.setattr(follower, "start_message", fails)
+    followed(cluster, lambda event, **facts: None)
+    assert served.driver.failure is error
+    served.driver.failure = None
+
+
 def test_the_process_of_such_a_server_ends_with_the_same_words(
     cluster: Cluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
