@@ -18,9 +18,10 @@ from paceline.core.values import Base, Dense, Empty, Places, Published, Push, Re
 from paceline.rpc.conversions import manner_value, position_value, switch_message
 from paceline.rpc.protocol_version import check_protocol
 from paceline.rpc.roles import speak_for
-from paceline.rpc.transport import IsThere, Outgoing, Upload, decoded, encoded, encoded_parts, weights_codec
+from paceline.rpc.transport import IsThere, Outgoing, Upload, decoded, encoded, weights_codec
 from paceline.rpc.wire import most_head
 from paceline.server.metrics import ServerMetrics
+from paceline.server.outgoing_weights import CopyOnDisk, OutgoingWeights
 from paceline.server.push_assembly import Assembly
 from paceline.server.slice_driver import SliceDriver
 from paceline.server.snapshots import Snapshots
@@ -69,8 +70,10 @@ class ParameterServicer:
         metrics: ServerMetrics,
         say: Callable[..., None],
         quarantine: Quarantine,
+        weights: OutgoingWeights,
     ) -> None:
         self._driver = driver
+        self._weights = weights
         self._snapshots = snapshots
         self._metrics = metrics
         self._say = say
@@ -176,14 +179,13 @@ class ParameterServicer:
             raise NotYet("No worker has told this server the model's shapes yet.")
         self._driver.plan.check(request.plan_hash, request.reader)
         version = request.version if request.HasField("version") else None
-        published = self._driver.pull(version, is_there, request.mean)
-        if published is None:
+        found: Published | CopyOnDisk | None = self._weights.recent(request.mean) if version is None else None
+        found = found or self._driver.pull(version, is_there, request.mean)
+        if found is None:
             yield _WAIT
             return
-        head = pb.PullHead(
-            term=self._driver.term, version=published.version, lr=self._driver.lr, lane_port=self.lane_port
-        )
-        with self._sending(published, head, request.codec) as outgoing:
+        head = pb.PullHead(term=self._driver.term, version=found.version, lr=self._driver.lr, lane_port=self.lane_port)
+        with self._sending(found, head, request.codec, request.reader, request.mean) as outgoing:
             yield outgoing
 
     # used by the uploads
@@ -195,7 +197,7 @@ class ParameterServicer:
             return
         answer = self._answer(reply)
         if wants_weights:
-            with self._sending(reply.weights, answer, head.pull_codec) as outgoing:
+            with self._sending(reply.weights, answer, head.pull_codec, head.worker) as outgoing:
                 yield outgoing
         else:
             self._driver.release(reply.weights)
@@ -298,15 +300,14 @@ class ParameterServicer:
         weights_codec(head.pull_codec)
 
     @contextmanager
-    def _sending(self, published: Published, head: pb.PullHead, codec_name: str) -> Iterator[Outgoing]:
-        try:
-            codec = self.coding(weights_codec(codec_name))
+    def _sending(
+        self, weights: Published | CopyOnDisk, head: pb.PullHead, codec_name: str, who: str, is_mean: bool = False
+    ) -> Iterator[Outgoing]:
+        with self._weights.parts(weights, codec_name, self._part_bytes, who, is_mean) as (codec, parts):
             head.codec = codec.codec.name
-            head.elements = len(published.values)
-            self._metrics.sent.inc(codec.most_bytes(len(published.values)))
-            yield Outgoing(head, encoded_parts(published.values, codec, self._part_bytes))
-        finally:
-            self._driver.release(published)
+            head.elements = self.length
+            self._metrics.sent.inc(codec.most_bytes(self.length))
+            yield Outgoing(head, parts)
 
 
 class _NoParts:

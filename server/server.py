@@ -33,6 +33,7 @@ from paceline.server.common_versions import CommonVersions
 from paceline.server.follower import Follower
 from paceline.server.json_files import Owner, understood
 from paceline.server.metrics import ServerMetrics
+from paceline.server.outgoing_weights import OutgoingWeights
 from paceline.server.own_figures import OwnFigures, ServerStart
 from paceline.server.parameter_servicer import ParameterServicer, Quarantine
 from paceline.server.run_servicer import RunServicer
@@ -87,7 +88,8 @@ class Server:
         self._grpc = make_server(threads, authentication(credentials), metrics.call)
         self._watchdog = Watchdog()
         quarantine = Quarantine(self.folder.strikes(), self.folder.save_strikes)
-        servicer = ParameterServicer(self.driver, self._snapshots, metrics, say, quarantine)
+        weights = OutgoingWeights(self.driver, told.folder)
+        servicer = ParameterServicer(self.driver, self._snapshots, metrics, say, quarantine, weights)
         GrpcServicer(servicer, self._watchdog).add_to(self._grpc)
         self.lane: LaneServer | None = None
         if config.transport == "lane":

@@ -26,6 +26,9 @@ from paceline.server.push_assembly import AssemblyBuffers
 from paceline.server.slice_snapshots import SliceSnapshots
 from paceline.server.waiting_calls import LONGEST_WAIT, WaitingPulls, WaitingPush, WaitingPushes, wait_until
 
+PATIENCE = 2.0
+"""How long a fold waits for an array that a reader holds, before it is taken back (seconds)."""
+
 
 class SliceDriver(SliceSnapshots):
     """One server's slice behind a lock. Thread-safe; calls block for LONGEST_WAIT seconds at most."""
@@ -43,6 +46,8 @@ class SliceDriver(SliceSnapshots):
         self.exact_from = 0
         """Where running statistics begin in the slice, which travel as they are (`SliceCodec`); its length without any."""
         self._buffers: AssemblyBuffers | None = None
+        self._crowded_since: float | None = None
+        """When a fold first had to wait for a reader; None where none does (time.monotonic seconds)."""
         self._pushes = WaitingPushes(self.changed)
         self._pulls = WaitingPulls(self.changed)
         self._view = View()
@@ -287,6 +292,8 @@ class SliceDriver(SliceSnapshots):
         with self.changed:
             if self.slice is not None:
                 self.slice.release(published)
+                if not self.slice.crowded:
+                    self._crowded_since = None
             self.changed.notify_all()
 
     def pull(self, version: int | None, is_there: IsThere, mean: bool = False) -> Published | None:
@@ -337,8 +344,8 @@ class SliceDriver(SliceSnapshots):
         self._metrics.optimizer_bytes.set(4 * length * self.slice.optimizer.slots)
 
     def _count(self, push: Push, values: Vector | None, call: WaitingPush, was_capped: bool) -> bool | None:
-        """Hands the push to the slice, once no reader is so slow that its fold would need more memory."""
-        if self.model_slice.crowded:
+        """Hands the push to the slice, once its fold needs no more memory than the formula counts."""
+        if not self._has_room():
             return None
         start, before = time.monotonic(), self._clocks.entry(push.worker).clock
         is_new = push.clock > before
@@ -358,6 +365,18 @@ class SliceDriver(SliceSnapshots):
             self._metrics.capped.labels(push.worker).inc(was_capped)
         self.after_push(self.model_slice)
         self._after(replies)
+        return True
+
+    def _has_room(self) -> bool:
+        """Whether the next fold has an array. A reader that holds it for longer than PATIENCE loses it."""
+        now = time.monotonic()
+        if self.model_slice.crowded:
+            if self._crowded_since is None:
+                self._crowded_since = now
+            if now - self._crowded_since < PATIENCE:
+                return False
+            self.model_slice.take_back()
+        self._crowded_since = None
         return True
 
     @contextmanager

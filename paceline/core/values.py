@@ -164,12 +164,14 @@ class Push:
 class Published:
     """One version of a slice's weights for readers; it does not change while it is pinned."""
 
-    __slots__ = ("pins", "values", "version")
+    __slots__ = ("is_lost", "pins", "values", "version")
 
     def __init__(self, version: int, values: Vector) -> None:
         self.version = version
         self.values = values
         self.pins = 0
+        self.is_lost = False
+        """Whether its array was taken back while it was pinned: what was read last may be of another version."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -104,6 +104,9 @@ class DenseFolding:
     def crowded(self) -> bool:
         return self.versions.crowded
 
+    def take_back(self) -> None:
+        self.versions.take_back()
+
     def answer(self, since: int | None, wanted: Places | None, also: Places, most: int) -> Sparse | None:
         """A fold changes all weights."""
         return None

@@ -93,6 +93,9 @@ class Folding(Protocol):
     def crowded(self) -> bool:
         """Whether the next fold would need more memory than the formula counts, until a reader has finished."""
 
+    def take_back(self) -> None:
+        """Takes the array that the next fold needs from those who read an old version (`Published.is_lost`)."""
+
     def answer(self, since: int | None, wanted: Places | None, also: Places, most: int) -> Sparse | None:
         """The weights at the wanted places; without these, at the places that differ from version `since` (None: a version
         unknown here), and also at `also`. None if the differences are unknown or more than `most` places."""

@@ -113,6 +113,10 @@ class ModelSlice:
         """Whether the driver should let a reader finish before the next push."""
         return self.phase is Phase.SERVING and self.folding.crowded
 
+    def take_back(self) -> None:
+        """Takes what makes the slice crowded from its readers, whose weights are lost (`Published.is_lost`)."""
+        self.folding.take_back()
+
     def pull(self, version: int | None = None, mean: bool = False) -> Published | None:
         """The weights of `version` (None: the current ones), pinned; None before they have come. `mean`: the mean of the
         versions up to this one instead, if the slice keeps it."""

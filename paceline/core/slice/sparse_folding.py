@@ -138,6 +138,9 @@ class SparseFolding:
     def crowded(self) -> bool:
         return False
 
+    def take_back(self) -> None:
+        """Nothing is pinned."""
+
     def answer(self, since: int | None, wanted: Places | None, also: Places, most: int) -> Sparse | None:
         places = wanted
         if places is None:

@@ -80,6 +80,8 @@ class Versions:
 
     def release(self, published: Published) -> None:
         """Ends one reader's hold on a version."""
+        if published.is_lost:
+            return
         published.pins -= 1
         if published.pins == 0 and published in self._old:
             self._old.remove(published)
@@ -95,6 +97,14 @@ class Versions:
         """Whether the next fold would need an array more than the memory formula counts: two, and one for a snapshot."""
         needs_one = self._keep_previous or self.current.pins > 0
         return needs_one and not self._free and any(old is not self._kept for old in self._old)
+
+    def take_back(self) -> None:
+        """Frees the array of the version that has been old for the longest time, but not of a snapshot's. Its readers find
+        `is_lost`."""
+        lost = next(old for old in self._old if old is not self._kept)
+        lost.is_lost = True
+        self._old.remove(lost)
+        self._free.append(lost.values)
 
     def _retire(self, published: Published) -> None:
         if published.pins:

@@ -65,6 +65,9 @@ class CountingFolding:
         self._current = Published(0, NOTHING)
         self.begin()
 
+    def take_back(self) -> None:
+        """Nothing is pinned."""
+
     def begin(self) -> None:
         self.sum = CountingSum() if self._half.policy.has_sum else None
 
