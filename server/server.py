@@ -26,6 +26,7 @@ from paceline.rpc.listening import PLAIN_TEXT, is_loopback
 from paceline.rpc.malloc import tune_malloc
 from paceline.rpc.process import make_log, report_ports, serve_metrics, stop_on_signals
 from paceline.rpc.self_inflicted import inflict_own, told_by
+from paceline.rpc.shares import READERS, SHARE, Shares
 from paceline.rpc.watchdog import Watchdog
 from paceline.server.chief import Chief
 from paceline.server.command_line import ToldServer
@@ -44,6 +45,9 @@ from paceline.server.state_folder import StateFolder
 from paceline.v1 import parameter_service_pb2, run_service_pb2
 from paceline.v1.run_service_pb2_grpc import add_RunServiceServicer_to_server
 from paceline.v1.script_service_pb2_grpc import add_ScriptServiceServicer_to_server
+
+_REFUSED = 32
+"""Threads for calls that the gate refuses at once."""
 
 
 class Server:
@@ -83,9 +87,11 @@ class Server:
         metrics.damaged.inc(start.damaged)
         metrics.follow_disk(told.folder)
         self._snapshots = Snapshots(self.driver, self.folder, config.checkpoint.every, metrics, say)
-        # One thread for each worker's waiting reply, the same for its repeat, one for each server that follows, and some.
-        threads = 2 * config.workers + config.servers + 16
-        self._grpc = make_server(threads, authentication(credentials), metrics.call)
+        # As many threads as all callers may have calls, each begun when it is needed first, and some for refusals.
+        processes = config.workers + config.servers
+        threads = SHARE["worker"] * (processes + 1) + READERS + _REFUSED
+        shares, run_service = Shares(processes), run_service_pb2.DESCRIPTOR.services_by_name["RunService"].full_name
+        self._grpc = make_server(threads, authentication(credentials), metrics.call, shares, apart=[run_service])
         self._watchdog = Watchdog()
         quarantine = Quarantine(self.folder.strikes(), self.folder.save_strikes)
         weights = OutgoingWeights(self.driver, told.folder)
@@ -102,6 +108,7 @@ class Server:
                 told.lane_port,
                 credentials.tls,
                 host=told.bind,
+                shares=shares,
             )
             self.registry.register(self.lane.traffic)
             servicer.lane_port = self.lane.port
@@ -114,7 +121,7 @@ class Server:
         if index == 0:
             self.chief = Chief(Run(config), self.driver, self.folder, self._snapshots, say, start, figures)
             add_RunServiceServicer_to_server(RunServicer(self.chief, config, is_plain), self._grpc)
-            names.append(run_service_pb2.DESCRIPTOR.services_by_name["RunService"].full_name)
+            names.append(run_service)
         else:
             versions = CommonVersions(self.driver, self.folder, self._snapshots, say)
             self._follower = Follower(self.driver, versions, told.chief, credentials, say, start, figures)

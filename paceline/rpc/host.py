@@ -2,7 +2,7 @@
 
 import time
 import traceback
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
@@ -12,12 +12,13 @@ import grpc
 from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 
 from paceline.base.own_files import blamed
-from paceline.core.errors import ConfigError, PacelineError
+from paceline.core.errors import BadPush, ConfigError, PacelineError
 from paceline.rpc.auth import HEADER, Authentication
 from paceline.rpc.bounds import MOST_BYTES, checked
 from paceline.rpc.channel import ERROR_KEY, RENEWAL_KEY
 from paceline.rpc.listening import LOOPBACK, with_port
 from paceline.rpc.roles import admit_certificate, answer, caller
+from paceline.rpc.shares import Shares
 from paceline.rpc.tls import key_folder
 
 Observe = Callable[[str, str, float], None]
@@ -38,14 +39,23 @@ _OPTIONS = [
 ]
 
 
-def make_server(threads: int, authentication: Authentication, observe: Observe) -> grpc.Server:
-    """A server whose calls are checked, counted and answered with the right status when they raise."""
-    pool = ThreadPoolExecutor(threads, thread_name_prefix="call")
+def make_server(
+    threads: int,
+    authentication: Authentication,
+    observe: Observe,
+    shares: Shares | None = None,
+    apart: Collection[str] = (),
+) -> grpc.Server:
+    """A server whose calls are checked, counted and answered with the right status when they raise. `shares`: those of its
+    callers on all transports; None: on this one. `apart`: services whose calls have as many threads of their own each, which
+    no other call takes."""
+    pools = {service: ThreadPoolExecutor(threads, thread_name_prefix="call-apart") for service in apart}
     return grpc.server(
-        pool,
+        ThreadPoolExecutor(threads, thread_name_prefix="call"),
         options=_OPTIONS,
-        interceptors=[_Interceptor(Gate(authentication, observe))],
-        maximum_concurrent_rpcs=threads,
+        interceptors=[_Interceptor(Gate(authentication, observe, shares), pools)],
+        # where services are apart, calls wait for a thread of theirs: a limit for all would let those of one refuse another's
+        maximum_concurrent_rpcs=None if pools else threads,
     )
 
 
@@ -93,9 +103,10 @@ class Gate:
     """What comes before every call, on each transport: checks the token and what it opens, counts, and says what an exception
     becomes."""
 
-    def __init__(self, authentication: Authentication, observe: Observe) -> None:
+    def __init__(self, authentication: Authentication, observe: Observe, shares: Shares | None = None) -> None:
         self._authentication = authentication
         self._observe = observe
+        self._shares = shares or Shares()
 
     def renewal(self) -> str:
         """What the token file of the caller should hold from now on; '' where it is good."""
@@ -112,7 +123,8 @@ class Gate:
             who = self._authentication.check(credentials, name)
             admit_certificate(who, certificate)
             answer(who)
-            yield
+            with self._shares.call(who):
+                yield
         except Exception as error:
             status, seconds = getattr(error, "status", ""), time.monotonic() - start
             if isinstance(error, PacelineError):
@@ -140,27 +152,33 @@ class Refused(Exception):
 
 
 class _Interceptor(grpc.ServerInterceptor):  # type: ignore[type-arg]
-    """Puts the gate before every handler of a grpcio server."""
+    """Puts the gate before every handler of a grpcio server, also before its request is read: a caller that sends none would
+    hold a thread that nobody has checked and counted."""
 
-    def __init__(self, gate: Gate) -> None:
+    def __init__(self, gate: Gate, pools: Mapping[str, ThreadPoolExecutor]) -> None:
+        """`pools`: the threads of services that have their own."""
         self._gate = gate
+        self._pools = pools
 
     def intercept_service(self, continuation: Any, details: Any) -> Any:
         handler = continuation(details)
         if handler is None:
             return None
-        name = details.method.rpartition("/")[2]
+        service, _, name = details.method[1:].rpartition("/")
         credentials = dict(details.invocation_metadata).get(HEADER)
-        make = _makers()[handler.request_streaming, handler.response_streaming]
-        inner = handler.stream_stream or handler.stream_unary or handler.unary_stream or handler.unary_unary
-        wrap = self._stream if handler.response_streaming else self._unary
-        return make(wrap(name, credentials, inner), handler.request_deserializer, handler.response_serializer)
+        inner = handler.stream_stream or handler.stream_unary or _of_one(handler.unary_stream or handler.unary_unary)
+        is_stream = handler.response_streaming
+        make = grpc.stream_stream_rpc_method_handler if is_stream else grpc.stream_unary_rpc_method_handler
+        handle = (self._stream if is_stream else self._unary)(name, credentials, inner)
+        if service in self._pools:
+            handle.experimental_thread_pool = self._pools[service]
+        return make(handle, handler.request_deserializer, handler.response_serializer)
 
     def _unary(self, name: str, credentials: Any, inner: Any) -> Any:
-        def handle(request: Any, context: grpc.ServicerContext) -> Any:
+        def handle(requests: Iterator[Any], context: grpc.ServicerContext) -> Any:
             try:
                 with self._gate.call(name, credentials, context.is_active, _certificate(context)):
-                    reply = inner(checked(request), context)
+                    reply = inner(checked(requests), context)
                 if newer := self._gate.renewal():
                     context.set_trailing_metadata(((RENEWAL_KEY, newer.encode()),))
                 return reply
@@ -170,10 +188,10 @@ class _Interceptor(grpc.ServerInterceptor):  # type: ignore[type-arg]
         return handle
 
     def _stream(self, name: str, credentials: Any, inner: Any) -> Any:
-        def handle(request: Any, context: grpc.ServicerContext) -> Iterator[Any]:
+        def handle(requests: Iterator[Any], context: grpc.ServicerContext) -> Iterator[Any]:
             try:
                 with self._gate.call(name, credentials, context.is_active, _certificate(context)):
-                    yield from inner(checked(request), context)
+                    yield from inner(checked(requests), context)
             except Refused as refused:
                 _abort(context, refused)
 
@@ -193,10 +211,12 @@ def _abort(context: grpc.ServicerContext, refused: Refused) -> None:
     context.abort(grpc.StatusCode[refused.status], str(refused))
 
 
-def _makers() -> dict[tuple[bool, bool], Any]:
-    return {
-        (False, False): grpc.unary_unary_rpc_method_handler,
-        (False, True): grpc.unary_stream_rpc_method_handler,
-        (True, False): grpc.stream_unary_rpc_method_handler,
-        (True, True): grpc.stream_stream_rpc_method_handler,
-    }
+def _of_one(inner: Any) -> Any:
+    """A handler of one request, for a stream of them."""
+
+    def handle(requests: Iterator[Any], context: grpc.ServicerContext) -> Any:
+        if (request := next(requests, None)) is None:
+            raise BadPush("This call takes one message; none came.")
+        return inner(request, context)
+
+    return handle

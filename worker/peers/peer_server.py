@@ -21,6 +21,7 @@ from paceline.rpc.lane.client import LaneClient, whole
 from paceline.rpc.lane.messages import cut
 from paceline.rpc.lane.server import LaneServer
 from paceline.rpc.listening import LOOPBACK
+from paceline.rpc.shares import Shares
 from paceline.rpc.transport import IsThere, OpenSink, Outgoing, Parts, Upload, encoded_parts, weights_codec
 from paceline.rpc.watchdog import Watchdog
 from paceline.rpc.wire import most_head
@@ -70,6 +71,7 @@ class PeerServer:
         self._part_bytes = part_bytes
         most = lambda: most_head(len(plan.shapes))  # noqa: E731
         shown, threads = authentication(credentials), _READERS + senders
+        shares = Shares(readers=_READERS - 1)  # the other one is the evaluator's, or a worker's
         self._watchdog = watchdog = Watchdog()
         if transport == "lane":
             routes = {_PULL_LOCAL: lambda call: call.download(peer_pb.PullLocalRequest, self._pull)}
@@ -78,12 +80,12 @@ class PeerServer:
                     training.taking, most, False, lambda outgoing: peer_pb.DeliverReply(head=outgoing.head)
                 )
                 routes[_WELCOME] = lambda call: call.download(peer_pb.WelcomeRequest, training.welcoming)
-            lane = LaneServer(routes, threads, shown, _uncounted, watchdog, port, credentials.tls, "peer", host)
+            lane = LaneServer(routes, threads, shown, _uncounted, watchdog, port, credentials.tls, "peer", host, shares)
             lane.start()
             self.port = lane.port
             self._stop: Callable[[], object] = lambda: lane.stop(0)
         else:
-            plane = make_server(threads, shown, _uncounted)
+            plane = make_server(threads, shown, _uncounted, shares)
             handlers = {"PullLocal": giving(self._pull, peer_pb.PullLocalRequest, watchdog)}
             if training is not None:
                 handlers |= {

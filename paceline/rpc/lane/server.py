@@ -21,6 +21,7 @@ from paceline.rpc.lane.threads import After, Threads
 from paceline.rpc.lane.tls import encrypted_server
 from paceline.rpc.lane.traffic import Traffic
 from paceline.rpc.listening import LOOPBACK, listening_socket
+from paceline.rpc.shares import Shares
 from paceline.rpc.tls import KeyFolder, key_folder
 from paceline.rpc.watchdog import Watchdog
 
@@ -46,10 +47,12 @@ class LaneServer:
         tls: Path | None = None,
         what: str = "lane",
         host: str = LOOPBACK,
+        shares: Shares | None = None,
     ) -> None:
-        """`tls`: folder of keys; `what`: the port's name in an error; `host`: where it listens."""
+        """`tls`: folder of keys; `what`: the port's name in an error; `host`: where it listens; `shares`: as `make_server`
+        takes them."""
         self._routes = routes
-        self._gate = Gate(authentication, observe)
+        self._gate = Gate(authentication, observe, shares)
         self._watchdog = watchdog
         self._threads = Threads(threads)
         self._connections: set[Connection] = set()
