@@ -2,7 +2,9 @@
 
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
 
 from paceline.core.chief.membership import Membership
 from paceline.core.chief.phases import RunPhase
@@ -10,7 +12,7 @@ from paceline.core.chief.run import Run
 from paceline.core.chief.scoring import Score
 from paceline.core.chief.warnings import Kind
 from paceline.core.chief.workers import WorkerReport
-from paceline.core.errors import DataError, DiskError
+from paceline.core.errors import DataError
 from paceline.core.policies.clocks import Clocks
 from paceline.core.settings.config import Options
 from paceline.core.slice.lost_slices import lost
@@ -19,6 +21,7 @@ from paceline.server.common_versions import CommonVersions
 from paceline.server.disk import DiskTrouble
 from paceline.server.json_files import understood
 from paceline.server.own_figures import OwnFigures, ServerStart, most_capped
+from paceline.server.run_writer import RunWriter
 from paceline.server.slice_driver import SliceDriver
 from paceline.server.snapshots import Snapshots
 from paceline.server.state_folder import StateFolder
@@ -30,7 +33,8 @@ _TICK = 0.25
 
 
 class Chief:
-    """Holds the slice driver's lock for every change, so that run and slice agree. Thread-safe."""
+    """Holds the slice driver's lock for every change, so that run and slice agree, and never while it waits for the disk.
+    Thread-safe."""
 
     def __init__(
         self,
@@ -45,7 +49,6 @@ class Chief:
         """`start`, `figures`: this server's own."""
         self.run = run
         self._driver = driver
-        self._folder = folder
         self._snapshots = snapshots
         self._versions = CommonVersions(driver, folder, snapshots, say)
         self._say = say
@@ -61,6 +64,10 @@ class Chief:
             "can't keep the run's state; training goes on", "the run's state is kept again", say
         )
         figures.look_at(self._trouble)
+        self._writer = RunWriter(driver.changed, self._state, folder, self._trouble, driver.fails)
+        self._view_change = 0
+        """The writer's number of the change that brought the view in force."""
+        driver.is_view_written = lambda: self._writer.is_written(self._view_change)
         self._said_phase = run.phase
         self._missing: list[str] = []
         """Members that those wait for who are back, as last logged."""
@@ -79,10 +86,12 @@ class Chief:
                 self._warned = {warning.kind for warning in run.warnings.found}
             run.tick(time.monotonic())  # late ticks are noticed from here on
             self.settle()
+        self._writer.write()
         self._thread = threading.Thread(target=self._tick_on, name="chief", daemon=True)
 
     def start(self) -> None:
         """Starts to watch leases and time-outs."""
+        self._writer.start()
         self._thread.start()
 
     def close(self) -> None:
@@ -90,8 +99,17 @@ class Chief:
         self._stopping.set()
         if self._thread.is_alive():
             self._thread.join()
-        with self.changed:
-            self._save()
+        self._writer.close()
+
+    @contextmanager
+    def answering(self) -> Iterator[None]:
+        """The lock, for a call. Leaving it waits, without the lock, until all that the call has changed or seen is on the disk;
+        raises TryAgain where that takes too long."""
+        try:
+            with self.changed:
+                yield
+        finally:
+            self._writer.wait()
 
     @property
     def membership(self) -> Membership:
@@ -112,17 +130,19 @@ class Chief:
             return self.run.warnings.standing(kind)
 
     def settle(self) -> None:
-        """After any change of the run: lets it go on if it has more epochs than it had, saves it before any process learns of
-        it (joins, views and phases are rare), publishes a new view, logs a new phase. Hold the lock."""
+        """After any change of the run: lets it go on if it has more epochs than it had, has it written before any process
+        learns of it (joins, views and phases are rare), publishes a new view, logs a new phase. The slice takes the view at
+        once, since it may not pass the clocks that are named there; what it answers waits. Hold the lock."""
         if self.run.extend(self._driver.clocks, time.monotonic()):
             self._say("the run was over, and goes on: it has more epochs now", epochs=self.run.config.epochs)
         view = self.membership.view
         mark = (view.number, self.run.phase, sum(self.membership.incarnations.values()))
         if mark != self._saved:
             self._saved = mark
-            self._save()
+            self._writer.note()
         if view.number != self._published:
             self._published = view.number
+            self._view_change = self._writer.noted
             self._driver.view(view, self.run.open_from(self._driver.clocks.version))
         if (missing := self.membership.missing) != self._missing:
             self._missing = missing
@@ -167,7 +187,7 @@ class Chief:
             return False
         if common.back.number != number:
             self._say("all servers go back to their newest common snapshot", version=common.back.version)
-            self._save()
+            self._writer.note()
         self.changed.notify_all()
         return True
 
@@ -180,7 +200,7 @@ class Chief:
         common = self.run.common_snapshots
         with self.changed:
             self._report_own()
-            order = common.order(0)
+            order = common.order(0) if self._writer.is_written() else None
         if self._versions.follow(order):
             with self.changed:
                 self.run.workers.fell_back()
@@ -188,7 +208,7 @@ class Chief:
                 if not self.run.is_followed:
                     self._driver.view(self.membership.view, self.run.open_from(self._driver.clocks.version))
                 self._report_own()
-                self._save()
+                self._writer.note()
         self._versions.bring_good_weights()
         with self.changed:
             self.run.divergence.reported(0, self._versions.stored, self._versions.spared)
@@ -284,26 +304,26 @@ class Chief:
             return
         self.run.score(score, time.monotonic())
         self.run.stop_early(self.clocks(), time.monotonic())
-        self._save()
+        self._writer.note()
         self._say("score", epoch=score.epoch, final=score.final, metrics=score.metrics)
         self._warn()
         self.settle()
 
     def validated(self, worker: str, incarnation: int, epoch: int, loss: float, examples: int) -> None:
-        """Takes a worker's loss and saves it before the worker gets its answer. Hold the lock."""
+        """Takes a worker's loss. Hold the lock."""
         self.membership.check(worker, incarnation)
         self.run.validated(worker, epoch, loss, examples, self.clocks(), time.monotonic())
-        self._save()
+        self._writer.note()
         self.settle()
 
     def _warn(self) -> None:
-        """Logs new warnings since the last look, and saves them."""
+        """Logs new warnings since the last look, and has them written."""
         news = [warning for warning in self.run.warnings.found if warning.kind not in self._warned]
         self._warned.update(warning.kind for warning in news)
         for warning in news:
             self._say("warning", kind=warning.kind, said=str(warning), epoch=warning.epoch)
         if news:
-            self._save()
+            self._writer.note()
 
     def _counted(self, model_slice: ModelSlice) -> None:
         before = self.run.phase
@@ -325,15 +345,12 @@ class Chief:
                 self._say("lease lapsed", worker=worker, lease=self.membership.lease)
             self._maybe_switched()
             self._choose_policy()
+            if self._writer.has_failed:
+                self._writer.note()
             self.settle()
         self._look_after_snapshots()
 
-    def _save(self) -> None:
+    def _state(self) -> dict[str, Any]:
+        """What the writer writes. Hold the lock."""
         self.run.phases.checkpoint(time.monotonic())
-        try:
-            self._folder.save_run(self.run.state())
-        except DiskError as error:
-            self._saved = ()  # the next tick tries again
-            self._trouble.failed(error)
-        else:
-            self._trouble.works()
+        return self.run.state()

@@ -43,7 +43,7 @@ class RunServicer(RunServiceServicer):
         run = self._chief.run
         check_protocol(request.protocol, request.worker, CHIEF)
         self._check_join(request)
-        with self._chief.changed:
+        with self._chief.answering():
             comes_back = run.phase is RunPhase.STOPPING and request.worker in run.membership.view.seats
             if run.phase in _OVER and not comes_back:
                 return pb.JoinReply(phase=run.phase)
@@ -69,7 +69,7 @@ class RunServicer(RunServiceServicer):
         def seated() -> bool:
             return run.seat(request.worker, request.incarnation, request.clock, chief.clocks(), time.monotonic())
 
-        with chief.changed:
+        with chief.answering():
             done = seated()
             chief.settle()
             if not done:
@@ -100,7 +100,7 @@ class RunServicer(RunServiceServicer):
             time.monotonic(),
             request.reached,
         )
-        with self._chief.changed:
+        with self._chief.answering():
             self._chief.beat(request.worker, request.incarnation, report)
             if request.told:
                 self._chief.run.told(request.worker, request.incarnation, report.seen)
@@ -117,13 +117,13 @@ class RunServicer(RunServiceServicer):
 
     def Validated(self, request: pb.ValidatedRequest, context: Any) -> pb.ValidatedReply:
         speak_for(request.worker)
-        with self._chief.changed:
+        with self._chief.answering():
             self._chief.validated(request.worker, request.incarnation, request.epoch, request.loss, request.examples)
         return pb.ValidatedReply()
 
     def Leave(self, request: pb.LeaveRequest, context: Any) -> pb.LeaveReply:
         speak_for(request.worker)
-        with self._chief.changed:
+        with self._chief.answering():
             now = time.monotonic()
             self._chief.run.leave(request.worker, request.incarnation, request.finished, now, request.told)
             self._chief.settle()
@@ -132,7 +132,7 @@ class RunServicer(RunServiceServicer):
     def GoBack(self, request: pb.GoBackRequest, context: Any) -> pb.GoBackReply:
         speak_for(request.worker)
         chief = self._chief
-        with chief.changed:
+        with chief.answering():
             chief.membership.check(request.worker, request.incarnation)
             common = chief.run.common_snapshots
             if not chief.wait(lambda: common.has_all or not context.is_active()):
@@ -157,7 +157,7 @@ class RunServicer(RunServiceServicer):
 
         if not 0 < request.server < self._config.servers:
             raise BadPush(f"There is no server {request.server} to follow views; the run has {self._config.servers}.")
-        with chief.changed:
+        with chief.answering():
             if request.HasField("figures"):
                 chief.figures[request.server] = request.figures
             if request.HasField("start"):
@@ -193,7 +193,7 @@ class RunServicer(RunServiceServicer):
         check_protocol(request.protocol, who, CHIEF)
         if request.epochs > self._config.epochs:
             raise self._lacks_epochs(who)
-        with chief.changed:
+        with chief.answering():
             number = 0 if request.worker else run.scoring.admit(request.number)
             if not request.worker:
                 run.ready(time.monotonic())
@@ -240,7 +240,7 @@ class RunServicer(RunServiceServicer):
 
     def Status(self, request: pb.StatusRequest, context: Any) -> pb.StatusReply:
         chief = self._chief
-        with chief.changed:
+        with chief.answering():
             figures = chief.all_figures()
             return status_reply(
                 chief.run, chief.clocks(), chief.terms, chief.starts, figures, time.monotonic(), self._is_plain
@@ -252,14 +252,14 @@ class RunServicer(RunServiceServicer):
                 f"{caller().name} can end the run of a training script, and no other. Stop this one with the token of an "
                 "admin: paceline stop --token-file FILE."
             )
-        with self._chief.changed:
+        with self._chief.answering():
             self._chief.run.stop(request.reason or "stopped on request", self._chief.clocks(), time.monotonic())
             self._chief.settle()
         return pb.StopReply()
 
     def SetPolicy(self, request: pb.SetPolicyRequest, context: Any) -> pb.SetPolicyReply:
         run = self._chief.run
-        with self._chief.changed:
+        with self._chief.answering():
             self._chief.switch(wanted_policy(request.policy, run.policy))
             view = run.membership.view
             return pb.SetPolicyReply(switch=switch_message(view.switch, view.number))

@@ -5,8 +5,9 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
+from typing import TypeVar
 
-from paceline.core.errors import ConfigError, NotYet, Overloaded, PacelineError
+from paceline.core.errors import ConfigError, NotYet, Overloaded, PacelineError, TryAgain
 from paceline.core.optimizers.effective import pool_of
 from paceline.core.optimizers.optimizer import build_optimizer
 from paceline.core.policies.clocks import Clocks
@@ -26,6 +27,7 @@ from paceline.server.push_assembly import AssemblyBuffers
 from paceline.server.slice_snapshots import SliceSnapshots
 from paceline.server.waiting_calls import LONGEST_WAIT, WaitingPulls, WaitingPush, WaitingPushes, wait_until
 
+T = TypeVar("T")
 PATIENCE = 2.0
 """How long a fold waits for an array that a reader holds, before it is taken back (seconds)."""
 
@@ -174,8 +176,9 @@ class SliceDriver(SliceSnapshots):
     def resume(self, worker: str, incarnation: int) -> Standing:
         """The worker's state on the slice. A worker that asks and has pushes that could still be lost may wait for a snapshot
         of them, which is taken soon."""
+        deadline = time.monotonic() + LONGEST_WAIT
         with self.changed:
-            standing = self.model_slice.resume(worker, incarnation)
+            standing = self._answered(lambda: self.model_slice.resume(worker, incarnation), deadline)
             if self._is_unwritten:
                 standing = replace(standing, phase=Phase.EMPTY)
         if self.keeps and standing.durable < standing.clock:
@@ -236,13 +239,16 @@ class SliceDriver(SliceSnapshots):
         deadline = time.monotonic() + LONGEST_WAIT
         call = WaitingPush()
         was_capped = self._cap(push)  # before the lock: it reads all values
-        with self.changed:
+
+        def pushed() -> Reply | None:
             try:
                 self._when_ready(lambda: self._count(push, values, call, was_capped), deadline, is_there)
             finally:
                 if values is not None and not call.is_counted:
                     self.give_back(push.worker, values)
             return self._answer(push.worker, call, deadline, is_there) if call.is_counted else None
+
+        return self._answered(pushed, deadline)
 
     def _cap(self, push: Push) -> bool:
         """Scales a push above `push_norm_cap` down, and returns whether it was."""
@@ -254,17 +260,19 @@ class SliceDriver(SliceSnapshots):
         """The reply to a push that was counted before; None when it takes longer than LONGEST_WAIT."""
         deadline = time.monotonic() + LONGEST_WAIT
         call = WaitingPush()
-        with self.changed:
 
-            def asked() -> bool:
-                with self._whole(lambda error: not isinstance(error, PacelineError)):
-                    replies = self.model_slice.ask(worker, incarnation, clock, time.monotonic())
-                self._pushes.expect(worker, call)
-                self._after(replies)
-                return True
+        def asked() -> bool:
+            with self._whole(lambda error: not isinstance(error, PacelineError)):
+                replies = self.model_slice.ask(worker, incarnation, clock, time.monotonic())
+            self._pushes.expect(worker, call)
+            self._after(replies)
+            return True
 
+        def answer() -> Reply | None:
             was_asked = self._when_ready(asked, deadline, is_there)
             return self._answer(worker, call, deadline, is_there) if was_asked else None
+
+        return self._answered(answer, deadline)
 
     def exchange(
         self,
@@ -401,6 +409,29 @@ class SliceDriver(SliceSnapshots):
             self.hurry()
         self._metrics.version.set(self.model_slice.version)
         self.changed.notify_all()
+
+    def _answered(self, work: Callable[[], T], deadline: float) -> T:
+        """What `work` returns or raises with the lock held, once the view that it rests on can't be lost any more. Raises
+        TryAgain at the deadline."""
+        with self.changed:
+            try:
+                answer = work()
+            except PacelineError:
+                self._await_view(deadline)
+                raise
+            try:
+                self._await_view(deadline)
+            except TryAgain:
+                if isinstance(answer, Reply):
+                    self.release(answer.weights)
+                raise
+            return answer
+
+    def _await_view(self, deadline: float) -> None:
+        if not self.changed.wait_for(self.is_view_written, max(0.0, deadline - time.monotonic())):
+            raise TryAgain(
+                "The chief's disk has not taken the newest view yet. Ask again; look at the disk of server 0."
+            )
 
     def _answer(self, worker: str, call: WaitingPush, deadline: float, is_there: IsThere) -> Reply | None:
         """The call's reply, once it exists; None if it takes too long or the worker is no longer a member."""

@@ -94,6 +94,8 @@ class SliceSnapshots:
         """Whether snapshots are written: then a change of policy counts as made once one holds it."""
         self.hurry: Callable[[], None] = lambda: None
         """Called where a snapshot is wanted soon."""
+        self.is_view_written: Callable[[], bool] = lambda: True
+        """Whether the view in force can't be lost any more. Hold the lock."""
         self._named = NamedSnapshots()
         self._is_taking = False
         """A snapshot is being copied or written."""
@@ -115,6 +117,8 @@ class SliceSnapshots:
                 with self.changed:
                     copies.advance()
                 time.sleep(_BETWEEN_BLOCKS)
+            with self.changed:  # a snapshot with a process that the chief has forgotten could not be gone on from
+                self.changed.wait_for(self.is_view_written)
             yield taken.plan, taken.snapshot.state, taken.mark
         finally:
             with self.changed:
