@@ -23,7 +23,7 @@ from paceline.server.slice_driver import PATIENCE, SliceDriver
 _FRESH = 1.0
 """Age up to which a copy serves readers who ask for the newest weights: they cost one copy a second, however many they are."""
 _SPARED = 2
-"""Slices' sizes of free disk that copies leave to the next snapshot, beside the optimizer's arrays."""
+"""Slices' sizes of free disk that copies leave to the next snapshot, besides the optimizer's arrays."""
 _MOST_SLOW = 4096
 """Names of slow callers that are remembered."""
 Parts = Iterator[tuple[int, memoryview]]
@@ -64,7 +64,7 @@ class CopyOnDisk:
 
 
 class OutgoingWeights:
-    """Knows who reads copies: all with the role reader, and whoever was slow before. Thread-safe."""
+    """Knows who reads copies: all with the role reader, and each caller that was slow before. Thread-safe."""
 
     def __init__(self, driver: SliceDriver, folder: Path) -> None:
         """`folder`: where copies lie."""
@@ -99,7 +99,8 @@ class OutgoingWeights:
                 yield codec, weights.parts(codec, part_bytes)
             else:
                 yield codec, self._held(weights, codec, part_bytes, who)
-        self._note(who, time.monotonic() - begun)
+        if isinstance(weights, CopyOnDisk) or not weights.is_lost:
+            self._note(who, time.monotonic() - begun)
 
     def _copied(self, weights: Published, is_mean: bool) -> CopyOnDisk:
         with self._copying:

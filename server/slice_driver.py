@@ -51,7 +51,7 @@ class SliceDriver(SliceSnapshots):
         self._crowded_since: float | None = None
         """When a fold first had to wait for a reader; None where none does (time.monotonic seconds)."""
         self._pushes = WaitingPushes(self.changed)
-        self._pulls = WaitingPulls(self.changed)
+        self._pulls = WaitingPulls(self._lock)
         self._view = View()
         self.failure: Exception | None = None
         """What left the slice half changed, or ended one of the server's threads: nothing may be written down any more, and the

@@ -86,7 +86,8 @@ class SliceSnapshots:
 
     def __init__(self, config: Config) -> None:
         self.config = config
-        self.changed = threading.Condition()
+        self._lock = threading.RLock()
+        self.changed = threading.Condition(self._lock)
         self.plan: SlicePlan | None = None
         self.slice: ModelSlice | None = None
         self._clocks = Clocks()

@@ -92,6 +92,8 @@ class _WaitingPull:
 
     version: int | None
     mean: bool
+    came: threading.Condition
+    """Its own: a change for others does not wake its thread."""
     published: Published | None = None
     gone: VersionGone | None = None
 
@@ -102,13 +104,15 @@ class _WaitingPull:
                 self.published = model_slice.pull(self.version, self.mean)
             except VersionGone as error:
                 self.gone = error
+            if self.published is not None or self.gone is not None:
+                self.came.notify()
 
 
 class WaitingPulls:
     """Calls that wait for a version. All with the lock held."""
 
-    def __init__(self, changed: threading.Condition) -> None:
-        self._changed = changed
+    def __init__(self, lock: threading.RLock) -> None:
+        self._lock = lock
         self._calls: list[_WaitingPull] = []
 
     def serve(self, model_slice: ModelSlice | None) -> None:
@@ -127,11 +131,11 @@ class WaitingPulls:
     ) -> Published | None:
         """Waits for a version and pins it as soon as it exists; None when the time is up. VersionGone if it is no longer
         kept, TryAgain if the caller is gone."""
-        call = _WaitingPull(version, mean)
+        call = _WaitingPull(version, mean, threading.Condition(self._lock))
         self._calls.append(call)
         try:
             self.serve(model_slice)
-            wait_until(self._changed, lambda: call.published or call.gone, deadline, is_there)
+            wait_until(call.came, lambda: call.published or call.gone, deadline, is_there)
         finally:
             self._calls.remove(call)
         if call.gone is not None:

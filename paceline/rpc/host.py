@@ -47,8 +47,8 @@ def make_server(
     apart: Collection[str] = (),
 ) -> grpc.Server:
     """A server whose calls are checked, counted and answered with the right status when they raise. `shares`: those of its
-    callers on all transports; None: on this one. `apart`: services whose calls have as many threads of their own each, which
-    no other call takes."""
+    callers on all transports; None: on this one. `apart`: services that have as many threads each, which no other call
+    takes."""
     pools = {service: ThreadPoolExecutor(threads, thread_name_prefix="call-apart") for service in apart}
     return grpc.server(
         ThreadPoolExecutor(threads, thread_name_prefix="call"),

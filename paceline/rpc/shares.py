@@ -10,8 +10,8 @@ from paceline.rpc.roles import Caller
 
 SHARE = {"worker": 8, "evaluator": 8, "server": 8, "reader": 4}
 """Calls of one token at once, by its role; those of an admin, and of callers without a token, are not counted."""
-READERS = 16
-"""Calls of all readers at once."""
+READERS = 256
+"""Calls of all readers at once; most wait or send little, each in its own thread."""
 
 
 class Shares:

@@ -215,3 +215,30 @@ def test_a_half_open_upload_is_cancelled_and_its_thread_is_free() -> None:
             next(answers)
         never.set()
     served.close()
+
+
+class Beats(RunServiceServicer):
+    def Heartbeat(self, request: run_pb.HeartbeatRequest, context: Any) -> run_pb.HeartbeatReply:
+        return run_pb.HeartbeatReply(view=request.clock)
+
+
+def test_a_service_that_is_apart_has_threads_that_no_other_call_takes() -> None:
+    service, never = Uploads(), threading.Event()
+    server = make_server(1, authentication(OPEN), lambda *facts: None, apart=["paceline.v1.RunService"])
+    add_RunServiceServicer_to_server(Beats(), server)
+    GrpcServicer(service, Watchdog()).add_to(server)
+    address = f"localhost:{bind(server, 0, 'gRPC')}"
+    server.start()
+
+    def half() -> Iterator[bytes]:
+        yield frame(pb.PushHead(worker="worker-0").SerializeToString(), 0, b"")
+        never.wait(60)
+
+    with grpc.insecure_channel(address) as channel:
+        push = channel.stream_stream(f"/{SERVICE}/PushPull")(half(), timeout=60)
+        assert service.begun.wait(10), "it holds the only thread of its pool"
+        beat = call(RunServiceStub(open_channel(address)).Heartbeat, run_pb.HeartbeatRequest(clock=7), 60.0)
+        assert beat.view == 7
+        push.cancel()
+        never.set()
+    server.stop(0).wait()

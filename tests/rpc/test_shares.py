@@ -36,7 +36,7 @@ def test_all_readers_together_have_a_limit() -> None:
     with ExitStack() as held:
         for number in range(READERS):
             calls(shares, caller("reader", f"reader-{number}"), 1, held)
-        with pytest.raises(Overloaded, match="Readers have 16 calls"):
+        with pytest.raises(Overloaded, match="Readers have 256 calls"):
             calls(shares, caller("reader", "another"), 1, held)
         calls(shares, caller("evaluator", "evaluator"), 1, held)
 

@@ -1,4 +1,4 @@
-"""The run's state on the chief's disk: training does not wait for it, and nobody learns what is not there yet."""
+"""The run's state on the chief's disk: training does not wait for it, and nobody learns of a change before it is written."""
 
 import threading
 from collections.abc import Iterable, Iterator

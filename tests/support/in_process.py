@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from paceline.core.settings.config import Config, Options
-from paceline.core.slice.plan import make_plan
+from paceline.core.slice.plan import Shapes, make_plan
 from paceline.core.values import AS_SET, Dense, Empty, Manner, Vector
 from paceline.rpc.agreed_settings import joining_settings
 from paceline.rpc.auth import OPEN, Credentials
@@ -26,7 +26,7 @@ from paceline.worker.surroundings import Surroundings
 from tests.support.ports import own_port
 
 PLAIN = Options(name="sgd", lr=1.0, momentum=0.0, weight_decay=0.0)
-SHAPES = (("first.weight", (20,)), ("first.bias", (5,)), ("last.weight", (15,)))
+SHAPES: Shapes = (("first.weight", (20,)), ("first.bias", (5,)), ("last.weight", (15,)))
 LENGTH = 40
 
 
