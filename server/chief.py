@@ -130,9 +130,9 @@ class Chief:
             return self.run.warnings.standing(kind)
 
     def settle(self) -> None:
-        """After any change of the run: lets it go on if it has more epochs than it had, has it written before any process
-        learns of it (joins, views and phases are rare), publishes a new view, logs a new phase. The slice takes the view at
-        once, since it may not pass the clocks that are named there; what it answers waits. Hold the lock."""
+        """After any change of the run: lets it go on if it has more epochs than it had, has it written (joins, views and phases
+        are rare), publishes a new view, logs a new phase. The slice takes the view at once, since it may not pass the clocks
+        that are named in it; its answers wait until the view is written. Hold the lock."""
         if self.run.extend(self._driver.clocks, time.monotonic()):
             self._say("the run was over, and goes on: it has more epochs now", epochs=self.run.config.epochs)
         view = self.membership.view

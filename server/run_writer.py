@@ -1,5 +1,5 @@
-"""Brings the run's state to the chief's disk in a thread of its own: nobody waits for the disk with the lock held, and nobody
-learns of a change before it is there."""
+"""Brings the run's state to the chief's disk: nobody waits for the disk with the lock held, and nobody learns of a change
+before it is written."""
 
 import json
 import threading
