@@ -11,6 +11,7 @@ from paceline.core.values import View
 from paceline.rpc.auth import Credentials
 from paceline.rpc.channel import call, open_channel
 from paceline.rpc.conversions import view_value
+from paceline.rpc.outages import Outage
 from paceline.rpc.protocol_version import PROTOCOL
 from paceline.rpc.retries import backoff
 from paceline.server.common_versions import CommonVersions
@@ -42,6 +43,7 @@ class Follower:
         self._start = start
         self._figures = figures
         self._stub = RunServiceStub(open_channel(chief, credentials))
+        self._outage = Outage(f"the chief at {chief}", say, advice="The last view stays in force until it answers.")
         self.phase = RunPhase.WAITING
         self._view = View()
         self.refusal: PacelineError | None = None
@@ -58,18 +60,17 @@ class Follower:
         self._stopping.set()
 
     def _follow(self) -> None:
-        pauses, is_away = backoff(), False
+        pauses = backoff()
         while not self._stopping.is_set():
             try:
                 self._take(call(self._stub.FollowView, self._report(), timeout=LONGEST_WAIT + 10))
-                pauses, is_away = backoff(), False
+                pauses = backoff()
+                self._outage.works()
             except (OtherProtocol, DataError, PermissionDenied, BadPush) as error:  # waiting does not help
                 self.refusal = error
                 return
             except PacelineError as error:
-                if not is_away:
-                    self._say("no word from the chief; the last view stays in force", why=str(error))
-                is_away = True
+                self._outage.failed("FollowView", str(error))
                 self._stopping.wait(next(pauses))
             except Exception as error:
                 self._driver.fails(error)

@@ -86,6 +86,7 @@ def _workers(run: Run, clocks: Clocks, capped: Mapping[str, pb.CappedPushes], no
             member=is_member,
             host=run.workers.hosts.get(worker, ""),
             incarnation=run.membership.incarnations.get(worker, 0),
+            outage=report.outage,
         )
 
 

@@ -99,6 +99,7 @@ class RunServicer(RunServiceServicer):
             dict(request.figures),
             time.monotonic(),
             request.reached,
+            request.outage,
         )
         with self._chief.answering():
             self._chief.beat(request.worker, request.incarnation, report)

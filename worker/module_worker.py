@@ -76,7 +76,7 @@ class Worker(Member):
             codec, senders = config.codec.push_codec, config.workers
             metrics = PeerMetrics(around.registry)
             self._peers = Peers(
-                around.name, credentials, config.transport, plan, codec, config.part_bytes, say, metrics
+                around.name, credentials, config.transport, plan, codec, config.part_bytes, say, metrics, around.outages
             )
         self._peer = PeerServer(
             plan, config.part_bytes, credentials, listen.port, config.transport, self._peers, senders, listen.bind

@@ -9,6 +9,7 @@ from prometheus_client import CollectorRegistry
 
 from paceline.core.settings.config import Config
 from paceline.rpc.auth import OPEN, Credentials
+from paceline.rpc.outages import Outages
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -32,10 +33,13 @@ class Surroundings:
     """Folder for what pushes have left out, so that it outlives the process (see docs/choose/codecs.md)."""
     patience: float = 0.0
     """How long a call that nobody answers is repeated (seconds); 0: the config's `deadline`."""
+    outages: Outages = field(init=False)
+    """Calls of this process that keep failing."""
 
     def __post_init__(self) -> None:
         if not self.patience:
             object.__setattr__(self, "patience", self.config.deadline)
+        object.__setattr__(self, "outages", Outages(self.say, self.registry))
 
 
 def rank_of(name: str) -> int:

@@ -185,6 +185,7 @@ RULES: dict[str, dict[str, Rule]] = {
         # a loss may be infinite or no number, as it is where a model diverges
         "figures": named(_NAMES, ANY),
         "reached": COUNT,
+        "outage": line(_WORDS),
     },
     "ValidatedRequest": {
         "worker": LINE,

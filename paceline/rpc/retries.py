@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 from typing import TypeVar
 
 from paceline.core.errors import PacelineError, PoolFull, ServersGone, Stopped, StoreGone, TryAgain
+from paceline.rpc.outages import Outage
 
 T = TypeVar("T")
 _JITTER = random.SystemRandom()
@@ -18,28 +19,29 @@ STORE_PATIENCE = 60.0
 def retried(
     attempt: Callable[[], T],
     patience: float,
-    what: str,
+    outage: Outage,
     stop: threading.Event,
-    say: Callable[..., None],
+    what: str = "a call",
     again: type[PacelineError] = TryAgain,
 ) -> T:
     """Repeats an attempt that raises `again` (but not a full pool) for `patience` seconds from the first failure on, with
-    jittered backoff; says every 10 s what it waits for. ServersGone when the time is up, Stopped when told to stop."""
-    said = time.monotonic()
+    jittered backoff. `outage` notes the failures of the call `what`. ServersGone when the time is up, Stopped when told to
+    stop."""
     failed: float | None = None
     for pause in backoff():
         try:
-            return attempt()
+            found = attempt()
         except PoolFull:
             raise
         except again as error:
             now = time.monotonic()
             failed = failed or now
+            outage.failed(what, str(error))
             if now + pause - failed > patience:
-                raise ServersGone(f"{what} did not answer in time: {error}") from error
-            if now - said >= 10:
-                said = now
-                say(f"still waiting for {what}", why=str(error))
+                raise ServersGone(f"{outage.to} did not answer in time: {error}") from error
+        else:
+            outage.works()
+            return found
         if stop.wait(pause):
             raise Stopped("The process got a signal to stop.")
     raise AssertionError("backoff never ends")
@@ -51,10 +53,10 @@ class Patient:
 
     def __init__(self, stop: threading.Event, say: Callable[..., None]) -> None:
         self._stop = stop
-        self._say = say
+        self._outage = Outage("the object store", say)
 
     def __call__(self, attempt: Callable[[], T]) -> T:
-        return retried(attempt, STORE_PATIENCE, "the object store", self._stop, self._say, StoreGone)
+        return retried(attempt, STORE_PATIENCE, self._outage, self._stop, again=StoreGone)
 
 
 def backoff() -> Iterator[float]:

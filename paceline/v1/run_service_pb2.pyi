@@ -273,6 +273,7 @@ class HeartbeatRequest(_message.Message):
     FIGURES_FIELD_NUMBER: _builtins.int
     REACHED_FIELD_NUMBER: _builtins.int
     TOLD_FIELD_NUMBER: _builtins.int
+    OUTAGE_FIELD_NUMBER: _builtins.int
     worker: _builtins.str
     """Name of the worker."""
     incarnation: _builtins.int
@@ -287,6 +288,8 @@ class HeartbeatRequest(_message.Message):
     """The newest clock that any slice has of it, as far as it knows (pushes)."""
     told: _builtins.bool
     """The process was told to stop (SIGTERM, Ctrl-C)."""
+    outage: _builtins.str
+    """Calls of it that keep failing: which, to whom, since when, why, and what to do, in words; empty where none do."""
     @_builtins.property
     def figures(self) -> _containers.ScalarMap[_builtins.str, _builtins.float]:
         """Newest figures, e.g. loss (no unit), examples_per_second, alpha (ratio), staleness (folds). Where the time of its process
@@ -306,10 +309,11 @@ class HeartbeatRequest(_message.Message):
         figures: _abc.Mapping[_builtins.str, _builtins.float] | None = ...,
         reached: _builtins.int = ...,
         told: _builtins.bool = ...,
+        outage: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["clock", b"clock", "figures", b"figures", "incarnation", b"incarnation", "phase", b"phase", "phase_seconds", b"phase_seconds", "reached", b"reached", "told", b"told", "worker", b"worker"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["clock", b"clock", "figures", b"figures", "incarnation", b"incarnation", "outage", b"outage", "phase", b"phase", "phase_seconds", b"phase_seconds", "reached", b"reached", "told", b"told", "worker", b"worker"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -1161,6 +1165,7 @@ class WorkerStatus(_message.Message):
     MEMBER_FIELD_NUMBER: _builtins.int
     HOST_FIELD_NUMBER: _builtins.int
     INCARNATION_FIELD_NUMBER: _builtins.int
+    OUTAGE_FIELD_NUMBER: _builtins.int
     worker: _builtins.str
     """Name of the worker."""
     clock: _builtins.int
@@ -1179,6 +1184,8 @@ class WorkerStatus(_message.Message):
     """What its machine is called; empty where that is not said."""
     incarnation: _builtins.int
     """Restart number of its newest process, from 1; 0 where it is not known."""
+    outage: _builtins.str
+    """As in HeartbeatRequest."""
     @_builtins.property
     def figures(self) -> _containers.ScalarMap[_builtins.str, _builtins.float]:
         """As in HeartbeatRequest."""
@@ -1196,10 +1203,11 @@ class WorkerStatus(_message.Message):
         member: _builtins.bool = ...,
         host: _builtins.str = ...,
         incarnation: _builtins.int = ...,
+        outage: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["clock", b"clock", "figures", b"figures", "host", b"host", "incarnation", b"incarnation", "lead", b"lead", "member", b"member", "phase", b"phase", "phase_seconds", b"phase_seconds", "silent", b"silent", "worker", b"worker"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["clock", b"clock", "figures", b"figures", "host", b"host", "incarnation", b"incarnation", "lead", b"lead", "member", b"member", "outage", b"outage", "phase", b"phase", "phase_seconds", b"phase_seconds", "silent", b"silent", "worker", b"worker"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -15,6 +15,7 @@ from paceline.rpc.lane import connection, frames, headers, server
 from paceline.rpc.lane.frames import Code, Kind, Setting
 from paceline.rpc.lane.grpc_texts import STATUS
 from paceline.rpc.lane.stream import UNOPENED
+from paceline.rpc.outages import Outage
 from paceline.rpc.retries import retried
 from paceline.rpc.watchdog import IDLE, TOTAL
 from paceline.v1 import parameter_service_pb2 as pb
@@ -326,7 +327,7 @@ def test_calls_beyond_the_servers_threads_are_refused_and_leave_nothing_behind(s
     peer.send(frames.reset(1, Code.CANCEL))
     lane.outcome()
     # the outcome comes before the thread is free
-    retried(lane.serves, SOON, "the server", threading.Event(), lambda *said: None)
+    retried(lane.serves, SOON, Outage("the server", print), threading.Event())
     peer.close()
 
 

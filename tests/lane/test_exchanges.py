@@ -15,6 +15,7 @@ from paceline.rpc.lane.grpc_texts import STATUS
 from paceline.rpc.lane.messages import prefixed
 from paceline.rpc.lane.stream import Stream
 from paceline.rpc.lane.threads import Threads
+from paceline.rpc.outages import Outage
 from paceline.rpc.retries import retried
 from paceline.rpc.transport import Transport
 from paceline.rpc.watchdog import IDLE, TOTAL
@@ -59,7 +60,7 @@ def push(transport: Transport, clock: int = 1, values: bytes = b"1234", timeout:
 
 def push_again(transport: Transport) -> None:
     """As a worker does: an answer comes before the thread that gave it is free for the next push, which is refused then."""
-    retried(lambda: push(transport), SOON, "the server", threading.Event(), lambda *said: None)
+    retried(lambda: push(transport), SOON, Outage("the server", print), threading.Event())
 
 
 def streams(served: Served, name: str = "opened_streams") -> float:

@@ -21,12 +21,13 @@ from paceline.rpc.lane import client as lane_client
 from paceline.rpc.lane.connection import STREAMS, Connection
 from paceline.rpc.lane.stream import UNOPENED
 from paceline.rpc.lane.writer import Writer
+from paceline.rpc.outages import Outage
 from paceline.rpc.retries import retried
 from paceline.rpc.transport import IsThere, Parts, Transport
 from paceline.rpc.wire import most_head
 from paceline.v1 import parameter_service_pb2 as pb
 from tests.support.fake_service import SOON, Gate, Gathered, Served, Service, client, exchange, parts
-from tests.support.in_process import LENGTH, Cluster, Pusher, config_of
+from tests.support.in_process import LENGTH, Cluster, Pusher, Said, config_of
 from tests.support.ports import own_port
 
 LARGE = 8 << 20
@@ -65,7 +66,7 @@ def head_of(values: Vector) -> pb.PushHead:
 def eventually(transport: Transport, values: Vector) -> Vector:
     """The exchange, repeated as a worker does after a failure."""
     stop = threading.Event()
-    return retried(lambda: exchange(transport, values), SOON, "the server", stop, lambda *said: None)
+    return retried(lambda: exchange(transport, values), SOON, Outage("the server", Said()), stop)
 
 
 # what comes across

@@ -20,13 +20,14 @@ from paceline.rpc.lane.client import LaneTransport
 from paceline.rpc.lane.frames import Code, Kind, Setting
 from paceline.rpc.lane.messages import cut
 from paceline.rpc.lane.traffic import Counts, Traffic
+from paceline.rpc.outages import Outage
 from paceline.rpc.retries import retried
 from paceline.rpc.transport import Transport
 from paceline.v1 import parameter_service_pb2 as pb
 from paceline.worker.exchange.parameter_client import ParameterClient
 from tests.lane.test_lane import gives_up
 from tests.support.fake_service import PART, SOON, Gathered, Served, Service, exchange, parts
-from tests.support.in_process import SHAPES, Cluster, Pusher, config_of
+from tests.support.in_process import SHAPES, Cluster, Pusher, Said, config_of
 from tests.support.lane_peer import TOKEN, Lane, Peer, data, pull
 from tests.support.processes import eventually
 
@@ -229,7 +230,7 @@ def test_a_client_that_is_turned_away_and_the_server_count_the_same_cut_off_and_
     eventually(lambda: reasons(mine, "cut_offs") == {("received", "ENHANCE_YOUR_CALM"): 1})
     monkeypatch.setattr(server, "CONNECTIONS", 8)
     # again while the client has not seen the first connection's end
-    assert retried(resume, 20, "the server", threading.Event(), lambda *said: None).clock == 3
+    assert retried(resume, 20, Outage("the server", Said()), threading.Event()).clock == 3
     transport.close()
 
 

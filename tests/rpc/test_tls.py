@@ -29,13 +29,14 @@ from paceline.rpc.auth import Credentials, read_credentials
 from paceline.rpc.lane import tls as lane_tls
 from paceline.rpc.lane.sockets import PlainSocket
 from paceline.rpc.lane.tls import Session, TlsSocket, encrypted_client, encrypted_server
+from paceline.rpc.outages import Outage
 from paceline.rpc.retries import retried
 from paceline.rpc.tls import AUTHORITY, CERTIFICATE, KEY, KeyFolder, key_folder, read_keys
 from paceline_k8s.cluster_status import chief_of
 from tests.support import kubectl
 from tests.support.commands import paceline, python
 from tests.support.fake_service import SOON, Served, Service, client, exchange
-from tests.support.in_process import Cluster, Pusher, config_of
+from tests.support.in_process import Cluster, Pusher, Said, config_of
 from tests.support.ports import own_port
 from tools.authority import Authority
 
@@ -177,7 +178,7 @@ def test_renewed_keys_are_taken_for_the_next_connection(serve: Serve, kind: str,
     assert isinstance(refusal(served, stale), Unauthenticated)
     if kind == "lane":
         transport.close()  # type: ignore[attr-defined]
-    again = retried(lambda: exchange(transport, numbers(10)), SOON, "the server", threading.Event(), print)
+    again = retried(lambda: exchange(transport, numbers(10)), SOON, Outage("the server", Said()), threading.Event())
     np.testing.assert_array_equal(again, 2 * numbers(10))
 
 

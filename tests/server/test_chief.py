@@ -307,6 +307,22 @@ def test_the_reason_and_the_members_are_in_the_status(begin: Begin) -> None:
     assert dict(worker.figures) == {"loss": 2.0}
 
 
+def test_calls_of_a_worker_that_keep_failing_are_in_the_status_until_they_work(begin: Begin) -> None:
+    cluster = begin(config_of())
+    (pusher,) = started(cluster)
+    outage = pusher.around.outages.watch("server 7 at a:1")
+
+    def shown() -> str:
+        pusher.chief.beat(pusher.incarnation, 1, "exchange", 0.5, {})
+        return cluster.run.Status(pb.StatusRequest(), CALL).workers[0].outage
+
+    for _ in range(3):
+        outage.failed("a push", "no answer.")
+    assert shown().startswith("a push to server 7 at a:1 has failed 3 times")
+    outage.works()
+    assert shown() == ""
+
+
 def test_what_goes_wrong_is_in_the_status_and_once_in_the_log(begin: Begin) -> None:
     cluster = begin(config_of(epochs=4))
     (pusher,) = started(cluster)

@@ -71,6 +71,8 @@ class Link:
         self._stop = around.stop
         self._say = around.say
         self._on_retry = on_retry
+        where = f" at {around.addresses[index]}" if index < len(around.addresses) else ""
+        self._outage = around.outages.watch(f"server {index}{where}")
         self._codecs = config.codec
         self._pull_codec = config.codec.pull_codec
         self._part_bytes = config.part_bytes
@@ -135,7 +137,7 @@ class Link:
             with self._keeping:
                 self.retained.clear()
         self.incarnation = incarnation
-        reply = retried(self.resume, self.patience, f"server {self.index}", self._stop, self._say)
+        reply = retried(self.resume, self.patience, self._outage, self._stop, "Resume")
         if self.owed is not None:
             self._go_on_owing(self.owed, reply.clock)
         return reply
@@ -209,7 +211,7 @@ class Link:
                     self.resume()  # the server may not know the plan yet
                 raise
 
-        retried(send, self.patience, f"server {self.index}", self._stop, self._say)
+        retried(send, self.patience, self._outage, self._stop, "Initialise")
 
     def pull(self, version: int | None, target: Vector, is_patient: bool = True, mean: bool = False) -> int:
         """Weights of `version` (None, or where it is not kept any more: the newest) into the flat model; returns which.
@@ -223,15 +225,17 @@ class Link:
             opened = _Opened(self, turn, lambda head: target)
             try:
                 head = self._transport.pull(request, opened, self._timeout)
-                if head.outcome != pb.WAIT:
-                    return self._took(head, opened)
+                taken = self._took(head, opened) if head.outcome != pb.WAIT else None
+                self._outage.works()
+                if taken is not None:
+                    return taken
                 began = time.monotonic()
                 if not is_patient:
                     request.ClearField("version")
             except VersionGone:
                 request.ClearField("version")
             except TryAgain as error:
-                self._failed(error, began)
+                self._failed("a pull", error, began)
             self._pause(pause)
         raise AssertionError("backoff never ends")
 
@@ -341,6 +345,7 @@ class Link:
         while True:
             try:
                 answer = send()
+                self._outage.works()
                 if head_of(answer).outcome != pb.WAIT:
                     self._check_turn(turn)
                     self.answered = clock
@@ -352,7 +357,7 @@ class Link:
                 began = time.monotonic()
             except (Gap, TryAgain) as error:
                 if isinstance(error, TryAgain):
-                    self._failed(error, began)
+                    self._failed("a push", error, began)
                 self._pause(next(pauses))
                 head.ask = self._bring_to(clock - 1, turn) >= clock
 
@@ -398,7 +403,7 @@ class Link:
                 except Gap:
                     pass
                 except TryAgain as error:
-                    self._failed(error, began)
+                    self._failed("Resume", error, began)
                 self._pause(next(pauses))
 
     def _send_again(self, push: RetainedPush, turn: int) -> None:
@@ -419,10 +424,11 @@ class Link:
         if self._stop.wait(seconds):
             raise Stopped("The process got a signal to stop.")
 
-    def _failed(self, error: TryAgain, began: float) -> None:
-        """Counts a temporary failure of what `began` then, or was answered last; ServersGone if no time is left for another
-        attempt."""
+    def _failed(self, what: str, error: TryAgain, began: float) -> None:
+        """Counts a temporary failure of the call `what` that `began` then, or was answered last; ServersGone if no time is left
+        for another attempt."""
         self.retries += 1
+        self._outage.failed(what, str(error))
         self._on_retry(error.status)
         if time.monotonic() - began > self.patience:
             raise ServersGone(

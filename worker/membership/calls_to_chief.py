@@ -40,6 +40,8 @@ class ChiefClient:
         self._peer = peer
         self._host = around.host
         self._patience = around.patience
+        self._outages = around.outages
+        self._outage = around.outages.watch(f"the chief at {self._address}")
         self._stop = around.stop
         self._say = around.say
 
@@ -65,7 +67,7 @@ class ChiefClient:
         said = -_SAY_EVERY
         while True:
             try:
-                reply = self._retried(lambda: call(self._stub.Join, request, 10.0))
+                reply = self._retried("Join", lambda: call(self._stub.Join, request, 10.0))
                 return reply if reply.incarnation else None
             except PoolFull as error:
                 if time.monotonic() - said >= _SAY_EVERY:
@@ -78,7 +80,7 @@ class ChiefClient:
         request = pb.SeatRequest(worker=self._worker, incarnation=incarnation, clock=clock)
         said = time.monotonic()
         while True:
-            reply: pb.SeatReply = self._retried(lambda: call(self._stub.Seat, request, 15.0))
+            reply: pb.SeatReply = self._retried("Seat", lambda: call(self._stub.Seat, request, 15.0))
             if reply.seated:
                 return reply
             if reply.phase in OVER:
@@ -101,6 +103,7 @@ class ChiefClient:
             figures=figures,
             reached=reached,
             told=self.is_told,
+            outage=str(self._outages),
         )
         reply: pb.HeartbeatReply = call(self._stub.Heartbeat, request, 5.0)
         return reply
@@ -110,15 +113,14 @@ class ChiefClient:
         request = pb.ValidatedRequest(
             worker=self._worker, incarnation=incarnation, epoch=epoch, loss=loss, examples=examples
         )
-        self._retried(lambda: call(self._stub.Validated, request, 10.0))
+        self._retried("Validated", lambda: call(self._stub.Validated, request, 10.0))
 
     def leave(self, incarnation: int, finished: bool) -> None:
         """Announces that this worker leaves; an unreachable chief learns it from the lapsed lease."""
         request = pb.LeaveRequest(worker=self._worker, incarnation=incarnation, finished=finished, told=self.is_told)
         patience = min(self._patience, 5.0)
-        chief = f"the chief at {self._address}"
         try:
-            retried(lambda: call(self._stub.Leave, request, 5.0), patience, chief, self._stop, self._say)
+            retried(lambda: call(self._stub.Leave, request, 5.0), patience, self._outage, self._stop, "Leave")
         except PacelineError as error:
             self._say("could not say goodbye; the lease will end", why=str(error))
 
@@ -127,7 +129,9 @@ class ChiefClient:
         servers had when this worker looked."""
         request = pb.GoBackRequest(worker=self._worker, incarnation=incarnation, terms=terms)
         while True:
-            reply: pb.GoBackReply = self._retried(lambda: waiting_call(self._stub.GoBack, request, 30.0, self._stop))
+            reply: pb.GoBackReply = self._retried(
+                "GoBack", lambda: waiting_call(self._stub.GoBack, request, 30.0, self._stop)
+            )
             if reply.done or reply.impossible:
                 return reply.done
             self._pause(0.05)
@@ -153,29 +157,33 @@ class ChiefClient:
             midway=midway,
             epoch=epoch,
         )
-        reply: pb.EvaluateReply = self._retried(lambda: waiting_call(self._stub.Evaluate, request, 30.0, self._stop))
+        reply: pb.EvaluateReply = self._retried(
+            "Evaluate", lambda: waiting_call(self._stub.Evaluate, request, 30.0, self._stop)
+        )
         self._number = reply.number
         return reply
 
     def stop(self, reason: str) -> None:
         """Ends the training early; the run is then scored."""
-        self._retried(lambda: call(self._stub.Stop, pb.StopRequest(reason=reason), 10.0))
+        self._retried("Stop", lambda: call(self._stub.Stop, pb.StopRequest(reason=reason), 10.0))
 
     def await_finish(self, incarnation: int, state: Callable[[], State], patience: float) -> None:
         """Beats on after this worker has left, until the run is finished or the chief has not answered for `patience`
         seconds."""
-        chief, patience = f"the chief at {self._address}", min(self._patience, patience)
+        patience = min(self._patience, patience)
         try:
             while True:
-                reply = retried(lambda: self.beat(incarnation, *state()), patience, chief, self._stop, self._say)
+                reply = retried(
+                    lambda: self.beat(incarnation, *state()), patience, self._outage, self._stop, "Heartbeat"
+                )
                 if reply.phase == "finished":
                     return
                 self._pause(_FINISH_EVERY)
         except (ServersGone, Fenced) as error:
             self._say("can't learn whether the run is finished", why=str(error))
 
-    def _retried(self, attempt: Callable[[], T]) -> T:
-        return retried(attempt, self._patience, f"the chief at {self._address}", self._stop, self._say)
+    def _retried(self, what: str, attempt: Callable[[], T]) -> T:
+        return retried(attempt, self._patience, self._outage, self._stop, what)
 
     def _pause(self, seconds: float) -> None:
         if self._stop.wait(seconds):

@@ -18,6 +18,7 @@ from paceline.core.policies.policy import Own
 from paceline.core.slice.plan import Range, SlicePlan
 from paceline.core.values import Vector
 from paceline.rpc.auth import Credentials
+from paceline.rpc.outages import Outages
 from paceline.rpc.retries import backoff
 from paceline.rpc.roles import speak_for
 from paceline.rpc.transport import IsThere, Outgoing, encoded_parts, weights_codec
@@ -37,7 +38,6 @@ _WHOLE = ("ask", "answer", "model", "newest", "mean")
 """Kinds of messages whose values are a whole model, or a gradient."""
 _SLOWEST = 4e6
 """A transfer slower than this is given up and repeated (bytes/s)."""
-_SAY_EVERY = 10.0
 _TRIES = 5
 """Times that all others must say that they have no model before the run is given up."""
 _LOOK = 0.25
@@ -73,12 +73,14 @@ class Peers:
         part_bytes: int,
         say: Callable[..., None],
         metrics: PeerMetrics | None = None,
+        outages: Outages | None = None,
     ) -> None:
         """`codec`: of what is sent but for sparse updates."""
         self._name = name
         self._credentials = credentials
         self._transport = transport
         self._say = say
+        self._outages = outages or Outages(say)
         self._plan = plan
         self._codec = codec
         self._part_bytes = part_bytes
@@ -295,10 +297,11 @@ class Peers:
         )
         room = line.scratch(codec, self._part_bytes, len(values))
         parts = list(encoded_parts(values, codec, self._part_bytes, room))
-        said = time.monotonic()
+        outage = self._outages.watch(_named([message.to])[0])
         for pause in backoff():
             try:
                 line.peer.deliver(head, parts, self._timeout)
+                outage.works()
                 size = codec.most_bytes(len(values))
                 self._metrics.sent.inc(size)
                 with self._changed:
@@ -306,9 +309,7 @@ class Peers:
                 return
             except TryAgain as error:
                 self._metrics.retries.inc()
-                if time.monotonic() - said > _SAY_EVERY:
-                    said, to = time.monotonic(), _named([message.to])[0]
-                    self._say("another worker takes no message; trying again", worker=to, why=str(error))
+                outage.failed("a message", str(error))
                 if line.closed.wait(pause):
                     return
 
@@ -324,21 +325,22 @@ class Peers:
         """What the first other member gives that can; None: a founder's own first weights, of this `digest`, are right. Where
         none has a model, time and again, this process goes on with its own, if it had one, or with its first weights if it is
         a founder: the member with the lowest number first. DataError where it had none."""
-        in_vain, said = 0, time.monotonic()
+        in_vain = 0
         for pause in backoff():
             with self._changed:
                 here = sorted(self._addresses.items())
                 view, others = self._view, [address for member, address in here if member != self._id]
             without = 0
             for address in others:
+                outage = self._outages.watch(f"the worker at {address}")
                 try:
-                    return self._welcome_of(address, view, digest)
+                    welcome = self._welcome_of(address, view, digest)
+                    outage.works()
+                    return welcome
                 except VersionGone:
                     without += 1
                 except TryAgain as error:
-                    if time.monotonic() - said > _SAY_EVERY:
-                        said = time.monotonic()
-                        self._say("waits for another worker's model", address=address, why=str(error))
+                    outage.failed("the call for its model", str(error))
             in_vain = in_vain + 1 if without == len(others) else 0
             with self._changed:
                 place = sorted(self._addresses).index(self._id) if self._id in self._addresses else 0

@@ -8,6 +8,7 @@ from typing import Any
 from paceline.core.errors import TryAgain
 from paceline.rpc.auth import Credentials
 from paceline.rpc.channel import call, open_channel
+from paceline.rpc.outages import Outage
 from paceline.rpc.protocol_version import PROTOCOL
 from paceline.rpc.retries import retried
 from paceline.v1 import script_service_pb2 as pb
@@ -35,6 +36,6 @@ def describe(
                 raise TryAgain("The server still makes its slice of the model. Ask again.")
 
         try:
-            retried(ask, patience, f"the server at {address}", stop, say)
+            retried(ask, patience, Outage(f"the server at {address}", say), stop, "Describe")
         finally:
             channel.close()

@@ -20,6 +20,7 @@ from paceline.data.shards import Shards, check_file, is_there, map_file, open_sh
 from paceline.data.whole_file import replacing
 from paceline.rpc.auth import Credentials
 from paceline.rpc.channel import open_channel, translated
+from paceline.rpc.outages import Outage
 from paceline.rpc.protocol_version import PROTOCOL
 from paceline.rpc.retries import retried
 from paceline.v1 import shard_service_pb2 as pb
@@ -49,6 +50,7 @@ class ShardClient:
         self._patience = patience
         self._stop = stop
         self._say = say
+        self._outage = Outage(f"the shard server at {address}", say)
         self._fingerprint = ""
 
     def manifest(self) -> Manifest:
@@ -132,7 +134,7 @@ class ShardClient:
             raise translated(error) from None
 
     def _retried(self, attempt: Callable[[], T]) -> T:
-        return retried(attempt, self._patience, f"the shard server at {self.address}", self._stop, self._say)
+        return retried(attempt, self._patience, self._outage, self._stop, "a fetch")
 
 
 class ShardSource(Protocol):

@@ -21,6 +21,8 @@ class WorkerReport:
     seen: float = 0.0
     reached: int = 0
     """The newest clock that any slice has of it, as far as it knows."""
+    outage: str = ""
+    """Calls of it that keep failing, in words; empty where none do."""
 
 
 class Workers:

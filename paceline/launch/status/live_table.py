@@ -105,6 +105,8 @@ class PlainLines:
             self._last = here
             self._at = self._now()
             self._write(headline(status, rate))
+            for line in outages(status):
+                self._write(line)
 
 
 def headline(status: StatusReply, rate: float) -> str:
@@ -198,9 +200,15 @@ def _holds_up(status: StatusReply, causes: Sequence[Finding]) -> list[str]:
     """Lines on what holds the run up; one on the straggler only where no cause blames it."""
     slow, blamed = slowest(status), {worker for each in causes for worker in each.workers}
     return [
+        *outages(status),
         *([str(slow)] if slow and slow.worker not in blamed else []),
         *(said(each, status.run) for each in causes),
     ]
+
+
+def outages(status: StatusReply) -> list[str]:
+    """Lines on the workers whose calls keep failing."""
+    return [f"{worker.worker}: {worker.outage}" for worker in status.workers if worker.outage]
 
 
 def show_picture(console: Console, status: StatusReply, rate: float, causes: Sequence[Finding] = ()) -> None:

@@ -214,6 +214,18 @@ def test_a_dumb_terminal_gets_lines(kind: str, is_table: bool, monkeypatch: pyte
     assert ("clock" in screen.getvalue()) == is_table
 
 
+def test_a_worker_whose_calls_keep_failing_has_a_line_that_says_which() -> None:
+    failing = worker(1, 0.5)
+    failing.outage = "a push to server 0 at a:1 has failed 4 times in 31 s: no answer. Look whether server 0 runs."
+    found, line = status(worker(0, 0.5), failing), f"worker-1: {failing.outage}"
+    assert line in piped(found)
+    assert line in " ".join(map(str.strip, shown(found)))
+    assert "worker-0:" not in "".join(shown(found))
+    lines: list[str] = []
+    PlainLines(lines.append).show(found, 1.0)
+    assert lines[1:] == [line]
+
+
 def test_the_live_table_has_a_cause_as_long_as_it_holds() -> None:
     screen, drawn = StringIO(), []
     (slow,) = Causes(evidence.CONFIG).now(found := evidence.status(10, 100, slow=0.1))
