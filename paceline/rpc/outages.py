@@ -74,6 +74,7 @@ class Outages:
         self._say = say
         self._clock = clock
         self._all: dict[str, Outage] = {}
+        self._worse: dict[str, str] = {}
         self._lock = threading.Lock()
         self._seconds = Gauge(
             "paceline_worker_failing_seconds",
@@ -90,7 +91,18 @@ class Outages:
                 self._seconds.labels(to).set_function(lambda: outage.seconds)
             return self._all[to]
 
-    def __str__(self) -> str:
-        """The longest of those that last; empty where there is none."""
+    def note(self, what: str, text: str) -> None:
+        """What works, but not as it should, in sentences; an empty text: it is as it should be again. A change
+        is a line in the log."""
         with self._lock:
-            return str(max(self._all.values(), key=lambda outage: outage.seconds, default=""))
+            before = self._worse.pop(what, "")
+            if text:
+                self._worse[what] = text
+        if text != before:
+            self._say(text or f"{what} works again")
+
+    def __str__(self) -> str:
+        """The longest of those that last, or else what was noted last; empty where there is nothing."""
+        with self._lock:
+            longest = max(self._all.values(), key=lambda outage: outage.seconds, default="")
+            return str(longest) or next(reversed(self._worse.values()), "")

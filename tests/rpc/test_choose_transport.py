@@ -1,13 +1,15 @@
 """The transport that a config names: with `lane` calls go there as soon as a reply by grpcio has told where it is."""
 
+import gc
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 import pytest
 
-from paceline.core.errors import BadPush, TryAgain
+from paceline.core.errors import BadPush, NotYet, TryAgain
 from paceline.rpc.auth import OPEN
 from paceline.rpc.choose_transport import open_transport
+from paceline.rpc.lane.client import LaneTransport
 from paceline.rpc.transport import IsThere, Outgoing, Transport
 from paceline.v1 import parameter_service_pb2 as pb
 from tests.support.fake_service import SOON, Gathered, Served, Service
@@ -89,41 +91,128 @@ def test_with_grpc_nothing_goes_to_the_lane(server: Server) -> None:
     assert server.counts() == (2, 0)
 
 
+class Worker:
+    """One end of a transport to that server. What it does later is done when the test says so."""
+
+    def __init__(self, server: Server) -> None:
+        self.notes: list[str] = []
+        self.due: list[tuple[float, Callable[[], None]]] = []
+        self.transport = open_transport(
+            "lane",
+            server.grpc.address,
+            OPEN,
+            None,
+            self.notes.append,
+            lambda pause, work: self.due.append((pause, work)),
+        )
+
+    def looks_again(self) -> float:
+        """Does what is due; returns how long it would have waited (seconds)."""
+        ((pause, work),) = self.due
+        self.due = []
+        work()
+        return pause
+
+
 def test_after_a_failure_a_reader_finds_the_lane_at_its_new_port(server: Server) -> None:
-    transport = open_transport("lane", server.grpc.address, OPEN)
-    pull(transport)
+    worker = Worker(server)
+    pull(worker.transport)
     server.lane.stop()
-    with pytest.raises(TryAgain):
-        pull(transport)
     server.lane = Served("lane", server.service)
     server.service.lane_port = server.lane.port
     for _ in range(3):
-        pull(transport)
+        pull(worker.transport)
     assert server.counts() == (2, 2)
+    assert worker.notes == []
 
 
-def test_a_lane_that_nobody_reaches_leaves_grpcio(server: Server) -> None:
-    transport = open_transport("lane", server.grpc.address, OPEN)
+@pytest.mark.parametrize("call", [pull, push_sparse])
+def test_a_lane_that_nobody_reaches_is_said_once_and_leaves_grpcio(server: Server, call: Call) -> None:
+    worker = Worker(server)
+    resume(worker.transport)
     server.lane.stop()
-    for _ in range(2):
-        pull(transport)
-        with pytest.raises(TryAgain):
-            pull(transport)
-    assert server.counts() == (2, 0)
+    for _ in range(5):
+        call(worker.transport)
+        resume(worker.transport)
+    assert server.counts() == (11, 0)
+    (said,) = worker.notes
+    assert f"The lane at localhost:{server.lane.port} is out of reach" in said
+    assert "Connection refused" in said
 
 
-def test_a_worker_whose_lane_nobody_reaches_trains_by_grpcio_though_it_resumes_after_each_failure(
-    server: Server,
+def test_a_lane_out_of_reach_is_tried_again_after_longer_and_longer_pauses_up_to_a_minute(server: Server) -> None:
+    worker = Worker(server)
+    resume(worker.transport)
+    server.lane.stop()
+    pull(worker.transport)
+    assert [worker.looks_again() for _ in range(9)] == [1, 2, 4, 8, 16, 32, 60, 60, 60]
+    pull(worker.transport)
+    assert len(worker.notes) == 1
+
+
+def test_a_lane_that_comes_back_is_used_again_and_said(server: Server) -> None:
+    worker = Worker(server)
+    resume(worker.transport)
+    server.lane.stop()
+    pull(worker.transport)
+    server.lane = Served("lane", server.service, port=server.lane.port)
+    worker.looks_again()
+    pull(worker.transport)
+    assert server.counts()[1] == 1
+    assert (len(worker.notes), worker.notes[-1], worker.due) == (2, "", [])
+
+
+def test_a_lane_whose_calls_fail_though_it_takes_connections_is_out_of_reach(
+    server: Server, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    transport = open_transport("lane", server.grpc.address, OPEN)
-    resume(transport)
-    server.lane.stop()
+    def lost(*_: object) -> None:
+        raise TryAgain("The far side closed the connection.")
+
+    monkeypatch.setattr(LaneTransport, "pull", lost)
+    worker = Worker(server)
+    resume(worker.transport)
     for _ in range(2):
         with pytest.raises(TryAgain):
-            push_sparse(transport)
-        resume(transport)
-        push_sparse(transport)
-    assert server.counts() == (5, 0)
+            pull(worker.transport)
+        pull(worker.transport)
+    for _ in range(3):
+        pull(worker.transport)
+    assert server.counts() == (6, 0)
+    assert len(worker.notes) == 1
+    worker.looks_again()  # it takes a connection, and the next call fails again
+    with pytest.raises(TryAgain):
+        pull(worker.transport)
+    pull(worker.transport)
+    pull(worker.transport)
+    assert [bool(note) for note in worker.notes] == [True, False, True]
+
+
+def test_what_the_server_puts_off_says_nothing_against_the_lane(server: Server) -> None:
+    worker = Worker(server)
+    pull(worker.transport)
+
+    def refuse(is_there: IsThere) -> None:
+        raise NotYet("soon")
+
+    server.service.at["pull"] = refuse
+    for _ in range(5):
+        with pytest.raises(NotYet):
+            pull(worker.transport)
+    del server.service.at["pull"]
+    pull(worker.transport)
+    assert server.counts() == (1, 6)
+    assert worker.notes == []
+
+
+def test_nobody_looks_for_the_lane_of_a_transport_that_is_gone(server: Server) -> None:
+    worker = Worker(server)
+    resume(worker.transport)
+    server.lane.stop()
+    pull(worker.transport)
+    del worker.transport
+    gc.collect()
+    worker.looks_again()
+    assert worker.due == []
 
 
 def test_a_server_without_a_lane_is_served_by_grpcio(server: Server) -> None:

@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable, Collection, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import suppress
+from functools import partial
 from typing import TypeVar
 
 from prometheus_client import CollectorRegistry
@@ -48,12 +49,15 @@ class ParameterClient:
         registry: CollectorRegistry | None = None,
     ) -> None:
         """`registry`: receives the lane's metrics, in runs that use it."""
-        config, traffic = around.config, Traffic()
+        config, traffic, note = around.config, Traffic(), around.outages.note
         retain = retained_bytes(config.checkpoint.retain, config.codec.has_feedback)
         if registry is not None and config.transport == "lane":
             registry.register(traffic)
         transports = [
-            open_transport(config.transport, address, around.credentials, traffic) for address in around.addresses
+            open_transport(
+                config.transport, address, around.credentials, traffic, partial(note, f"lane of server {index}")
+            )
+            for index, address in enumerate(around.addresses)
         ]
         self.emulated = EmulatedLink(faults_of(config.faults, around.name), around.stop.wait)
         if self.emulated:

@@ -31,11 +31,15 @@ _CONNECT = 5.0
 """Seconds that a connection may take."""
 
 
+class Unreachable(TryAgain):
+    """No connection can be made; nothing was sent."""
+
+
 class LaneClient:
     """One connection, made when it is needed and again when it is lost. Calls, by path, may run side by side."""
 
     def __init__(self, address: str, credentials: Credentials = OPEN, traffic: Traffic | None = None) -> None:
-        self._address = address
+        self.address = address
         self._held = held(credentials)
         self._traffic = traffic or Traffic()
         self._keys = key_folder(credentials.tls) if credentials.tls else None
@@ -47,6 +51,11 @@ class LaneClient:
         with self._lock:
             if self._connection is not None:
                 self._connection.close()
+
+    def greet(self) -> None:
+        """Makes the connection, where there is none, and waits for the far side's first word. TryAgain where that fails."""
+        if not self._connected().greeted.wait(_CONNECT):
+            raise Unreachable(f"Nobody at {self.address} speaks HTTP/2.")
 
     def one(self, path: str, messages: Iterable[Pieces], kind: type[Any], timeout: float) -> Any:
         """A call with one message for an answer."""
@@ -96,7 +105,7 @@ class LaneClient:
             ":method": "POST",
             ":scheme": "https" if self._keys else "http",
             ":path": path,
-            ":authority": self._address,
+            ":authority": self.address,
             "te": "trailers",
             "content-type": "application/grpc",
             **more,
@@ -117,11 +126,11 @@ class LaneClient:
     def _connected(self) -> Connection:
         with self._lock:
             if self._connection is None or self._connection.why is not None or self._connection.is_draining:
-                host, _, port = self._address.rpartition(":")
+                host, _, port = self.address.rpartition(":")
                 try:
                     sock = socket.create_connection((host.strip("[]"), int(port)), _CONNECT)
                 except OSError as error:
-                    raise TryAgain(f"No connection to {self._address}: {error}.") from error
+                    raise Unreachable(f"No connection to {self.address}: {error}.") from error
                 connection = Connection(self._secured(sock), traffic=self._traffic)
                 connection.start()
                 self._connection = connection
@@ -131,7 +140,7 @@ class LaneClient:
         """By TLS where there are keys."""
         if self._keys is None:
             return PlainSocket(sock, _PATIENCE)
-        return encrypted_client(sock, self._keys.newest().client, self._address, _PATIENCE)
+        return encrypted_client(sock, self._keys.newest().client, self.address, _PATIENCE)
 
 
 class LaneTransport(LaneClient, Transport):

@@ -64,6 +64,8 @@ class Connection:
         self._decoder = headers.Decoder()
         self._calm = Calm()
         self._pinged = False
+        self.greeted = threading.Event()
+        """The far side's first frame has come."""
         self.is_draining = False
         self.why: Exception | None = None
         """Why it has ended; None while it is open."""
@@ -203,6 +205,7 @@ class Connection:
                 if not self.is_client and self._reader.exact(len(frames.PREFACE)) != frames.PREFACE:
                     raise Violation(Code.PROTOCOL_ERROR, "This is not HTTP/2 with prior knowledge.")
                 self._frame(is_first)
+                self.greeted.set()
             while self.is_read_here:
                 self._frame()
             return
