@@ -39,7 +39,7 @@ class Surroundings:
     def __post_init__(self) -> None:
         if not self.patience:
             object.__setattr__(self, "patience", self.config.deadline)
-        object.__setattr__(self, "outages", Outages(self.say, self.registry))
+        object.__setattr__(self, "outages", Outages(self.say))
 
 
 def rank_of(name: str) -> int:

@@ -70,12 +70,16 @@ class Outage:
 class Outages:
     """All outages of a process. Thread-safe."""
 
-    def __init__(self, say: Say, registry: CollectorRegistry | None = None, clock: Clock = time.monotonic) -> None:
+    def __init__(self, say: Say, clock: Clock = time.monotonic) -> None:
         self._say = say
         self._clock = clock
         self._all: dict[str, Outage] = {}
         self._worse: dict[str, str] = {}
         self._lock = threading.Lock()
+        self._seconds: Gauge | None = None
+
+    def expose(self, registry: CollectorRegistry) -> None:
+        """Has what is watched from now on among the metrics."""
         self._seconds = Gauge(
             "paceline_worker_failing_seconds",
             "Time for which calls to a server have failed again and again; 0 while they work",
@@ -88,7 +92,8 @@ class Outages:
         with self._lock:
             if to not in self._all:
                 outage = self._all[to] = Outage(to, self._say, self._clock, advice)
-                self._seconds.labels(to).set_function(lambda: outage.seconds)
+                if self._seconds is not None:
+                    self._seconds.labels(to).set_function(lambda: outage.seconds)
             return self._all[to]
 
     def note(self, what: str, text: str) -> None:

@@ -15,7 +15,8 @@ class Process:
         self.now = 100.0
         self.said = Said()
         self.registry = CollectorRegistry()
-        self.outages = Outages(self.said, self.registry, lambda: self.now)
+        self.outages = Outages(self.said, lambda: self.now)
+        self.outages.expose(self.registry)
 
     def seconds(self, to: str) -> float | None:
         return self.registry.get_sample_value("paceline_worker_failing_seconds", {"to": to})
@@ -86,3 +87,13 @@ def test_the_longest_reason_fits_a_heartbeat() -> None:
     for _ in range(3):
         outage.failed("a push", "why " * 1000)
     assert len(str(process.outages)) < 1000
+
+
+def test_what_works_but_not_as_it_should_is_said_once_and_when_it_is_over() -> None:
+    process = Process()
+    for text in ("The lane is closed.", "The lane is closed.", ""):
+        process.outages.note("lane of server 0", text)
+        if text:
+            assert str(process.outages) == text
+    assert [event for event, _ in process.said] == ["The lane is closed.", "lane of server 0 works again"]
+    assert str(process.outages) == ""

@@ -41,6 +41,7 @@ class Member(ABC):
         self.say = around.say
         self._shards = shards
         self._stop = around.stop
+        around.outages.expose(around.registry)
         self.chief = ChiefClient(around, peer)
         self.progress = Progress(around.registry, around.say)
         self.incarnation = 0
