@@ -37,7 +37,7 @@ def open_transport(
     later: Later = _later,
 ) -> Transport:
     """A worker's way to one server; `kind` as in `config.transport`, `traffic` counts what the lane carries. `note`: receives
-    why the lane is not used, and '' when it is again; `later`: does some work after so many seconds."""
+    why the lane is not used, and '' when it is again; `later`: does some work after that many seconds."""
     grpc = GrpcTransport(open_channel(address, credentials))
     if kind == "grpc":
         return grpc
@@ -48,7 +48,7 @@ def open_transport(
 class _OnLane(Transport):
     """By grpcio until a reply there has told where the server's lane is, then there; after a failure by grpcio again, since
     the server may have come back elsewhere. Where grpcio works and the lane does not, calls stay there, and the lane is tried
-    again beside them."""
+    again in the background."""
 
     def __init__(
         self, grpc: Transport, make_lane: Callable[[int], LaneTransport], note: Callable[[str], None], later: Later

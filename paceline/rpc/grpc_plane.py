@@ -2,22 +2,29 @@
 
 import itertools
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager
-from typing import Any
+from contextlib import AbstractContextManager, contextmanager
+from functools import cache
+from typing import Any, TypeVar
 
 import grpc
 from google.protobuf.message import DecodeError
 from google.protobuf.message import Message as ProtoMessage
 
+from paceline.core.codecs.codec import load_codec
 from paceline.core.errors import BadPush, TryAgain
 from paceline.rpc.bounds import check
-from paceline.rpc.channel import translated
+from paceline.rpc.channel import call, translated
 from paceline.rpc.transport import OpenSink, Outgoing, ParameterService, Parts, Transport, Upload
 from paceline.rpc.watchdog import Watchdog
 from paceline.rpc.wire import Message, check_head, frame, parse
 from paceline.v1 import parameter_service_pb2 as pb
 
+T = TypeVar("T")
 SERVICE = "paceline.v1.ParameterService"
+_PIECE = 256 << 10
+"""Bytes of a message, where a part can be cut: over a line of 10 KB/s one moves in each `IDLE` seconds."""
+_SLOWEST = 8e3
+"""Bytes a second of a sparse push, which is one message and shows no progress."""
 
 
 class GrpcTransport(Transport):
@@ -36,26 +43,27 @@ class GrpcTransport(Transport):
         self._pull = channel.unary_stream(f"/{SERVICE}/Pull", pb.PullRequest.SerializeToString, None)
 
     def resume(self, request: pb.ResumeRequest, timeout: float) -> pb.ResumeReply:
-        reply: pb.ResumeReply = _translating(self._resume, request, timeout)
+        reply: pb.ResumeReply = call(self._resume, request, timeout)
         return reply
 
     def initialise(self, head: pb.PushHead, parts: Parts, timeout: float) -> pb.InitialiseReply:
-        reply: pb.InitialiseReply = _translating(self._initialise, frames(head.SerializeToString(), parts), timeout)
+        reply: pb.InitialiseReply = sent(self._initialise, head, parts, timeout)
         return reply
 
     def push_pull(self, head: pb.PushHead, parts: Parts, open_sink: OpenSink, timeout: float) -> pb.PullHead:
-        return received(self._push_pull(frames(head.SerializeToString(), parts), timeout=timeout), open_sink)
+        moving = Moving(timeout)
+        return received(self._push_pull(moving.out(frames(head, parts))), open_sink, moving)
 
     def push(self, head: pb.PushHead, parts: Parts, timeout: float) -> pb.PullHead:
-        reply: pb.PushReply = _translating(self._push, frames(head.SerializeToString(), parts), timeout)
+        reply: pb.PushReply = sent(self._push, head, parts, timeout)
         return reply.head
 
     def push_sparse(self, request: pb.PushPullSparseRequest, timeout: float) -> pb.PushPullSparseReply:
-        reply: pb.PushPullSparseReply = _translating(self._push_sparse, request, timeout)
+        reply: pb.PushPullSparseReply = call(self._push_sparse, request, timeout + request.ByteSize() / _SLOWEST)
         return reply
 
     def pull(self, request: pb.PullRequest, open_sink: OpenSink, timeout: float) -> pb.PullHead:
-        return received(self._pull(request, timeout=timeout), open_sink)
+        return received(self._pull(request), open_sink, Moving(timeout))
 
 
 class GrpcServicer:
@@ -102,7 +110,7 @@ class GrpcServicer:
         with self._service.push(head, context.is_active) as upload:
             _pour(parts, upload)
             with upload.finish(True) as outgoing:
-                answer = frames(outgoing.head.SerializeToString(), outgoing.parts)
+                answer = frames(outgoing.head, outgoing.parts)
                 yield from self._watchdog.sending(answer, context.cancel)
 
     def _exchange_sparse(
@@ -145,18 +153,20 @@ def giving(
 
     def give(asked: ProtoMessage, context: Any) -> Iterator[bytes]:
         with serve(asked, context.is_active) as outgoing:
-            yield from watchdog.sending(frames(outgoing.head.SerializeToString(), outgoing.parts), context.cancel)
+            yield from watchdog.sending(frames(outgoing.head, outgoing.parts), context.cancel)
 
     return grpc.unary_stream_rpc_method_handler(give, request.FromString, None)
 
 
-def frames(head: bytes, parts: Parts) -> Iterator[bytes]:
-    """The head with the first part, then the other parts."""
-    for offset, data in parts:
-        yield frame(head, offset, data)
-        head = b""
-    if head:
-        yield frame(head, 0, b"")
+def frames(head: pb.PushHead | pb.PullHead, parts: Parts) -> Iterator[bytes]:
+    """The head with the first part, then the other parts. A part is cut where its codec lets it be: the two ends see no more
+    of a message than that it has moved as a whole."""
+    first = head.SerializeToString()
+    for offset, data in load_codec(head.codec or "none").pieces(parts, _PIECE):
+        yield frame(first, offset, data)
+        first = b""
+    if first:
+        yield frame(first, 0, b"")
 
 
 def push_head(raw: bytes) -> pb.PushHead:
@@ -185,27 +195,76 @@ def _pour(messages: Iterator[Message], upload: Upload) -> None:
             upload.take(message.offset, message.data)
 
 
-def _translating(method: Any, request: Any, timeout: float) -> Any:
-    try:
-        return method(request, timeout=timeout)
-    except grpc.RpcError as error:
-        raise translated(error) from None
+@cache
+def _watchdog() -> Watchdog:
+    """This process's, for the calls that it makes."""
+    watchdog = Watchdog()
+    watchdog.start()
+    return watchdog
 
 
-def received(messages: Any, open_sink: OpenSink) -> pb.PullHead:
+class Moving:
+    """One call over grpcio that goes on as long as a message moves every `timeout` seconds, in either direction."""
+
+    def __init__(self, timeout: float) -> None:
+        self._timeout = timeout
+        self._now = _watchdog().now
+        self._last = self._now()
+        self._is_late = False
+
+    def out(self, messages: Iterator[bytes]) -> Iterator[bytes]:
+        """What is sent."""
+        for message in messages:
+            yield message
+            self._last = self._now()  # it has been taken
+
+    def came(self, messages: Iterator[T]) -> Iterator[T]:
+        """What is received."""
+        for message in messages:
+            self._last = self._now()
+            yield message
+
+    @contextmanager
+    def watched(self, answer: Any) -> Iterator[None]:
+        """Around what waits for the answer. Raises what the far side raised; TryAgain where nothing moves."""
+
+        def cancel() -> None:
+            self._is_late = True
+            answer.cancel()
+
+        try:
+            with _watchdog().waiting(lambda: self._last, cancel, self._timeout):
+                yield
+        except (grpc.RpcError, grpc.FutureCancelledError) as error:
+            if self._is_late:
+                raise TryAgain(f"DEADLINE_EXCEEDED: no message has moved for {self._timeout:.0f} s.") from None
+            if not isinstance(error, grpc.RpcError):
+                raise TryAgain("CANCELLED: the call was given up.") from None
+            raise translated(error) from None
+
+
+def sent(method: Any, head: pb.PushHead, parts: Parts, timeout: float) -> Any:
+    """Sends the parts, and returns the answer. Raises what the far side raised; TryAgain where nothing moves for `timeout`
+    seconds."""
+    moving = Moving(timeout)
+    answer = method.future(moving.out(frames(head, parts)))
+    with moving.watched(answer):
+        return answer.result()
+
+
+def received(messages: Any, open_sink: OpenSink, moving: Moving) -> pb.PullHead:
     """Takes in a stream of weights; returns its head. Raises what the far side raised."""
     head: pb.PullHead | None = None
     sink = None
     try:
-        for raw in messages:
-            message = parse(raw)
-            if head is None:
-                head = pb.PullHead.FromString(message.head)
-                sink = open_sink(head)
-            if len(message.data) and sink is not None:
-                sink.take(message.offset, message.data)
-    except grpc.RpcError as error:
-        raise translated(error) from None
+        with moving.watched(messages):
+            for raw in moving.came(messages):
+                message = parse(raw)
+                if head is None:
+                    head = pb.PullHead.FromString(message.head)
+                    sink = open_sink(head)
+                if len(message.data) and sink is not None:
+                    sink.take(message.offset, message.data)
     finally:
         messages.cancel()  # nobody takes the rest where the sink has refused a part
     if head is None:

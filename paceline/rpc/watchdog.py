@@ -8,19 +8,22 @@ from typing import Any, Self, TypeVar
 
 T = TypeVar("T")
 IDLE = 30.0
-"""Longest wait for the far side to send or take the next message (seconds)."""
-TOTAL = 600.0
-"""Longest time for all messages of one direction (seconds)."""
+"""Longest time without progress of the far side (seconds)."""
+PROGRESS = 4096
+"""Bytes that are progress; with fewer in that time the far side only drips."""
 
 
 class _Watched:
     """One direction of a stream that is under way; a context for the time that it is watched."""
 
-    __slots__ = ("_dog", "cancel", "progress", "since", "start")
+    __slots__ = ("_dog", "cancel", "idle", "progress", "since", "start")
 
-    def __init__(self, dog: "Watchdog", cancel: Callable[[], Any], progress: Callable[[], float] | None) -> None:
+    def __init__(
+        self, dog: "Watchdog", cancel: Callable[[], Any], progress: Callable[[], float] | None, idle: float = IDLE
+    ) -> None:
         self._dog = dog
         self.cancel = cancel
+        self.idle = idle
         self.start = dog.now()
         self.progress = progress
         self.since: float | None = None
@@ -57,31 +60,40 @@ class Watchdog:
         self._stopped.set()
 
     def look(self) -> None:
-        """Cancels every stream whose far side has been idle, or at it altogether, for too long."""
+        """Cancels every stream whose far side has made no progress for too long."""
         now = self._clock()
         with self._lock:
-            late = [one for one in self._watched if _waits(one, now) > IDLE or now - one.start > TOTAL]
+            late = [one for one in self._watched if _waits(one, now) > one.idle]
             self._watched.difference_update(late)
         for one in late:
             one.cancel()
 
-    def waiting(self, since: Callable[[], float], cancel: Callable[[], Any]) -> AbstractContextManager[object]:
-        """While the work is the far side's; `since`: when it did something last (by `now`)."""
-        return _Watched(self, cancel, since)
+    def waiting(
+        self, since: Callable[[], float], cancel: Callable[[], Any], idle: float = IDLE
+    ) -> AbstractContextManager[object]:
+        """While the work is the far side's; `since`: when it made progress last (by `now`); `idle`: how long it may make none
+        (seconds)."""
+        return _Watched(self, cancel, since, idle)
 
     def now(self) -> float:
         """The clock's time (seconds)."""
         return self._clock()
 
     def receiving(self, messages: Iterator[T], cancel: Callable[[], Any]) -> Iterator[T]:
-        """The messages as they come; waiting for one is the far side's time."""
+        """The messages as they come; waiting for one is the far side's time, up to the PROGRESS that ends it."""
+        waited, fresh = 0.0, 0
         with _Watched(self, cancel, None) as one:
             while True:
-                one.since = self._clock()
+                began = self._clock()
+                one.since = began - waited
                 message = next(messages, None)
                 one.since = None
                 if message is None:
                     return
+                waited += self._clock() - began
+                fresh += len(message) if isinstance(message, bytes) else PROGRESS
+                if fresh >= PROGRESS:
+                    waited, fresh = 0.0, 0
                 yield message
 
     def sending(self, messages: Iterator[T], cancel: Callable[[], Any]) -> Iterator[T]:

@@ -18,7 +18,7 @@ from paceline.rpc.lane.threads import Threads
 from paceline.rpc.outages import Outage
 from paceline.rpc.retries import retried
 from paceline.rpc.transport import Transport
-from paceline.rpc.watchdog import IDLE, TOTAL
+from paceline.rpc.watchdog import IDLE
 from paceline.v1 import parameter_service_pb2 as pb
 from tests.lane.test_lane import Serve, eventually, numbers, only_lane
 from tests.support.fake_service import SOON, Gate, Served, Service, exchange
@@ -169,7 +169,7 @@ def test_a_server_that_drains_waits_for_no_idle_stream(serve: Serve) -> None:
 # peers that do as they like
 def test_an_idle_stream_may_wait_for_long_and_is_answered_all_the_same(peer: Peer, lane: Lane) -> None:
     for _ in range(3):
-        lane.passes(2 * TOTAL)
+        lane.passes(40 * IDLE)
         answered(peer, lane)
 
 
@@ -216,7 +216,7 @@ def test_frames_without_data_wake_nobody(peer: Peer, lane: Lane) -> None:
     for _ in range(20):
         peer.send(data(1, b""))
     peer.answers_a_ping()
-    lane.passes(2 * TOTAL)
+    lane.passes(40 * IDLE)
     answered(peer, lane)
 
 

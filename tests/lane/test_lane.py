@@ -18,7 +18,7 @@ from paceline.core.errors import BadPush, Fenced, PacelineError, TryAgain, Unaut
 from paceline.core.values import Vector
 from paceline.rpc.auth import Credentials
 from paceline.rpc.lane import client as lane_client
-from paceline.rpc.lane.connection import STREAMS, Connection
+from paceline.rpc.lane.connection import STREAMS
 from paceline.rpc.lane.stream import UNOPENED
 from paceline.rpc.lane.writer import Writer
 from paceline.rpc.outages import Outage
@@ -231,7 +231,6 @@ def gives_up(service: Service, point: str, call: Callable[[float], object]) -> i
     def wait(is_there: IsThere) -> None:
         reached.set()
         service.until_gone(is_there)
-        # the server, which keeps to the deadline too, is not to reset the call before the client has given up
         assert told.wait(SOON)
 
     service.at[point] = wait
@@ -268,27 +267,6 @@ def test_after_the_deadline_neither_side_waits_any_more(serve: Serve, name: str)
     gives_up(service, point, lambda timeout: call(transport, timeout))
     service.at.clear()
     assert len(exchange(transport, numbers(10))) == 10
-
-
-@only_lane
-def test_a_reset_at_the_deadline_is_told_as_the_deadline(serve: Serve, monkeypatch: pytest.MonkeyPatch) -> None:
-    service = Service()
-    service.at["pull"] = service.until_gone
-    transport = serve(service).transport()
-    wait = threading.Event.wait
-    # this side wakes late, as on a busy machine: the server's reset has arrived by then
-    monkeypatch.setattr(threading.Event, "wait", lambda event, timeout=None: wait(event, timeout and timeout + 1))
-    with pytest.raises(TryAgain, match="DEADLINE_EXCEEDED"):
-        transport.pull(pb.PullRequest(version=1), lambda head: Gathered(), 0.3)
-
-
-@only_lane
-def test_the_server_keeps_the_deadline_if_nobody_resets_the_call(serve: Serve, monkeypatch: pytest.MonkeyPatch) -> None:
-    service = Service()
-    transport = serve(service).transport()
-    exchange(transport, numbers(10))  # connects
-    monkeypatch.setattr(Connection, "finish", lambda connection, stream, code=None: None)
-    gives_up(service, "pull", lambda timeout: pull(transport, timeout))
 
 
 @pytest.mark.parametrize("refused_at", [0, 2], ids=["its head", "its second part"])

@@ -15,7 +15,7 @@ from paceline.rpc.auth import OPEN, Credentials, authentication, held
 from paceline.rpc.channel import call, open_channel
 from paceline.rpc.grpc_plane import SERVICE, GrpcServicer
 from paceline.rpc.host import Health, bind, make_server
-from paceline.rpc.watchdog import IDLE, TOTAL, Watchdog
+from paceline.rpc.watchdog import IDLE, PROGRESS, Watchdog
 from paceline.rpc.wire import frame, most_head
 from paceline.v1 import parameter_service_pb2 as pb
 from paceline.v1 import run_service_pb2 as run_pb
@@ -147,11 +147,19 @@ def test_time_that_we_take_for_a_message_is_not_the_senders() -> None:
     assert not stream.cancelled
 
 
-def test_a_sender_that_trickles_is_cancelled_in_the_end() -> None:
+def test_a_sender_that_trickles_is_cancelled_however_often_it_sends() -> None:
     stream = Stream()
-    for _ in stream.watchdog.receiving(stream.far([IDLE] * int(TOTAL / IDLE + 1)), stream.cancel):
+    drops = (b"x" for _ in stream.far([1.0] * 31))
+    came = sum(not stream.cancelled for _ in stream.watchdog.receiving(drops, stream.cancel))
+    assert came == IDLE
+
+
+def test_a_sender_that_is_slow_but_moves_may_take_as_long_as_it_likes() -> None:
+    stream = Stream()
+    parts = (b"x" * (PROGRESS // 2) for _ in stream.far([IDLE / 2] * 10_000))
+    for _ in stream.watchdog.receiving(parts, stream.cancel):
         pass
-    assert stream.cancelled
+    assert not stream.cancelled
 
 
 def test_a_receiver_that_takes_nothing_is_cancelled() -> None:
@@ -170,7 +178,7 @@ def test_a_stream_that_has_ended_is_watched_no_more() -> None:
     abandoned = stream.watchdog.sending(iter(["a", "b"]), stream.cancel)
     next(abandoned)
     del abandoned
-    stream.passes(10 * TOTAL)
+    stream.passes(100 * IDLE)
     assert not stream.cancelled
 
 

@@ -20,6 +20,7 @@ from paceline.core.values import AS_SET, Base, Manner, Places, Position, Sparse,
 from paceline.rpc.protocol_version import PROTOCOL
 from paceline.rpc.retries import backoff, retried
 from paceline.rpc.transport import Parts, Transport, encoded, encoded_parts, room_for, weights_codec
+from paceline.rpc.watchdog import IDLE
 from paceline.v1 import parameter_service_pb2 as pb
 from paceline.v1.tensor_pb2 import Tensor
 from paceline.worker.exchange.received_weights import SliceSink
@@ -28,8 +29,8 @@ from paceline.worker.exchange.retained import Retained, RetainedPush, Sending
 from paceline.worker.surroundings import Surroundings
 
 _LONGEST_WAIT = 20.0
-_SLOWEST = 4e6
-"""A transfer slower than this is given up and repeated (bytes/s)."""
+_QUIET = _LONGEST_WAIT + IDLE
+"""Longest time in which nothing moves while a call goes on (seconds): the server may let its answer wait."""
 LARGEST = 7 << 20
 """Largest sparse push (bytes); gRPC's limit is set to 8 MiB."""
 T = TypeVar("T")
@@ -76,7 +77,6 @@ class Link:
         self._codecs = config.codec
         self._pull_codec = config.codec.pull_codec
         self._part_bytes = config.part_bytes
-        self._timeout = _LONGEST_WAIT + 10 + 8 * self._length / _SLOWEST
         self._epoch = -1
         self._push_codec: SliceCodec
         self.enter_epoch(0)
@@ -205,7 +205,7 @@ class Link:
 
         def send() -> pb.InitialiseReply:
             try:
-                return self._transport.initialise(head, encoded_parts(mine, codec, self._part_bytes), self._timeout)
+                return self._transport.initialise(head, encoded_parts(mine, codec, self._part_bytes), _QUIET)
             except TryAgain:
                 with suppress(TryAgain):
                     self.resume()  # the server may not know the plan yet
@@ -224,7 +224,7 @@ class Link:
         for pause in backoff():
             opened = _Opened(self, turn, lambda head: target)
             try:
-                head = self._transport.pull(request, opened, self._timeout)
+                head = self._transport.pull(request, opened, _QUIET)
                 taken = self._took(head, opened) if head.outcome != pb.WAIT else None
                 self._outage.works()
                 if taken is not None:
@@ -306,7 +306,7 @@ class Link:
             )
 
         def send() -> pb.PushPullSparseReply:
-            found = self._transport.push_sparse(message, self._timeout)
+            found = self._transport.push_sparse(message, _QUIET)
             if found.head.outcome != pb.WAIT:
                 self._check_term(found.head)
                 self._check_turn(turn)
@@ -364,14 +364,14 @@ class Link:
     def _send(self, head: pb.PushHead, parts: Parts, choose: Choose | None, turn: int) -> pb.PullHead:
         """Makes one attempt."""
         if choose is None:
-            answer = self._transport.push(head, parts, self._timeout)
+            answer = self._transport.push(head, parts, _QUIET)
             if answer.outcome != pb.WAIT:
                 self._check_turn(turn)
                 self.lr = answer.lr
                 self._note_term(answer.term, answer.version)
             return answer
         opened = _Opened(self, turn, choose)
-        answer = self._transport.push_pull(head, parts, opened, self._timeout)
+        answer = self._transport.push_pull(head, parts, opened, _QUIET)
         if answer.outcome != pb.WAIT:
             self._took(answer, opened)
         return answer
@@ -413,9 +413,9 @@ class Link:
             self._check_turn(turn)
             message = push.again(is_asking)
             if isinstance(message, pb.PushPullSparseRequest):
-                answer = self._transport.push_sparse(message, self._timeout).head
+                answer = self._transport.push_sparse(message, _QUIET).head
             else:
-                answer = self._transport.push(message, () if is_asking else push.parts, self._timeout)
+                answer = self._transport.push(message, () if is_asking else push.parts, _QUIET)
             if answer.outcome != pb.WAIT:
                 return
             is_asking = True

@@ -22,6 +22,7 @@ from paceline.rpc.outages import Outages
 from paceline.rpc.retries import backoff
 from paceline.rpc.roles import speak_for
 from paceline.rpc.transport import IsThere, Outgoing, encoded_parts, weights_codec
+from paceline.rpc.watchdog import IDLE
 from paceline.v1 import parameter_service_pb2 as pb
 from paceline.v1.peer_service_pb2 import WelcomeRequest
 from paceline.v1.run_service_pb2 import Peer
@@ -36,8 +37,6 @@ _PATIENCE, _SLOW = 10.0, 4e7
 """Longest wait for the answer to an ask (seconds), and bytes a second for the model there and back, which is added."""
 _WHOLE = ("ask", "answer", "model", "newest", "mean")
 """Kinds of messages whose values are a whole model, or a gradient."""
-_SLOWEST = 4e6
-"""A transfer slower than this is given up and repeated (bytes/s)."""
 _TRIES = 5
 """Times that all others must say that they have no model before the run is given up."""
 _LOOK = 0.25
@@ -105,7 +104,6 @@ class Peers:
         """The first founder's, until all have them."""
         self.own: Own
         """The model that the policy changes, and what it steps it with."""
-        self._timeout = 10 + 8 * plan.total / _SLOWEST
         self._metrics = metrics or PeerMetrics()
         self._sent = self._received = 0
         """Bytes of values that other workers have taken, and that were taken from them."""
@@ -300,7 +298,7 @@ class Peers:
         outage = self._outages.watch(_named([message.to])[0])
         for pause in backoff():
             try:
-                line.peer.deliver(head, parts, self._timeout)
+                line.peer.deliver(head, parts, IDLE)
                 outage.works()
                 size = codec.most_bytes(len(values))
                 self._metrics.sent.inc(size)
@@ -370,7 +368,7 @@ class Peers:
             return SliceSink(taken[0], (Range(0, head.elements),), _PLAIN)
 
         with self._line_to(address) as peer:
-            found = peer.welcome(request, opened, 4 * self._timeout).welcome
+            found = peer.welcome(request, opened, IDLE).welcome
         if digest and not len(taken[0]):
             return None
         arrays = [taken[0][start : start + self._plan.total] for start in range(0, len(taken[0]), self._plan.total)]

@@ -14,8 +14,8 @@ from paceline.core.errors import BadPush, Stopped, TryAgain
 from paceline.core.slice.plan import Range, SlicePlan
 from paceline.core.values import Vector
 from paceline.rpc.auth import Credentials, authentication
-from paceline.rpc.channel import call, open_channel
-from paceline.rpc.grpc_plane import frames, giving, received, taking
+from paceline.rpc.channel import open_channel
+from paceline.rpc.grpc_plane import Moving, giving, received, sent, taking
 from paceline.rpc.host import bind, make_server
 from paceline.rpc.lane.client import LaneClient, whole
 from paceline.rpc.lane.messages import cut
@@ -38,8 +38,6 @@ _LONGEST_WAIT = 1.0
 """Longest wait (seconds) for the end of a step before the reply asks the reader to try again."""
 _ANSWER = 10.0
 """A peer that is silent for this long beyond that is gone (seconds)."""
-_SLOWEST = 4e6
-"""A transfer slower than this is given up (bytes/s)."""
 
 
 class Training(Protocol):
@@ -128,7 +126,7 @@ def pull_local(
     """Receives a worker's local model into `target`, as soon as its current step is over. Raises TryAgain if there is no answer
     or the step takes longer than `patience` (seconds), Stopped, or the worker's error."""
     request = peer_pb.PullLocalRequest(reader=reader, plan_hash=plan.hash, codec="none")
-    deadline, timeout = time.monotonic() + patience, _LONGEST_WAIT + _ANSWER + 4 * plan.total / _SLOWEST
+    deadline, timeout = time.monotonic() + patience, _LONGEST_WAIT + _ANSWER
     sink = SliceSink(target, (Range(0, plan.total),), load_codec("none"))
 
     def opened(head: pb.PullHead) -> SliceSink:
@@ -178,13 +176,13 @@ class PeerLine:
             self._way.one(_DELIVER, cut(head.SerializeToString(), parts), peer_pb.DeliverReply, timeout)
         else:
             deliver = self._way.stream_unary(_DELIVER, None, peer_pb.DeliverReply.FromString)
-            call(deliver, frames(head.SerializeToString(), parts), timeout)
+            sent(deliver, head, parts, timeout)
 
     def _weights(self, path: str, request: Message, open_sink: OpenSink, timeout: float) -> pb.PullHead:
         if isinstance(self._way, LaneClient):
             return self._way.weights(path, whole(request), open_sink, timeout)
         pull = self._way.unary_stream(path, type(request).SerializeToString, None)
-        return received(pull(request, timeout=timeout), open_sink)
+        return received(pull(request), open_sink, Moving(timeout))
 
 
 def _uncounted(method: str, status: str, seconds: float) -> None:

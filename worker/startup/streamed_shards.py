@@ -9,7 +9,6 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
-import grpc
 import numpy as np
 
 from paceline.core.errors import DataError, DiskError
@@ -19,10 +18,12 @@ from paceline.data.sampler import locate, starts_of
 from paceline.data.shards import Shards, check_file, is_there, map_file, open_shards, stacked
 from paceline.data.whole_file import replacing
 from paceline.rpc.auth import Credentials
-from paceline.rpc.channel import open_channel, translated
+from paceline.rpc.channel import open_channel
+from paceline.rpc.grpc_plane import Moving
 from paceline.rpc.outages import Outage
 from paceline.rpc.protocol_version import PROTOCOL
 from paceline.rpc.retries import retried
+from paceline.rpc.watchdog import IDLE
 from paceline.v1 import shard_service_pb2 as pb
 from paceline.v1.shard_service_pb2_grpc import ShardServiceStub
 
@@ -31,8 +32,6 @@ Span = tuple[int, int]
 """Bytes of a file, from the first to before the second."""
 TURN = 16 << 20
 """Most that is asked for in one call (bytes); what a broken stream has brought is kept."""
-_ANSWER, _SLOWEST = 10.0, 4e6
-"""A call may take this long (seconds), plus a second for each of this number of bytes; then the rest is requested again."""
 _TRIES = 3
 """Times that a file is fetched whose checksum is wrong."""
 _SAY_EVERY = 10.0
@@ -57,7 +56,7 @@ class ShardClient:
         """The manifest of what is served; later calls refer to it. Waits for a server that has not started, or that writes
         shards."""
         request = pb.ManifestRequest(protocol=PROTOCOL)
-        content = self._whole(lambda: self._stub.Manifest(request, timeout=_patience(0)), MAX_BYTES, "the manifest")
+        content = self._whole(lambda: self._stub.Manifest(request), MAX_BYTES, "the manifest")
         manifest = parse_manifest(content, f"the manifest that {self.address} sent")
         self._fingerprint = manifest.fingerprint
         return manifest
@@ -66,7 +65,7 @@ class ShardClient:
         """How many training examples have each of `width` features (width,)."""
         request = pb.CountsRequest(fingerprint=self._fingerprint)
         what = f"the counts of {width:,} features"
-        content = self._whole(lambda: self._stub.Counts(request, timeout=_patience(8 * width)), 8 * width, what)
+        content = self._whole(lambda: self._stub.Counts(request), 8 * width, what)
         if len(content) != 8 * width:
             raise DataError(
                 f"{self.address} sent {len(content):,} bytes for the counts of {width:,} features of 8 bytes."
@@ -82,7 +81,7 @@ class ShardClient:
             asked = cut(rest, TURN)[0]
             ranges = [pb.ByteRange(start=start, stop=stop) for start, stop in asked]
             request = pb.FetchRequest(fingerprint=self._fingerprint, name=name, file=file, ranges=ranges)
-            for data in self._received(self._stub.Fetch(request, timeout=_patience(_total(asked)))):
+            for data in self._received(self._stub.Fetch(request)):
                 if len(data) > _total(rest):
                     raise DataError(
                         f"{self.address} sent more of {name}/{file} than the worker asked for, so it is not a "
@@ -124,14 +123,13 @@ class ShardClient:
         return self._retried(attempt)
 
     def _received(self, messages: Any) -> Iterator[bytes]:
-        """What a stream brings; raises what the far side raised."""
-        try:
-            for message in messages:
+        """What a stream brings, as long as something comes; raises what the far side raised."""
+        moving = Moving(IDLE)
+        with moving.watched(messages):
+            for message in moving.came(messages):
                 yield message.data
                 if self._stop.is_set():
                     messages.cancel()
-        except grpc.RpcError as error:
-            raise translated(error) from None
 
     def _retried(self, attempt: Callable[[], T]) -> T:
         return retried(attempt, self._patience, self._outage, self._stop, "a fetch")
@@ -328,11 +326,6 @@ def _disk_errors(path: Path) -> Iterator[None]:
             f"Can't write a copy of the shards to {path}: {error.strerror or error}. Free some space or give --shards another "
             "folder."
         ) from error
-
-
-def _patience(size: int) -> float:
-    """How long a call for `size` bytes may take (seconds)."""
-    return _ANSWER + size / _SLOWEST
 
 
 def _total(spans: Sequence[Span]) -> int:

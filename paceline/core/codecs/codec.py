@@ -2,7 +2,7 @@
 
 from abc import ABC, abstractmethod
 from bisect import bisect_right
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from functools import cache
 from typing import Any, ClassVar, NamedTuple, TypeVar
 
@@ -59,6 +59,9 @@ class Codec(Extension, ABC):
     """Whether every element arrives, if rounded: only then it may carry weights."""
     keeps_rounded: ClassVar[bool] = False
     """Whether a decoded part, wherever it is cut, is the same after another encoding: then it may be handed on and on."""
+    unit: ClassVar[tuple[int, int]] = (0, 0)
+    """Bytes, and the elements in them, that follow one another in an encoded part, so that it can be cut between them; zeros:
+    it can't be cut."""
     biased: ClassVar[bool]
     """Whether what it loses adds up over the steps, so that training needs error feedback."""
 
@@ -85,6 +88,17 @@ class Codec(Extension, ABC):
         most = range(min(elements, MOST_ELEMENTS) + 1)
         each = max(1, bisect_right(most, part_bytes, key=self.most_bytes) - 1)
         return (Cut(start, min(start + each, elements), self) for start in range(0, elements, each))
+
+    def pieces(self, parts: Iterable[tuple[int, memoryview]], most: int) -> Iterator[tuple[int, memoryview]]:
+        """The encoded parts (first element, bytes), cut into pieces of at most `most` bytes where they can be cut."""
+        size, elements = self.unit
+        step = max(1, most // size) if size else 0
+        for start, data in parts:
+            if not step or len(data) <= most:
+                yield start, data
+                continue
+            for unit in range(0, -(-len(data) // size), step):
+                yield start + unit * elements, data[unit * size : (unit + step) * size]
 
     def encode(self, values: Vector, out: Buffer) -> int:
         """Writes the wire form of a part to the front of `out` and returns its length (bytes). BadPush, and `out`

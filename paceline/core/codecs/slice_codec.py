@@ -5,6 +5,9 @@ from dataclasses import dataclass
 
 from paceline.core.codecs.codec import Codec, Cut, Run, load_codec
 
+_SMALL = 64 << 10
+"""Of a part of statistics (bytes): no transport cuts it once more, which it would do as its codec says."""
+
 
 @dataclass(frozen=True, slots=True)
 class SliceCodec:
@@ -38,7 +41,8 @@ class SliceCodec:
             yield from self.codec.cuts(elements, part_bytes)
             return
         yield from self.codec.cuts(self.exact_from, part_bytes)
-        for start, stop, codec in load_codec("none").cuts(elements - self.exact_from, part_bytes):
+        most = min(part_bytes, _SMALL)
+        for start, stop, codec in load_codec("none").cuts(elements - self.exact_from, most):
             yield Cut(start + self.exact_from, stop + self.exact_from, codec)
 
     def most_bytes(self, elements: int) -> int:

@@ -15,6 +15,7 @@ from paceline.rpc.lane.connection import Connection
 from paceline.rpc.lane.frames import Code, Violation
 from paceline.rpc.lane.grpc_texts import STATUS, percent_encoded, seconds_of
 from paceline.rpc.lane.messages import Pieces, cut, prefixed
+from paceline.rpc.lane.moves import Moves
 from paceline.rpc.lane.stream import Stream
 from paceline.rpc.lane.threads import Threads
 from paceline.rpc.transport import Outgoing, ParameterService, Sink, Upload
@@ -40,7 +41,6 @@ class Call:
         with suppress(ValueError):  # without a deadline, or with one that can't be read
             stream.deadline = time.monotonic() + seconds_of(stream.fields.get("grpc-timeout", ""))
         self._has_begun = False
-        self._last_sent = 0.0
         stream.clock = watchdog.now
         stream.touched = watchdog.now()
 
@@ -178,10 +178,10 @@ class Call:
         """The answer but for its trailers."""
         if not self._has_begun:
             self.headers(OK)
-        self._last_sent = self._watchdog.now()
-        with self._watchdog.waiting(lambda: self._last_sent, self.cancel):
+        moves = Moves(self.connection, self.stream, self._watchdog.now)
+        with self._watchdog.waiting(moves.last, self.cancel):
             for message in messages:
-                self._last_sent = self._watchdog.now()
+                moves.note()
                 self.connection.send(self.stream, message)
 
 

@@ -2,7 +2,6 @@
 
 import socket
 import threading
-import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from queue import Empty
@@ -16,8 +15,9 @@ from paceline.rpc.channel import ERROR_KEY, error_of
 from paceline.rpc.grpc_plane import SERVICE
 from paceline.rpc.lane.connection import Connection
 from paceline.rpc.lane.frames import Code
-from paceline.rpc.lane.grpc_texts import NAMES, percent_decoded, timeout_field
+from paceline.rpc.lane.grpc_texts import NAMES, percent_decoded
 from paceline.rpc.lane.messages import Pieces, cut, prefixed
+from paceline.rpc.lane.moves import Moves
 from paceline.rpc.lane.sockets import PlainSocket
 from paceline.rpc.lane.stream import Stream
 from paceline.rpc.lane.tls import encrypted_client
@@ -80,27 +80,22 @@ class LaneClient:
     def _call(
         self, path: str, messages: Iterable[Pieces], opener: Callable[[bytes], Sink] | None, timeout: float
     ) -> Stream:
-        """Sends all messages and waits for the answer's end. Raises what the server raised."""
-        deadline = time.monotonic() + timeout
-        connection, stream = self._opened(path, {"grpc-timeout": timeout_field(timeout)}, opener)
-        stream.deadline = deadline
+        """Sends all messages and waits for the answer's end, as long as something moves. Raises what the server raised."""
+        connection, stream = self._opened(path, opener)
+        moves = Moves(connection, stream)
+        moves.keep_deadline(timeout)
         try:
             _send(connection, stream, messages)
-            has_ended = stream.done.wait(max(0.0, stream.deadline - time.monotonic()))
-            was_reset = stream.trailers is None and isinstance(stream.failure, TryAgain)
-            if not has_ended or (was_reset and time.monotonic() >= deadline):
-                raise _too_late(
-                    timeout
-                )  # the server keeps to the deadline, too, and may be the first to reset the call
+            while not stream.done.wait(moves.pause()):
+                if not moves.pause():
+                    raise _too_late(timeout)
             _check(stream)
             return stream
         finally:
             self._leave(connection, stream)
 
-    def _opened(
-        self, path: str, more: dict[str, str], opener: Callable[[bytes], Sink] | None
-    ) -> tuple[Connection, Stream]:
-        """A new call, with `more` header fields; without an opener its messages are kept."""
+    def _opened(self, path: str, opener: Callable[[bytes], Sink] | None) -> tuple[Connection, Stream]:
+        """A new call; without an opener its messages are kept."""
         fields = {
             ":method": "POST",
             ":scheme": "https" if self._keys else "http",
@@ -108,7 +103,6 @@ class LaneClient:
             ":authority": self.address,
             "te": "trailers",
             "content-type": "application/grpc",
-            **more,
         }
         if shown := self._held.shown():
             fields[HEADER] = shown
@@ -171,17 +165,13 @@ class LaneTransport(LaneClient, Transport):
 
     def push_sparse(self, request: pb.PushPullSparseRequest, timeout: float) -> pb.PushPullSparseReply:
         shown = self._held.shown()
-        connection, stream = self._open_stream(shown) or self._opened(f"/{SERVICE}/ExchangeSparse", {}, None)
-        stream.deadline = time.monotonic() + timeout
+        connection, stream = self._open_stream(shown) or self._opened(f"/{SERVICE}/ExchangeSparse", None)
+        moves = Moves(connection, stream)
+        moves.keep_deadline(timeout)
         answer = None
         try:
             connection.send(stream, (prefixed(request.SerializeToString()),))
-            answer = stream.message(max(0.0, stream.deadline - time.monotonic()))
-            if answer is None:
-                _check(stream)
-                raise TryAgain("The server ended the stream without an answer.")
-        except Empty:
-            raise _too_late(timeout) from None
+            answer = _awaited(stream, moves, timeout)
         finally:
             if answer is None:
                 self._leave(connection, stream)
@@ -231,7 +221,18 @@ def _send(connection: Connection, stream: Stream, messages: Iterable[Pieces]) ->
 
 
 def _too_late(timeout: float) -> TryAgain:
-    return TryAgain(f"DEADLINE_EXCEEDED: the server did not answer within {timeout:.0f} s.")
+    return TryAgain(f"DEADLINE_EXCEEDED: nothing came of the server, nor did it take anything, for {timeout:.0f} s.")
+
+
+def _awaited(stream: Stream, moves: Moves, timeout: float) -> bytes:
+    """The next message, as long as something moves."""
+    while pause := moves.pause():
+        with suppress(Empty):
+            if (answer := stream.message(pause)) is None:
+                _check(stream)
+                raise TryAgain("The server ended the stream without an answer.")
+            return answer
+    raise _too_late(timeout)
 
 
 def _check(stream: Stream) -> None:

@@ -16,6 +16,7 @@ from paceline.rpc.lane.stream import UNOPENED, Fields, Stream, stream_reset
 from paceline.rpc.lane.traffic import Traffic
 from paceline.rpc.lane.writer import Writer, cut
 from paceline.rpc.transport import Sink
+from paceline.rpc.watchdog import PROGRESS
 
 FRAME = 4 << 20
 """Largest frame taken (bytes): a part of the largest size in one."""
@@ -64,6 +65,8 @@ class Connection:
         self._decoder = headers.Decoder()
         self._calm = Calm()
         self._pinged = False
+        self._taken = 0
+        """Bytes that the far side had acknowledged when it was silent last."""
         self.greeted = threading.Event()
         """The far side's first frame has come."""
         self.is_draining = False
@@ -170,6 +173,11 @@ class Connection:
     def is_stuck(self) -> bool:
         """Whether the peer does not read."""
         return self._writer.is_stuck()
+
+    @property
+    def acknowledged(self) -> int:
+        """Bytes that the far side's kernel has taken so far."""
+        return self._sock.acknowledged
 
     @property
     def certificate(self) -> str | None:
@@ -315,6 +323,7 @@ class Connection:
                 if stream.has_got_all:
                     raise stream.after_end()
                 raise Violation(Code.FLOW_CONTROL_ERROR, "More data than was asked for.", number)
+            self._reader.on_some = stream.touch
             more = stream.feed(self._reader, count)
             self._reader.skip(padding)
             if stream.content_left is not None:
@@ -408,7 +417,11 @@ class Connection:
         self._writer.answer(frames.reset(error.stream, error.code))
 
     def _ping(self) -> None:
-        """The far side has been silent. TimeoutError where it was so at the last ping, too."""
+        """The far side has been silent. TimeoutError where it was so at the last ping, too, and took no data meanwhile: on a
+        slow line the ping comes behind these."""
+        before, self._taken = self._taken, self._sock.acknowledged
+        if self._taken - before >= PROGRESS:
+            return
         if self._pinged:
             raise TimeoutError("the far side does not answer pings")
         self._pinged = True

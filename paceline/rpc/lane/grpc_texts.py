@@ -45,14 +45,8 @@ def percent_decoded(text: str) -> str:
     return unquote(text)
 
 
-def timeout_field(seconds: float) -> str:
-    """A call's time as `grpc-timeout` has it."""
-    milliseconds = max(1, int(seconds * 1000))
-    return f"{milliseconds}m" if milliseconds < 10**8 else f"{int(seconds)}S"
-
-
 def seconds_of(field: str) -> float:
-    """And back. ValueError where it is none."""
+    """A call's time, as `grpc-timeout` has it, in seconds. ValueError where it is none."""
     units = {"H": 3600.0, "M": 60.0, "S": 1.0, "m": 1e-3, "u": 1e-6, "n": 1e-9}
     if not field[:-1].isdecimal() or len(field) > 9 or field[-1] not in units:
         raise ValueError(field)

@@ -2,6 +2,7 @@
 
 import select
 import socket
+import sys
 import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
@@ -10,6 +11,8 @@ from struct import Struct
 Buffer = bytes | bytearray | memoryview
 _TIMEVAL = Struct("@ll")
 """Seconds and microseconds, as the kernel's timeouts are given."""
+_ACKNOWLEDGED = slice(120, 128)
+"""Of the kernel's tcp_info: bytes that the far side's kernel has acknowledged."""
 _MOST_BUFFERS = 512
 """Fewer than the kernel's IOV_MAX (1024)."""
 
@@ -30,6 +33,14 @@ class PlainSocket:
         self.on_silence: Callable[[], None] = lambda: None
         """Called when nothing has come for so long; what it raises ends the wait."""
 
+    @property
+    def acknowledged(self) -> int:
+        """Bytes that the far side's kernel has so far; 0 where this is no TCP."""
+        with suppress(OSError):
+            found = self._sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, _ACKNOWLEDGED.stop)
+            return int.from_bytes(found[_ACKNOWLEDGED], sys.byteorder)
+        return 0
+
     def receive(self, view: memoryview, whole: bool = False) -> int:
         """Some bytes, with `whole` as many as fit, unless they pause; 0 at the end."""
         while True:
@@ -42,10 +53,14 @@ class PlainSocket:
         """All of them."""
         views = [memoryview(buffer) for buffer in buffers if len(buffer)]
         left = sum(map(len, views))
+        acknowledged = self.acknowledged
         while left:
             try:
                 sent = self._sock.sendmsg(views[:_MOST_BUFFERS])
             except BlockingIOError as error:
+                before, acknowledged = acknowledged, self.acknowledged
+                if acknowledged > before:  # slow, but it moves: the kernel waits until much of its buffer is free
+                    continue
                 raise TimeoutError("the far side does not read") from error
             left -= sent
             if not left:
@@ -115,6 +130,8 @@ class Reader:
 
     def __init__(self, sock: PlainSocket, size: int = 16 << 10) -> None:
         self._sock = sock
+        self.on_some: Callable[[], None] = lambda: None
+        """Called when some bytes have come that go past the buffer."""
         self._view = memoryview(bytearray(size))
         self._start = self._end = 0
 
@@ -136,6 +153,7 @@ class Reader:
         while at < len(place):
             if self._start == self._end and len(place) - at >= len(self._view):
                 at += self._some(place[at:], whole=True)
+                self.on_some()
                 continue
             if self._start == self._end:
                 self._end = self._some(self._view)

@@ -12,6 +12,7 @@ from paceline.rpc.lane.frames import Code, Violation
 from paceline.rpc.lane.messages import PREFIX, Held, Messages, Source
 from paceline.rpc.lane.traffic import Counts
 from paceline.rpc.transport import Sink
+from paceline.rpc.watchdog import PROGRESS
 from paceline.rpc.wire import head_anywhere, head_of
 
 Fields = dict[str, str]
@@ -56,7 +57,9 @@ class Stream:
         """The first message's head has come; all has come, or nothing more comes (`failure`)."""
         self.clock = time.monotonic
         self.touched = time.monotonic()
-        """When bytes came last, by the clock."""
+        """When bytes came last that were progress, by the clock."""
+        self._fresh = 0
+        """Bytes that have come since."""
         self.head = b""
         self._most_head = MOST_BYTES
         """Bytes that its head may have; until `expect_head` says it the first window is all that comes."""
@@ -80,7 +83,10 @@ class Stream:
     def feed(self, source: Source, count: int) -> int:
         """Takes `count` bytes; returns how many more the far side may send now."""
         with self._lock:
-            self.touched = self.clock()
+            self._fresh += count
+            if self._fresh >= PROGRESS:
+                self.touch()
+                self._fresh = 0
             self.counts.received_bytes += count
             if self.failure is not None:
                 source.skip(count)
@@ -91,6 +97,10 @@ class Stream:
             else:
                 self._pour(source, count)
             return self._more()
+
+    def touch(self) -> None:
+        """The far side has made progress."""
+        self.touched = self.clock()
 
     def got_all(self) -> None:
         """The far side has sent all. A Violation where that is not as much as it said."""
@@ -163,11 +173,11 @@ class Stream:
 
     def wait(self, room: threading.Condition) -> None:
         """With `room` held: waits for it, at most a second. TryAgain at the deadline."""
+        if self.on_wait is not None:
+            self.on_wait()
         patience = self.deadline - time.monotonic()
         if patience <= 0:
             raise TryAgain("DEADLINE_EXCEEDED: the far side took no more data in time.")
-        if self.on_wait is not None:
-            self.on_wait()
         self.counts.wait(room, min(1.0, patience))
 
     # of the thread that waits

@@ -12,6 +12,7 @@ class Bf16(Codec):
     """Rounded to nearest even: relative error at most 2^-8 at any size but float32's subnormals and its last 0.4 %."""
 
     keeps_all: ClassVar[bool] = True
+    unit: ClassVar[tuple[int, int]] = (2, 1)
     keeps_rounded: ClassVar[bool] = True
     biased: ClassVar[bool] = False
 

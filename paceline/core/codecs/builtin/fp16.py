@@ -13,6 +13,7 @@ class Fp16(Codec):
     more become infinite, and such a push is refused as not finite: use bf16 where gradients are that large."""
 
     keeps_all: ClassVar[bool] = True
+    unit: ClassVar[tuple[int, int]] = (2, 1)
     keeps_rounded: ClassVar[bool] = True
     biased: ClassVar[bool] = False
 

@@ -11,6 +11,7 @@ class Int8(Codec):
     1.004 bytes a value. Absolute error at most half a scale; blocks below 1.5e-36 become 0."""
 
     keeps_all: ClassVar[bool] = True
+    unit: ClassVar[tuple[int, int]] = (4 + BLOCK, BLOCK)
     biased: ClassVar[bool] = True
 
     def most_bytes(self, elements: int) -> int:

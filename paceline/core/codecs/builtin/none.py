@@ -12,6 +12,7 @@ class NoCompression(Codec):
     """float32, little endian, 4 bytes for each element; every bit survives."""
 
     lossless: ClassVar[bool] = True
+    unit: ClassVar[tuple[int, int]] = (4, 1)
     keeps_all: ClassVar[bool] = True
     keeps_rounded: ClassVar[bool] = True
     biased: ClassVar[bool] = False
