@@ -1,6 +1,7 @@
 """How a push is assembled: its parts must cover an array in order, without gaps, with finite values. The arrays are a fixed
 number, so that a server's memory is bounded."""
 
+import time
 from collections.abc import Callable
 
 import numpy as np
@@ -10,6 +11,9 @@ from paceline.core.codecs.codec import Codec
 from paceline.core.codecs.slice_codec import SliceCodec
 from paceline.core.errors import BadPush
 from paceline.core.values import Vector
+
+_LONG, _SLOWER = 1.0, 4.0
+"""A push that takes longer than this to come (seconds), and this many times as long as the quickest worker's, is slow."""
 
 
 class Assembly:
@@ -53,13 +57,19 @@ class Assembly:
 
 
 class AssemblyBuffers:
-    """A small pool of slice-sized arrays. With rounds, the last free one is kept for the next worker in order, since
-    the sum waits for it; others may take it while that worker's push is coming in.
+    """A pool of slice-sized arrays; the system gives memory for the pages of one as they are written. With rounds, the last
+    free one is kept for the next worker in order, since the sum waits for it; others may take it while that worker's push is
+    coming in. Without rounds it is kept for workers whose pushes come quickly, so that slow lines hold up nobody else.
     Guarded by the slice driver's lock."""
 
-    def __init__(self, length: int, count: int) -> None:
+    def __init__(self, length: int, count: int, clock: Callable[[], float] = time.monotonic) -> None:
         self._length = length
-        self._unmade = count
+        self._count = self._unmade = count
+        self._clock = clock
+        self._began: dict[str, float] = {}
+        """When each worker's present push began."""
+        self._took: dict[str, float] = {}
+        """For how long each worker's last push had an array while it came (seconds)."""
         self._free: list[Vector] = []
         self._filling: list[str] = []
         """Workers whose push is being assembled."""
@@ -70,7 +80,10 @@ class AssemblyBuffers:
         left = len(self._free) + self._unmade
         if left == 0 or (left == 1 and next_in_order not in (None, worker, *self._filling)):
             return None
+        if left == 1 and self._count > 1 and next_in_order is None and self._is_slow(worker):
+            return None
         self._filling.append(worker)
+        self._began[worker] = self._clock()
         if self._free:
             return self._free.pop()
         self._unmade -= 1
@@ -78,16 +91,25 @@ class AssemblyBuffers:
 
     def give_back(self, worker: str, values: Vector) -> None:
         """Frees the array of a push that was given up."""
-        self._filling.remove(worker)
+        self._ended(worker)
         self._free.append(values)
 
     def hand(self, worker: str, values: Vector) -> None:
         """Hands the push to the slice, which may keep the array for a while; it keeps none for a repeat."""
-        self._filling.remove(worker)
+        self._ended(worker)
         if worker in self._handed:
             self._free.append(values)
         else:
             self._handed[worker] = values
+
+    def _ended(self, worker: str) -> None:
+        self._filling.remove(worker)
+        self._took[worker] = self._clock() - self._began[worker]
+
+    def _is_slow(self, worker: str) -> bool:
+        """Whether the worker's last push took much longer than the quickest worker's; unknown ones are quick."""
+        took = self._took.get(worker, 0.0)
+        return took > max(_LONG, _SLOWER * min(self._took.values(), default=0.0))
 
     def reclaim(self, is_needed: Callable[[str], bool]) -> None:
         """Takes back the arrays that the slice no longer needs."""

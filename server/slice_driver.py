@@ -346,7 +346,7 @@ class SliceDriver(SliceSnapshots):
         self.plan = plan
         self.exact_from = plan.elements_before(optimizer.averaged, self.index)
         self._clocks = self.slice.clocks
-        self._buffers = AssemblyBuffers(length, assembly_buffers(self.config.workers))
+        self._buffers = AssemblyBuffers(length, assembly_buffers(length, config.workers, config.push_memory))
         self.slice.view(self._view)
         self._metrics.slice_bytes.set(4 * length)
         self._metrics.optimizer_bytes.set(4 * length * self.slice.optimizer.slots)

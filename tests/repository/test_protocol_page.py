@@ -478,7 +478,7 @@ def test_recovery_of_a_server():
 
 def test_memory_of_a_server():
     arrays = build_policy(Options(name="bsp")).server_arrays(4)
-    found = server_memory(1_000_000, Sgd(momentum=0.9).slots, arrays, 4, 0)
+    found = server_memory(1_000_000, Sgd(momentum=0.9).slots, arrays, 4, 0, 512 << 20)
 
     rows = [
         (purposes, f"{sum(found[purpose] for purpose in purposes.split(', ')) // 4:,}")

@@ -350,7 +350,7 @@ def test_a_server_with_three_workers_keeps_within_the_memory_formula(policy: str
 
         for worker in workers:
             worker.kill()
-        formula = sum(server_memory(length, 1, int(policy == "bsp"), 3, 1 << 20).values())
+        formula = sum(server_memory(length, 1, int(policy == "bsp"), 3, 1 << 20, 512 << 20).values())
         assert grown <= formula + process_base, f"{grown >> 20} MiB, the formula says {formula >> 20} MiB"
 
 

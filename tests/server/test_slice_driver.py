@@ -34,7 +34,14 @@ LOCKSTEP = Options(name="ssp", bound=0)
 
 def config_of(policy: str | Options, workers: int) -> Config:
     policy = Options(name=policy) if isinstance(policy, str) else policy
-    return Config(workers=workers, servers=1, policy=policy, optimizer=PLAIN, schedule={"lr_scale": "none"})
+    return Config(
+        workers=workers,
+        servers=1,
+        policy=policy,
+        optimizer=PLAIN,
+        schedule={"lr_scale": "none"},
+        push_memory=32,  # two pushes of 4 values
+    )
 
 
 class Cast:
@@ -292,6 +299,38 @@ def test_a_second_view_does_not_loosen_the_hold_of_the_first(cast: Stage) -> Non
 def test_the_last_buffer_is_for_the_one_the_sum_waits_for(takers: str, taken: list[bool]) -> None:
     pool = AssemblyBuffers(4, 2)
     assert [pool.take(f"worker-{one}", "worker-0") is not None for one in takers] == taken
+
+
+def test_without_rounds_the_last_array_is_kept_for_workers_whose_pushes_come_quickly() -> None:
+    now = [0.0]
+    pool = AssemblyBuffers(4, 2, lambda: now[0])
+
+    def pushes(worker: str, seconds: float) -> None:
+        values = pool.take(worker, None)
+        assert values is not None
+        now[0] += seconds
+        pool.hand(worker, values)
+        pool.reclaim(lambda worker: False)
+
+    pushes("worker-0", 0.01)
+    for slow in ("worker-1", "worker-2", "worker-3"):  # nobody knows them yet
+        pushes(slow, 5.0)
+    assert pool.take("worker-1", None) is not None
+    assert pool.take("worker-2", None) is None
+    assert pool.take("worker-3", None) is None
+    pushes("worker-0", 0.01)
+    assert pool.take("worker-4", None) is not None, "who is new may be quick"
+
+
+def test_workers_that_are_all_as_slow_share_all_arrays() -> None:
+    now = [0.0]
+    pool = AssemblyBuffers(4, 2, lambda: now[0])
+    for worker in ("worker-0", "worker-1"):
+        values = pool.take(worker, None)
+        assert values is not None
+        now[0] += 60.0
+        pool.give_back(worker, values)
+    assert [pool.take(worker, None) is not None for worker in ("worker-0", "worker-1")] == [True, True]
 
 
 @given(st.integers(2, 6), st.integers(0, 1 << 30))

@@ -306,6 +306,10 @@ class Config(Section):
     part_bytes: ByteSize = Field(  # with its head below the 4 MiB that stock gRPC peers take
         ByteSize(4032 << 10), ge=1 << 12, le=4032 << 10, description="A message's part of a push or of weights (bytes)."
     )
+    push_memory: ByteSize = Field(
+        ByteSize(512 << 20),
+        description="Memory of each server for pushes on their way in; at least two have a place at a time (bytes).",
+    )
     checkpoint: CheckpointConfig = CheckpointConfig()
     slow: dict[str, str] = Field(
         {},

@@ -219,9 +219,9 @@ def _joined(ranges: Sequence[Range]) -> tuple[Range, ...]:
 
 
 def server_memory(
-    length: int, slots: int, arrays: int, workers: int, part_bytes: int, averages: bool = False
+    length: int, slots: int, arrays: int, workers: int, part_bytes: int, push_memory: int, averages: bool = False
 ) -> dict[str, int]:
-    """Bytes a server needs for a slice of `length` float32, by purpose; the process itself comes on top
+    """Bytes a server needs for a slice of `length` float32, by purpose, with these settings; the process itself comes on top
     (docs/understand/recovery.md#memory-of-a-server). `arrays`: what the policy takes (`Policy.server_arrays`); `averages`:
     whether it keeps the mean of its versions."""
     slice_bytes = 4 * length
@@ -231,11 +231,13 @@ def server_memory(
         "snapshot": (1 + slots + averages) * slice_bytes,
         "published": slice_bytes,
         "policy": arrays * slice_bytes,
-        "assembly": assembly_buffers(workers) * slice_bytes,
+        "assembly": assembly_buffers(length, workers, push_memory) * slice_bytes,
         "messages": 4 * workers * part_bytes,
     } | ({"mean of versions": slice_bytes} if averages else {})
 
 
-def assembly_buffers(workers: int) -> int:
-    """Pushes assembled at the same time; with rounds, one place is reserved for the next worker in order."""
-    return min(2, workers)
+def assembly_buffers(length: int, workers: int, push_memory: int) -> int:
+    """Pushes of `length` float32 that are assembled at the same time: as many as there are workers, or as `push_memory` has
+    room for, two at least. With rounds, one place is reserved for the next worker in order, otherwise for one that is not
+    slow."""
+    return min(workers, max(2, push_memory // max(1, 4 * length)))

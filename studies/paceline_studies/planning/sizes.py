@@ -74,7 +74,7 @@ def plan_report(config: Config, shapes: Shapes, bandwidth: float = 10e9, measure
     slots, arrays, kept = _arrays(config, asked)
     servers, averages = [], config.mean_from is not None
     for index, length in enumerate(plan.lengths):
-        memory = server_memory(length, slots, arrays, config.workers, config.part_bytes, averages)
+        memory = server_memory(length, slots, arrays, config.workers, config.part_bytes, config.push_memory, averages)
         limit = math.ceil((HEADROOM * sum(memory.values()) + PROCESS) / STEP) * STEP
         servers.append({"server": index, "elements": length, "bytes": 4 * length, "memory": memory, "limit": limit})
     return {

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from paceline.core.codecs.codec import Run
 from paceline.core.errors import PlanMismatch
 from paceline.core.optimizers.layout import Layout, Piece
-from paceline.core.settings.config import PlanConfig
+from paceline.core.settings.config import Config, PlanConfig
 from paceline.core.slice.plan import assembly_buffers, make_plan, server_memory
 
 EXAMPLE = [("a", (10,)), ("b", (9, 10)), ("c", (3,)), ("d", (4,))]
@@ -146,7 +146,7 @@ def test_another_model_is_refused_by_tensor_and_shape(other, told):
 
 
 def test_memory_of_a_server_follows_the_formula():
-    memory = server_memory(1000, slots=1, arrays=1, workers=4, part_bytes=1 << 10)
+    memory = server_memory(1000, slots=1, arrays=1, workers=4, part_bytes=1 << 10, push_memory=8000)
 
     assert memory == {
         "weights": 4000,
@@ -157,7 +157,15 @@ def test_memory_of_a_server_follows_the_formula():
         "assembly": 8000,
         "messages": 16 << 10,
     }
-    assert assembly_buffers(1) == 1
+
+
+@pytest.mark.parametrize(
+    ("length", "workers", "places"),
+    [(1000, 1, 1), (1000, 8, 8), (25_600_000, 8, 5), (138_000_000, 8, 2), (0, 8, 8)],
+    ids=["one worker", "small", "ResNet-50", "VGG-16", "empty slice"],
+)
+def test_as_many_pushes_are_assembled_at_a_time_as_there_is_memory_for(length: int, workers: int, places: int):
+    assert assembly_buffers(length, workers, Config().push_memory) == places
 
 
 small_shapes = st.lists(st.lists(st.integers(0, 5), max_size=3).map(tuple), min_size=1, max_size=7)

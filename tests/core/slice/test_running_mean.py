@@ -261,4 +261,4 @@ def test_the_plan_counts_the_mean_and_its_copy_in_a_snapshot():
 
     assert averaging["mean of versions"] == 4000
     assert sum(averaging.values()) == sum(plain.values()) + 8000
-    assert sum(server_memory(1000, 0, 0, 4, 4032 << 10).values()) == sum(plain.values())
+    assert sum(server_memory(1000, 0, 0, 4, 4032 << 10, 512 << 20).values()) == sum(plain.values())
