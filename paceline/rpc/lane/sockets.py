@@ -11,6 +11,8 @@ from struct import Struct
 Buffer = bytes | bytearray | memoryview
 _TIMEVAL = Struct("@ll")
 """Seconds and microseconds, as the kernel's timeouts are given."""
+_TCP_INFO = getattr(socket, "TCP_INFO", None)
+"""Linux has it."""
 _ACKNOWLEDGED = slice(120, 128)
 """Of the kernel's tcp_info: bytes that the far side's kernel has acknowledged."""
 _MOST_BUFFERS = 512
@@ -35,9 +37,11 @@ class PlainSocket:
 
     @property
     def acknowledged(self) -> int:
-        """Bytes that the far side's kernel has so far; 0 where this is no TCP."""
+        """Bytes that the far side's kernel has so far; 0 where this is no TCP, or the system does not tell."""
+        if _TCP_INFO is None:
+            return 0
         with suppress(OSError):
-            found = self._sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, _ACKNOWLEDGED.stop)
+            found = self._sock.getsockopt(socket.IPPROTO_TCP, _TCP_INFO, _ACKNOWLEDGED.stop)
             return int.from_bytes(found[_ACKNOWLEDGED], sys.byteorder)
         return 0
 
