@@ -143,8 +143,10 @@ class Run:
     def _ends_by_itself(self) -> bool:
         """Whether each worker ends when its script does. Fast ones take over from slow ones only once the policy has changed
         to one that lets them."""
+        if not self.config.is_script:
+            return False
         is_first = self.membership.view.switch is None and bool(build_policy(self.config.policy).alternatives)
-        return self.config.is_script and (self.config.budget == "per_worker" or is_first)
+        return self.config.budget == "per_worker" or is_first
 
     def leave(self, worker: str, incarnation: int, finished: bool, now: float, was_told: bool = False) -> None:
         """A worker has finished its last clock, can't go on, or `was_told` to stop before that."""
@@ -169,7 +171,7 @@ class Run:
         self.budget.examples = clocks.trained - self.other_servers.lacks(clocks.gone, self.membership.view.number)
         self._maybe_settled(clocks, now)  # the worker that the others waited for may have left
         self._measure_round(clocks)
-        if not self._ends_by_itself and self._may_end(clocks) and self._is_near_the_end:
+        if self._is_near_the_end and not self._ends_by_itself and self._may_end(clocks):
             self._name_ends("the budget of epochs is spent", clocks, now)
 
     def validated(self, worker: str, epoch: int, loss: float, examples: int, clocks: Clocks, now: float) -> None:
