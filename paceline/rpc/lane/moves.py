@@ -13,7 +13,8 @@ _LOOK = 1.0
 
 class Moves:
     """Of one call: what comes, what is handed to the kernel, and what the far side's kernel acknowledges of that, which goes on
-    long after the last byte has been handed over. Reads what others count; looks only when it is asked."""
+    long after the last byte has been handed over. Reads what others count; looks only when it is asked, and asks the kernel
+    only once nothing else has moved for a while."""
 
     def __init__(self, connection: Connection, stream: Stream, now: Callable[[], float] = time.monotonic) -> None:
         """`now`: the clock of the stream."""
@@ -23,7 +24,8 @@ class Moves:
         self._last = now()
         self._touched = stream.touched
         self._sent = stream.counts.sent_bytes
-        self._acknowledged = connection.acknowledged
+        self._acknowledged: int | None = None
+        """As the kernel said at the last look since which nothing else has moved; None if it was not asked."""
         self._patience = 0.0
 
     def note(self) -> None:
@@ -32,14 +34,17 @@ class Moves:
 
     def last(self) -> float:
         """When something moved last."""
-        acknowledged, sent, touched = (
-            self._connection.acknowledged,
-            self._stream.counts.sent_bytes,
-            self._stream.touched,
-        )
-        if acknowledged - self._acknowledged >= PROGRESS or sent != self._sent or touched != self._touched:
-            self._acknowledged, self._sent, self._touched = acknowledged, sent, touched
+        sent, touched = self._stream.counts.sent_bytes, self._stream.touched
+        if (sent, touched) != (self._sent, self._touched):
+            self._acknowledged, self._sent, self._touched = None, sent, touched
             self.note()
+        elif self._now() - self._last >= _LOOK:
+            before, acknowledged = self._acknowledged, self._connection.acknowledged
+            if before is None:
+                self._acknowledged = acknowledged
+            elif acknowledged - before >= PROGRESS:
+                self._acknowledged = acknowledged
+                self.note()
         return self._last
 
     def keep_deadline(self, patience: float) -> None:

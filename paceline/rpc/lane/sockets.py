@@ -57,18 +57,22 @@ class PlainSocket:
         """All of them."""
         views = [memoryview(buffer) for buffer in buffers if len(buffer)]
         left = sum(map(len, views))
-        acknowledged = self.acknowledged
+        acknowledged: int | None = None
         while left:
             try:
                 sent = self._sock.sendmsg(views[:_MOST_BUFFERS])
             except BlockingIOError as error:
                 before, acknowledged = acknowledged, self.acknowledged
-                if acknowledged > before:  # slow, but it moves: the kernel waits until much of its buffer is free
+                if (
+                    before is None or acknowledged > before
+                ):  # it moves: the kernel waits until much of its buffer is free
                     continue
                 raise TimeoutError("the far side does not read") from error
             left -= sent
             if not left:
                 return
+            if acknowledged is None:  # the kernel's buffer is full; asking it costs as much as a small send
+                acknowledged = self.acknowledged
             done = 0
             while done < len(views) and sent >= len(views[done]):
                 sent -= len(views[done])
