@@ -77,8 +77,9 @@ class OutgoingWeights:
     def recent(self, is_mean: bool) -> CopyOnDisk | None:
         """A copy for a reader who wants the newest weights, if there is one that is new enough."""
         found = self._newest
-        is_new = found is not None and time.monotonic() - found.made < _FRESH and caller().role == "reader"
-        return found if is_new and found is not None and found.of[::2] == (self._driver.term, is_mean) else None
+        if found is None or caller().role != "reader" or time.monotonic() - found.made >= _FRESH:
+            return None
+        return found if found.of[::2] == (self._driver.term, is_mean) else None
 
     @contextmanager
     def parts(
@@ -91,7 +92,7 @@ class OutgoingWeights:
         with ExitStack() as until_sent:
             if isinstance(weights, Published):
                 until_sent.callback(self._driver.release, weights)
-            codec = SliceCodec(weights_codec(codec_name), self._driver.exact_from)
+            codec = self._driver.coding(weights_codec(codec_name))
             if isinstance(weights, Published) and reads_copy:
                 weights = self._copied(weights, is_mean)
                 until_sent.close()

@@ -271,8 +271,7 @@ class ParameterServicer:
         return self._driver.model_slice.length
 
     def coding(self, codec: Codec) -> SliceCodec:
-        """How this slice's values travel with that codec."""
-        return SliceCodec(codec, self._driver.exact_from)
+        return self._driver.coding(codec)
 
     def _refused(self, worker: str, error: PacelineError) -> None:
         """Counts a refused push; an invalid push of a member also counts against the member."""

@@ -7,6 +7,8 @@ from dataclasses import replace
 from functools import partial
 from typing import TypeVar
 
+from paceline.core.codecs.codec import Codec
+from paceline.core.codecs.slice_codec import SliceCodec
 from paceline.core.errors import ConfigError, NotYet, Overloaded, PacelineError, TryAgain
 from paceline.core.optimizers.effective import pool_of
 from paceline.core.optimizers.optimizer import build_optimizer
@@ -45,8 +47,8 @@ class SliceDriver(SliceSnapshots):
         self.counted = 0
         """Pushes that this process has counted."""
         self.norm_cap = None if config.push_norm_cap is None else NormCap(config.push_norm_cap)
-        self.exact_from = 0
-        """Where running statistics begin in the slice, which travel as they are (`SliceCodec`); its length without any."""
+        self._exact_from = 0
+        """Where running statistics begin in the slice, which travel as they are; its length without any."""
         self._buffers: AssemblyBuffers | None = None
         self._crowded_since: float | None = None
         """When a fold first had to wait for a reader; None where none does (time.monotonic seconds)."""
@@ -226,6 +228,10 @@ class SliceDriver(SliceSnapshots):
             raise Overloaded(f"No buffer for {worker}'s push became free within {LONGEST_WAIT:g} s. Send it again.")
         return values, 0.0 if is_in_turn else time.monotonic() - start
 
+    def coding(self, codec: Codec) -> SliceCodec:
+        """How this slice's values travel with that codec."""
+        return SliceCodec(codec, self._exact_from)
+
     def give_back(self, worker: str, values: Vector) -> None:
         """Gives up the push that was assembled there."""
         with self.changed:
@@ -344,7 +350,7 @@ class SliceDriver(SliceSnapshots):
                 f"Server {self.index} has no memory for a slice of {length:,} values. Use more servers: paceline plan."
             ) from error
         self.plan = plan
-        self.exact_from = plan.elements_before(optimizer.averaged, self.index)
+        self._exact_from = plan.elements_before(optimizer.averaged, self.index)
         self._clocks = self.slice.clocks
         self._buffers = AssemblyBuffers(length, assembly_buffers(length, config.workers, config.push_memory))
         self.slice.view(self._view)

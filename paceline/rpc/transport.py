@@ -162,13 +162,12 @@ def encoded_parts(
     next one."""
     if codec.lossless and feedback is None:
         raw = memoryview(values.data).cast("B")
-        yield from ((start, raw[4 * start : 4 * stop]) for start, stop, _ in codec.cuts(len(values), part_bytes))
+        yield from ((cut.start, raw[4 * cut.start : 4 * cut.stop]) for cut in codec.cuts(len(values), part_bytes))
         return
     first, room = 0, np.empty(0, np.uint8) if scratch is None else scratch
-    for start, stop, each in codec.cuts(len(values), part_bytes):
+    for start, stop, each, is_exact in codec.cuts(len(values), part_bytes):
         if scratch is None and len(room) < (most := each.most_bytes(stop - start)):
             room = np.empty(most, np.uint8)
-        is_exact = isinstance(codec, SliceCodec) and start >= codec.exact_from
         coder = each if feedback is None or is_exact else feedback.part(start, stop, each)
         size = coder.encode(values[start:stop], room[first:])
         yield start, room[first : first + size].data

@@ -80,16 +80,15 @@ def _on_top(
     """All sources on top of one another."""
     OWN.open(path.parent if path else None)
     found: dict[str, Any] = {
-        "policy": {"name": "ssp"},
         "optimizer": Config().optimizer.model_dump(),
         "data": {"strategy": {"name": "random"}, "engine": {"name": "local"}},
         "schedule": {},
     }
     sources = (task or {}, *_sources(path, overrides, preset))
+    if any("policy" in source for source in sources):
+        found["policy"] = {"name": "ssp"}  # whose options may be said without a name
     for source in sources:
         found = merged(found, source)
-    if not any("policy" in source for source in sources):
-        del found["policy"]  # the usual one depends on other settings
     return found
 
 

@@ -4,6 +4,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
+from functools import partial
 from typing import Protocol, Self
 
 import grpc
@@ -67,7 +68,7 @@ class PeerServer:
         self.model = LocalModel()
         self._plan = plan
         self._part_bytes = part_bytes
-        most = lambda: most_head(len(plan.shapes))  # noqa: E731
+        most = partial(most_head, len(plan.shapes))
         shown, threads = authentication(credentials), _READERS + senders
         shares = Shares(readers=_READERS - 1)  # the other one is the evaluator's, or a worker's
         self._watchdog = watchdog = Watchdog()

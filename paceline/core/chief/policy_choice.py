@@ -12,7 +12,7 @@ from paceline.core.chief.straggler import slow_workers
 from paceline.core.chief.worker_time import LEAST, OWN, SPENT, WorkerTime, middle, share_of
 from paceline.core.chief.workers import WorkerReport
 from paceline.core.errors import ConfigError
-from paceline.core.policies.policy import Policy, Times, build_policy, with_alternatives
+from paceline.core.policies.policy import Policy, Times, alternatives_of, build_policy
 from paceline.core.settings.config import Config, Options
 
 _ENOUGH = 3
@@ -177,7 +177,7 @@ class PolicyChoice:
         would make the run longer."""
         is_named = self._config.budget == "per_worker" and not self._config.is_script
         fit = [self.home]
-        for each in with_alternatives(self.home)[1:]:
+        for each in alternatives_of(self.home):
             try:
                 checked = self._checked(each)
             except ConfigError as error:

@@ -52,8 +52,10 @@ class Run:
         self.common_snapshots = CommonSnapshots(config.servers)
         self._judged: tuple[Options, int] | None = None
         """The policy and the number of members that warnings know."""
-        self._closed, self._round = (0, 0), 0.0
-        """The last round that has closed on the chief's slice, and the examples that were counted by then; examples of it."""
+        self._closed = (0, 0)
+        """The last round that has closed on the chief's slice, and the examples that were counted by then."""
+        self._round = 0.0
+        """Examples of that round."""
 
     @property
     def phase(self) -> RunPhase:

@@ -40,6 +40,8 @@ class Cut(NamedTuple):
     start: int
     stop: int
     codec: "Codec"
+    is_exact: bool = False
+    """Whether its values travel as they are, so that error feedback has no part in them."""
 
 
 class Codec(Extension, ABC):

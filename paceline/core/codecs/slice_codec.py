@@ -42,8 +42,8 @@ class SliceCodec:
             return
         yield from self.codec.cuts(self.exact_from, part_bytes)
         most = min(part_bytes, _SMALL)
-        for start, stop, codec in load_codec("none").cuts(elements - self.exact_from, most):
-            yield Cut(start + self.exact_from, stop + self.exact_from, codec)
+        for cut in load_codec("none").cuts(elements - self.exact_from, most):
+            yield Cut(cut.start + self.exact_from, cut.stop + self.exact_from, cut.codec, is_exact=True)
 
     def most_bytes(self, elements: int) -> int:
         """Returns the most bytes that the whole slice can take; `elements`: its length."""

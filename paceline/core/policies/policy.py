@@ -331,9 +331,9 @@ def build_policy(options: Options) -> Policy:
     return registry.build(PACKAGE, Policy, options.name, options.options, "policy")
 
 
-def with_alternatives(policy: Options) -> list[Options]:
-    """The policy, and those that the chief may change to from it, the tightest first."""
-    return [policy, *(Options(**from_shorthand(each)) for each in build_policy(policy).alternatives)]
+def alternatives_of(policy: Options) -> list[Options]:
+    """The policies that the chief may change to from this one, the tightest first."""
+    return [Options(**from_shorthand(each)) for each in build_policy(policy).alternatives]
 
 
 def policies_that(fit: Callable[[type[Policy]], bool]) -> str:

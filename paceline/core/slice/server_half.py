@@ -78,9 +78,8 @@ class ServerHalf(PolicyInForce):
 
         asked = _pulls(self._asked, lr, (1.0,) * groups)
         for pull, own in zip(_pulls(changed, lr, manner.rates or (1.0,) * groups), asked, strict=True):
-            if pull > max(
-                1.0, own
-            ):  # further beyond zero in each step, whatever the gradient, so no cap of its norm helps
+            # beyond that each step goes further past zero, whatever the gradient is, so no cap of its norm helps
+            if pull > max(1.0, own):
                 raise BadPush(
                     f"{worker} pushed a rate and a weight decay whose product is {pull:g}; expected at most 1, or what the "
                     "settings' own make. Nothing was changed. Look at the script's scheduler."

@@ -105,12 +105,12 @@ class Call:
         reply: Callable[[Outgoing], Message] | None,
     ) -> None:
         """Parts in, after a head of at most `most` bytes, and one message or weights out."""
-        stream = self.stream
+        stream, most_head = self.stream, most()
         with self._watchdog.waiting(self._progress, self.cancel):
-            self.connection.grant(stream, stream.expect_head(most()))
+            self.connection.grant(stream, stream.expect_head(most_head))
             stream.first.wait()
         self._check()
-        check_head(len(stream.head), most())
+        check_head(len(stream.head), most_head)
         with serve(push_head(stream.head), self.is_there) as upload:
             try:
                 self._receive(upload)

@@ -36,7 +36,9 @@ class Moves:
         """When something moved last."""
         sent, touched = self._stream.counts.sent_bytes, self._stream.touched
         if (sent, touched) != (self._sent, self._touched):
-            self._acknowledged, self._sent, self._touched = None, sent, touched
+            self._sent = sent
+            self._touched = touched
+            self._acknowledged = None
             self.note()
         elif self._now() - self._last >= _LOOK:
             before, acknowledged = self._acknowledged, self._connection.acknowledged

@@ -63,9 +63,8 @@ class PlainSocket:
                 sent = self._sock.sendmsg(views[:_MOST_BUFFERS])
             except BlockingIOError as error:
                 before, acknowledged = acknowledged, self.acknowledged
-                if (
-                    before is None or acknowledged > before
-                ):  # it moves: the kernel waits until much of its buffer is free
+                # slow, but it may move: the kernel waits until much of its buffer is free
+                if before is None or acknowledged > before:
                     continue
                 raise TimeoutError("the far side does not read") from error
             left -= sent

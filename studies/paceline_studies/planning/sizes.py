@@ -15,7 +15,7 @@ from paceline.core.errors import ConfigError, UsageError
 from paceline.core.optimizers.effective import effective, pool_of, told
 from paceline.core.optimizers.groups import grouped
 from paceline.core.optimizers.optimizer import Optimizer, build_optimizer
-from paceline.core.policies.policy import build_policy, with_alternatives
+from paceline.core.policies.policy import alternatives_of, build_policy
 from paceline.core.settings.config import Config
 from paceline.core.slice.plan import Shapes, SlicePlan, make_plan, server_memory
 from paceline.core.units import size
@@ -96,7 +96,8 @@ def _arrays(config: Config, asked: Optimizer) -> tuple[int, int, int]:
     """Arrays of a slice's length that a server takes for the optimizer and for the policy, and those of the model's length that
     a worker keeps of the optimizer; the most of any policy that may train the run."""
     policy, pool = build_policy(config.policy), pool_of(config)
-    each = [build_policy(may) for may in with_alternatives(config.policy)] if policy.changes_itself else [policy]
+    others = alternatives_of(config.policy) if policy.changes_itself else []
+    each = [policy, *map(build_policy, others)]
     slots = max(may.server_optimizer(effective(pool, asked, may)).slots for may in each)
     keeps = pool is not None and any(may.own_half or pool.has_halves(asked, may) for may in each)
     return slots, max(may.server_arrays(config.workers) for may in each), asked.slots if keeps else 0
