@@ -8,7 +8,7 @@ import threading
 import time
 import weakref
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from pathlib import Path
 
 import numpy as np
@@ -88,18 +88,20 @@ class OutgoingWeights:
         """The codec of that name, and the weights' parts in it for this caller; a version is released at the end, or as soon as
         it is copied. Raises Overloaded where training has taken it back meanwhile, and where the disk has no room for a
         copy."""
-        begun, reads_copy = time.monotonic(), caller().role == "reader" or who in self._slow
-        with ExitStack() as until_sent:
-            if isinstance(weights, Published):
-                until_sent.callback(self._driver.release, weights)
+        begun, held = time.monotonic(), weights if isinstance(weights, Published) else None
+        try:
             codec = self._driver.coding(weights_codec(codec_name))
-            if isinstance(weights, Published) and reads_copy:
-                weights = self._copied(weights, is_mean)
-                until_sent.close()
+            if held is not None and (caller().role == "reader" or who in self._slow):
+                weights = self._copied(held, is_mean)
+                self._driver.release(held)
+                held = None
             if isinstance(weights, CopyOnDisk):
                 yield codec, weights.parts(codec, part_bytes)
             else:
                 yield codec, self._held(weights, codec, part_bytes, who)
+        finally:
+            if held is not None:
+                self._driver.release(held)
         if isinstance(weights, CopyOnDisk) or not weights.is_lost:
             self._note(who, time.monotonic() - begun)
 

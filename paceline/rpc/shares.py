@@ -3,7 +3,7 @@
 import threading
 from collections import Counter
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 
 from paceline.core.errors import Overloaded
 from paceline.rpc.roles import Caller
@@ -12,6 +12,7 @@ SHARE = {"worker": 8, "evaluator": 8, "server": 8, "reader": 4}
 """Calls of one token at once, by its role; those of an admin, and of callers without a token, are not counted."""
 READERS = 256
 """Calls of all readers at once; most wait or send little, each in its own thread."""
+_UNCOUNTED = nullcontext()
 
 
 class Shares:
@@ -26,12 +27,12 @@ class Shares:
         self._reading = 0
         self._lock = threading.Lock()
 
+    def call(self, who: Caller) -> AbstractContextManager[None]:
+        """Around a call of this caller. Raises Overloaded, when it is entered, where it has its share already."""
+        return _UNCOUNTED if who.claims is None or who.role == "admin" else self._counted(who)
+
     @contextmanager
-    def call(self, who: Caller) -> Iterator[None]:
-        """Around a call of this caller. Raises Overloaded where it has its share already."""
-        if who.claims is None or who.role == "admin":
-            yield
-            return
+    def _counted(self, who: Caller) -> Iterator[None]:
         reads = who.role == "reader"
         with self._lock:
             self._check(who, reads)

@@ -87,8 +87,10 @@ class Codec(Extension, ABC):
 
     def cuts(self, elements: int, part_bytes: int) -> Iterator[Cut]:
         """Cuts a slice of `elements` into parts of at most `part_bytes`, each of one element at least."""
-        most = range(min(elements, MOST_ELEMENTS) + 1)
-        each = max(1, bisect_right(most, part_bytes, key=self.most_bytes) - 1)
+        each = min(elements, MOST_ELEMENTS)
+        if self.most_bytes(each) > part_bytes:
+            each = bisect_right(range(each + 1), part_bytes, key=self.most_bytes) - 1
+        each = max(1, each)
         return (Cut(start, min(start + each, elements), self) for start in range(0, elements, each))
 
     def pieces(self, parts: Iterable[tuple[int, memoryview]], most: int) -> Iterator[tuple[int, memoryview]]:

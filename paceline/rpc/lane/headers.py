@@ -4,6 +4,7 @@ frames without data may cost: floods of pings, settings, resets and empty frames
 import threading
 import time
 from collections.abc import Iterable
+from typing import TypeVar
 
 import hpack
 from hpack.exceptions import HPACKError, OversizedHeaderListError
@@ -16,10 +17,20 @@ MOST = 16 << 10
 """Bytes of all header fields of a call, and of their block."""
 _NOT_FOR_HTTP_2 = ("connection", "keep-alive", "proxy-connection", "transfer-encoding", "upgrade")
 FieldList = list[tuple[str, str]]
+K = TypeVar("K")
+V = TypeVar("V")
 RESET = 5.0
 """What a stream that is reset costs."""
 _MOST, _PER_SECOND, _PER_DATA = 1000.0, 200.0, 4.0
 """Frames that carry no data: how many at once, how many more each second, and with each frame of data."""
+_MOST_BLOCKS = 16
+"""Blocks that each side of a connection remembers; a run's calls have three or four."""
+
+
+def _leaves_table(block: bytes) -> bool:
+    """Whether a block only names fields of the table, a byte each (RFC 7541, 6.1): its meaning stays until another block
+    changes the table."""
+    return min(block, default=0) >= 0x80
 
 
 class Encoder:
@@ -30,6 +41,8 @@ class Encoder:
         self._sizes = (frames.DEFAULT_TABLE, frames.DEFAULT_TABLE)
         """Smallest and last size of the peer's table since the last block."""
         self._lock = threading.Lock()
+        self._blocks: dict[tuple[tuple[str, str], ...], bytes] = {}
+        """Blocks that leave the table as it is, by their fields."""
 
     def resize(self, size: int) -> None:
         """The peer's table has another size."""
@@ -42,9 +55,7 @@ class Encoder:
         with self._lock:
             sizes = self._sizes
             self._sizes = self._sizes[1:] * 2
-        for size in sizes:
-            self._hpack.header_table_size = size
-        block = self._hpack.encode([(name, value) for name, value in fields])
+        block = self._block(tuple(fields), sizes)
         parts = [block[at : at + most] for at in range(0, len(block), most)] or [b""]
         made = []
         for at, part in enumerate(parts):
@@ -55,6 +66,15 @@ class Encoder:
                 made.append(frames.frame(Kind.HEADERS, flags | (frames.END_STREAM if end else 0), number, part))
         return made
 
+    def _block(self, fields: tuple[tuple[str, str], ...], sizes: tuple[int, int]) -> bytes:
+        if sizes[0] == sizes[1] == self._hpack.header_table_size and (made := self._blocks.get(fields)):
+            return made
+        for size in sizes:
+            self._hpack.header_table_size = size
+        block = self._hpack.encode(fields)
+        _remember(self._blocks, fields, block, _leaves_table(block))
+        return block
+
 
 class Decoder:
     """Reads blocks, each once and in order."""
@@ -62,15 +82,29 @@ class Decoder:
     def __init__(self) -> None:
         self._hpack = hpack.Decoder(max_header_list_size=MOST)
         self._hpack.max_allowed_table_size = frames.DEFAULT_TABLE
+        self._blocks: dict[bytes, FieldList] = {}
+        """Fields of blocks that leave the table as it is."""
 
     def fields(self, block: bytes) -> FieldList:
         """The fields of a block; it is at fault for the whole connection where it can't be read."""
+        if known := self._blocks.get(block):
+            return known
         try:
-            return [(str(name), str(value)) for name, value in self._hpack.decode(block)]
+            fields = [(str(name), str(value)) for name, value in self._hpack.decode(block)]
         except OversizedHeaderListError as error:
             raise _too_large() from error
         except (HPACKError, UnicodeDecodeError) as error:
             raise Violation(Code.COMPRESSION_ERROR, f"Header fields that can't be read: {error}") from error
+        _remember(self._blocks, block, fields, _leaves_table(block))
+        return fields
+
+
+def _remember(blocks: dict[K, V], key: K, value: V, leaves_table: bool) -> None:
+    """Adds what a block says, or forgets all, where it has changed the table that the others refer to."""
+    if not leaves_table or len(blocks) >= _MOST_BLOCKS:
+        blocks.clear()
+    if leaves_table:
+        blocks[key] = value
 
 
 class Calm:
