@@ -13,7 +13,7 @@ import typer
 
 from paceline.core.errors import UsageError
 from paceline.processes.exits import exits, run_command
-from paceline_papers.experiments.defaults_cells import USERS, Cell, Kept, planned, problem, run_cell
+from paceline_papers.experiments.defaults_cells import NETWORKS, USERS, Cell, Kept, planned, problem, run_cell
 from paceline_papers.experiments.defaults_table import compact, full, summary
 from paceline_papers.experiments.options import among
 
@@ -49,7 +49,7 @@ WORKERS = (1, 2, 4, 8)
 
 def main(
     policies: Annotated[list[str] | None, typer.Argument(help="Policies, like ssp:3; all if not given.")] = None,
-    tasks: Annotated[str, typer.Option(help="Tasks, with commas.")] = ",".join(USERS),
+    tasks: Annotated[str, typer.Option(help=f"Tasks, with commas; also {', '.join(NETWORKS)}.")] = ",".join(USERS),
     optimizers: Annotated[str, typer.Option(help="Optimizers, with commas.")] = ",".join(OPTIMIZERS),
     workers: Annotated[str, typer.Option(help="Numbers of workers, with commas.")] = ",".join(map(str, WORKERS)),
     seeds: Annotated[int, typer.Option(help="Runs of each, with seeds 0, 1, ...", min=1)] = 5,
@@ -68,7 +68,11 @@ def main(
     """Runs what is missing, in virtual time, and writes two Markdown tables: every run, and a line a policy."""
     with exits("experiments.defaults"):
         chosen = list(policies or POLICIES)
-        what = among(tasks, USERS, "--tasks"), among(optimizers, OPTIMIZERS, "--optimizers"), _counts(workers)
+        what = (
+            among(tasks, USERS | NETWORKS, "--tasks"),
+            among(optimizers, OPTIMIZERS, "--optimizers"),
+            _counts(workers),
+        )
         if small:
             chosen, what, seeds = ["bsp", "ssp", "adpsgd"], (["digits"], ["sgd"], [2]), 1
         if fresh:

@@ -53,10 +53,14 @@ USERS = {
     "diabetes": User(str(HERE / "diabetes.py"), 16, 10, {"sgd": 0.003, "adam": 0.003, "adamw": 0.003}, "r2"),
 }
 NETWORKS = {
-    "cnn": User(str(HERE / "small_cifar10.py"), 32, 3, {"sgd": 0.01}, orders=5),
+    "digits_cnn": User(str(HERE / "digits_cnn.py"), 32, 10, {"adam": 0.002}),
     "transformer": User(str(HERE / "transformer.py"), 32, 3, {"adam": 0.001}, orders=5),
+    "characters": User(str(HERE / "characters.py"), 16, 1, {"adam": 0.001}),
 }
-"""Larger ones, trained in processes: CIFAR-10, which is the user's own, and letters that are made up."""
+"""Larger ones: a CNN, letters that are made up, and a GPT of a million parameters."""
+CNN = User(str(HERE / "small_cifar10.py"), 32, 3, {"sgd": 0.01}, orders=5)
+"""On CIFAR-10, which is the user's own; in processes, since each epoch has other crops of its pictures."""
+ALL = USERS | NETWORKS | {"cnn": CNN}
 CLUSTERS = {"equal": "1x", "slow": "10x"}
 """How slow the last worker is."""
 
@@ -105,7 +109,7 @@ class Kept:
 
 def user_of(cell: Cell) -> User:
     """Who asks for it."""
-    return (USERS | NETWORKS)[cell.task]
+    return ALL[cell.task]
 
 
 def config_of(cell: Cell, data: str = "bundled") -> Config:
@@ -152,15 +156,13 @@ def run_cell(cell: Cell, folder: Path) -> Found:
 @cache
 def problem(task: str, workers: int, seed: int, folder: Path) -> Problem:
     """What the cells of a task, a number of workers and a seed train."""
-    cell = Cell(seed, task, "sgd", workers, "equal", "bsp")
+    cell = Cell(seed, task, next(iter(ALL[task].rates)), workers, "equal", "bsp")
     return problem_of(config_of(cell), folder / f"{task}-{workers}-{seed}")
 
 
 def torch_cells(task: str, optimizer: str, seed: int) -> list[Cell]:
     """Plain torch's, one for each order of the examples."""
-    return [
-        Cell(seed, task, optimizer, 1, "equal", f"{TORCH} {order}") for order in range((USERS | NETWORKS)[task].orders)
-    ]
+    return [Cell(seed, task, optimizer, 1, "equal", f"{TORCH} {order}") for order in range(ALL[task].orders)]
 
 
 def plain(cell: Cell, folder: Path, data: str = "bundled") -> float:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from paceline.core.settings.config import Config
 from paceline_papers.experiments.defaults_cells import (
-    NETWORKS,
+    ALL,
     TORCH,
     Cell,
     Found,
@@ -21,6 +21,7 @@ from paceline_papers.reproduce.processes import run
 
 SAMPLE = ("bsp", "ssp", "asp", "shat", "kbuffered", "local_sgd", "easgd", "adpsgd")
 POLICIES = ("bsp", "ssp", "asp", "shat", "kbuffered", "local_sgd")
+TASKS = ("cnn", "transformer")
 STEP = 0.005
 """What a slow worker's pauses are multiples of (seconds)."""
 
@@ -55,8 +56,8 @@ def networks(kept: Kept, data: str, seeds: int, folder: Path) -> str:
 def planned(seeds: int, policies: Sequence[str] = POLICIES, workers: Sequence[int] = (2, 4)) -> Iterator[Cell]:
     """The cells of the networks."""
     for seed in range(seeds):
-        for task, user in NETWORKS.items():
-            for optimizer in user.rates:
+        for task in TASKS:
+            for optimizer in ALL[task].rates:
                 yield from torch_cells(task, optimizer, seed)
                 for count in workers:
                     yield from (Cell(seed, task, optimizer, count, "equal", policy, "processes") for policy in policies)

@@ -227,5 +227,26 @@ def test_the_transformer_learns_a_task_with_an_answer() -> None:
     assert task.loss(task.model(), inputs, labels).item() == pytest.approx(np.log(8), abs=1)
 
 
+def test_the_gpt_says_the_next_character_of_a_real_text(folder: Path) -> None:
+    task = load_task(NETWORKS["characters"].task)
+    train = task.data("bundled").train
+    inputs, labels = task.prepare(train.features[:2], train.labels[:2], None)
+    model = task.model()
+    later = inputs.clone()
+    later[:, 20:] = 0
+
+    assert (inputs[:, 1:] == labels[:, :-1]).all()
+    assert task.loss(model, inputs, labels).item() == pytest.approx(np.log(128), abs=1)
+    assert torch.allclose(model(inputs)[..., :20], model(later)[..., :20], atol=1e-5)
+    assert 0.95e6 < sum(each.numel() for each in model.parameters()) < 1.1e6
+
+
+def test_the_convolutions_train_in_virtual_time(folder: Path) -> None:
+    cell = Cell(0, "digits_cnn", "adam", 2, "equal", "asp")
+    config = config_of(cell).model_copy(update={"epochs": 1})
+    found = problem("digits_cnn", 2, 0, folder)
+    assert found.score(train(config, found).model) > 0.5
+
+
 def ran(score: float) -> Ran:
     return Ran(Outcome({"test_accuracy": score}, 1.0, []), [])
