@@ -23,6 +23,7 @@ NAMESPACE ?= paceline
 # The run's name: of a new one, in place of the overlay's; otherwise needed where the namespace has several
 RUN       ?=
 WORKERS   ?=
+POLICY    ?=
 # With OVERLAY=script: a training script of yours, and its arguments
 SCRIPT    ?=
 ARGS      ?=
@@ -39,6 +40,7 @@ FOUND_ENGINE = $(or $(ENGINE),$(shell for found in docker podman buildah; do $$f
 REGISTRY ?= localhost
 TAG    ?= 0.1.0
 OWN_IMAGE = $(if $(filter command environment,$(origin REGISTRY) $(origin TAG)),--image $(REGISTRY)/paceline-server:$(TAG))
+OWN_IMAGES = $(if $(filter command environment,$(origin REGISTRY)),--registry $(REGISTRY)) $(if $(filter command environment,$(origin TAG)),--tag $(TAG))
 IMAGES ?= server worker-slim sharder worker
 BASE_IMAGE ?= python:3.11-slim-bookworm
 PIP_CONF ?=
@@ -47,7 +49,7 @@ comma  := ,
 
 .DEFAULT_GOAL := help
 .PHONY: help setup spark demo test nightly mutants schedules chaos check licences audit docs-blocks bench experiments protos pages docs docs-serve docs-pictures lock images release clean \
-  deploy run status logs dashboard scale key put-data fetch-model doctor teardown purge e2e e2e-images
+  deploy run status logs dashboard scale set stop key put-data fetch-model doctor teardown purge e2e e2e-images
 
 help: ## this list
 	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -116,10 +118,10 @@ docs-blocks: setup ## the commands and code of README and docs, run for real, an
 
 # On Kubernetes, by your kubectl; none of these needs torch here.
 deploy: $(VENV)/.cli ## a run on the cluster that kubectl points to (OVERLAY=demo RUN=name NAMESPACE=paceline; OVERLAY=script SCRIPT=train.py ARGS=)
-	$(BIN)/paceline k8s deploy $(OVERLAY) $(OF_RUN) -n $(NAMESPACE) $(OWN_SCRIPT)
+	$(BIN)/paceline k8s deploy $(OVERLAY) $(OF_RUN) -n $(NAMESPACE) $(OWN_IMAGES) $(OWN_SCRIPT)
 
 run: $(VENV)/.cli ## deploy, follow to the end, scale the servers to zero; ends with the run's exit code
-	$(BIN)/paceline k8s run $(OVERLAY) $(OF_RUN) -n $(NAMESPACE) $(OWN_SCRIPT)
+	$(BIN)/paceline k8s run $(OVERLAY) $(OF_RUN) -n $(NAMESPACE) $(OWN_IMAGES) $(OWN_SCRIPT)
 
 status: $(VENV)/.cli ## where the run on the cluster is
 	$(BIN)/paceline k8s status $(OF_RUN) -n $(NAMESPACE)
@@ -135,6 +137,12 @@ dashboard: ## Grafana of the overlay `monitoring` at http://localhost:3000, unti
 
 scale: $(VENV)/.cli ## another number of workers while it trains (WORKERS=)
 	$(BIN)/paceline k8s scale -w $(WORKERS) $(OF_RUN) -n $(NAMESPACE)
+
+set: $(VENV)/.cli ## another policy, or another bound of it, while it trains (POLICY=ssp:5)
+	$(BIN)/paceline k8s set policy=$(POLICY) $(OF_RUN) -n $(NAMESPACE)
+
+stop: $(VENV)/.cli ## end it early but properly: its model is scored and written
+	$(BIN)/paceline k8s stop $(OF_RUN) -n $(NAMESPACE)
 
 key: $(VENV)/.cli ## write a key for workers outside the cluster (FILE=, ADDRESS=: of a node)
 	$(BIN)/paceline k8s key $(if $(FILE),--out $(FILE)) $(if $(ADDRESS),--address $(ADDRESS)) $(OF_RUN) -n $(NAMESPACE)

@@ -24,6 +24,10 @@ Script = Annotated[Path | None, typer.Option(help="For the overlay script: your 
 Arguments = Annotated[
     list[str] | None, typer.Argument(metavar="[-- ARGUMENTS...]", help="The script's arguments, after `--`.")
 ]
+Registry = Annotated[
+    str, typer.Option(metavar="HOST/PATH", help="Where Paceline's images are; default: where the overlay has them.")
+]
+Tag = Annotated[str, typer.Option(help="Their tag; default: the overlay's.")]
 HERE = "paceline"
 
 
@@ -34,12 +38,15 @@ def deploy(
     script: Script = None,
     run: NewRun = "",
     namespace: Namespace = HERE,
+    registry: Registry = "",
+    tag: Tag = "",
 ) -> None:
     """Start a run, or apply changed settings to it; returns when all its parts run."""
     from paceline_k8s import deploy as deploying
+    from paceline_k8s.overlay import Changes
 
     with _exits():
-        deploying.deploy(_kubectl(namespace, run), overlay, say, script, arguments or ())
+        deploying.deploy(_kubectl(namespace, run), overlay, say, Changes(script, arguments or (), registry, tag))
 
 
 @app.command("run")
@@ -49,12 +56,15 @@ def run_command(
     script: Script = None,
     run: NewRun = "",
     namespace: Namespace = HERE,
+    registry: Registry = "",
+    tag: Tag = "",
 ) -> None:
     """Start a run, follow it to its end, and scale its servers to zero; the last line is the test accuracy."""
     from paceline_k8s.follow import run as go
+    from paceline_k8s.overlay import Changes
 
     with _exits():
-        raise SystemExit(go(_kubectl(namespace, run), overlay, say, script, arguments or ()))
+        raise SystemExit(go(_kubectl(namespace, run), overlay, say, Changes(script, arguments or (), registry, tag)))
 
 
 @app.command()
@@ -84,10 +94,32 @@ def scale(
     namespace: Namespace = HERE,
 ) -> None:
     """Change the number of workers while the run trains."""
-    from paceline_k8s import deploy as deploying
+    from paceline_k8s import live_changes
 
     with _exits():
-        deploying.scale(_run(namespace, run, is_needed=True), workers, say)
+        live_changes.scale(_run(namespace, run, is_needed=True), workers, say)
+
+
+@app.command("set")
+def set_(
+    settings: Annotated[list[str], typer.Argument(metavar="KEY=VALUE...", help="policy.name=ssp policy.bound=5")],
+    run: Run = "",
+    namespace: Namespace = HERE,
+) -> None:
+    """Change the run's policy, or its bounds, while it trains."""
+    from paceline_k8s import live_changes
+
+    with _exits():
+        say(live_changes.set_policy(_run(namespace, run, is_needed=True), settings))
+
+
+@app.command()
+def stop(run: Run = "", namespace: Namespace = HERE) -> None:
+    """End the run early but properly: its model is scored and written, and stays on its volume."""
+    from paceline_k8s import live_changes
+
+    with _exits():
+        say(live_changes.stop(_run(namespace, run, is_needed=True)))
 
 
 @app.command()

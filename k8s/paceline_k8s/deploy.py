@@ -1,10 +1,8 @@
 """Brings a run up, changes it, and takes it down."""
 
-import json
 import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from pathlib import Path
 from typing import Any
 
 import yaml
@@ -13,10 +11,10 @@ from paceline.core.errors import ConfigError, PacelineError, ServersGone, UsageE
 from paceline.rpc.agreed_settings import agreed_settings, changed_settings
 from paceline_k8s.cluster_status import RESULT, State, look
 from paceline_k8s.findings import Finding, condition, lost_some, told
-from paceline_k8s.kubectl import DATA, PARTS, RUN, Kubectl, NotThere, settings_of
+from paceline_k8s.kubectl import DATA, PARTS, RUN, Forbidden, Kubectl, settings_of
 from paceline_k8s.one_node import one_node_claims
-from paceline_k8s.overlay import Overlay, config_of, read_overlay, settings_files
-from paceline_k8s.queue import check_queue, drop_finished, most_workers, queue_of, release
+from paceline_k8s.overlay import AS_IT_IS, Changes, Overlay, config_of, read_overlay, settings_files
+from paceline_k8s.queue import check_queue, drop_finished, queue_of, release
 from paceline_k8s.run_secrets import delete_secrets, make_secrets
 from paceline_k8s.script import is_script, script_of
 
@@ -31,8 +29,17 @@ DELETION = 180.0
 IN_QUEUE = 15.0
 """Time in which a queue with room for a run lets it begin (seconds)."""
 KINDS = (
-    "statefulsets,jobs,deployments,services,configmaps,poddisruptionbudgets,networkpolicies,serviceaccounts,roles,"
-    "rolebindings,pods"
+    "statefulsets",
+    "jobs",
+    "deployments",
+    "services",
+    "configmaps",
+    "poddisruptionbudgets",
+    "networkpolicies",
+    "serviceaccounts",
+    "roles",
+    "rolebindings",
+    "pods",
 )
 """All that an overlay makes, but volumes and the token."""
 OPERATOR = ("servicemonitors", "podmonitors", "prometheusrules")
@@ -86,18 +93,11 @@ class Lasting:
         return self._since is not None and now - self._since >= self._seconds
 
 
-def deploy(
-    kubectl: Kubectl,
-    name: str,
-    say: Say,
-    script: Path | None = None,
-    arguments: Sequence[str] = (),
-    seconds: float = STARTING,
-) -> Overlay:
+def deploy(kubectl: Kubectl, name: str, say: Say, changes: Changes = AS_IT_IS, seconds: float = STARTING) -> Overlay:
     """Applies the overlay and waits until all its parts run, or wait in a queue; a run that exists already goes on, with
-    changed settings where they may change. The run's name is that of `kubectl`, otherwise the overlay's. `script`,
-    `arguments`: in place of the overlay's own. ConfigError and Trouble name the cause; `seconds`: longest wait."""
-    overlay = read_overlay(kubectl, name, script, arguments)
+    changed settings where they may change. The run's name is that of `kubectl`, otherwise the overlay's. ConfigError and
+    Trouble name the cause; `seconds`: longest wait."""
+    overlay = read_overlay(kubectl, name, changes)
     kubectl = kubectl.of_run(overlay.run)
     make_namespace(kubectl, say)
     _check_same_run(kubectl, overlay)
@@ -184,28 +184,6 @@ def wait_until(
         time.sleep(PAUSE)
 
 
-def scale(kubectl: Kubectl, workers: int, say: Say) -> None:
-    """Another number of workers while the run trains. The pool's size is the run's `workers`: those beyond it wait for a
-    seat."""
-    if workers < 1:
-        raise UsageError(
-            f"--workers {workers}: a run needs at least one worker. To end the run: make teardown RUN={kubectl.run_name}."
-        )
-    job = kubectl.job("worker")
-    if job is None:
-        raise NotThere(
-            f"Run {kubectl.run_name} has no Job of workers. To make it again: make deploy RUN={kubectl.run_name}."
-        )
-    if workers > (most := most_workers(job) or workers):
-        raise UsageError(
-            f"--workers {workers}: the run is in a queue with {most} workers, and Kueue deletes any above that. For more, "
-            "change workers in run.yaml and kustomization.yaml, and deploy it under another name."
-        )
-    count = {"spec": {"parallelism": workers, "completions": workers}}
-    kubectl.run("patch", f"job/{job['metadata']['name']}", "--type=merge", f"--patch={json.dumps(count)}")
-    say(f"workers: {job['spec']['parallelism']} before, {workers} now")
-
-
 def stop_servers(kubectl: Kubectl, result: str) -> None:
     """Scales the servers of a finished run to zero, those of shards too; what came of it stays on the StatefulSet."""
     kubectl.run("annotate", kubectl.servers, "--overwrite", f"{RESULT}={result}")
@@ -220,7 +198,18 @@ def teardown(kubectl: Kubectl, say: Say) -> None:
     if not kubectl.run_name:
         say(f"there is no run in namespace {kubectl.namespace}")
         return
-    _delete(kubectl, say, KINDS, f"--selector={kubectl.selector}")
+    kinds = [kind for kind in KINDS if kubectl.may("delete", kind)]
+    if not kinds:
+        raise Forbidden(
+            f"You may delete nothing in namespace {kubectl.namespace}. Which rights a run needs: "
+            "docs/run/kubernetes-security.md."
+        )
+    _delete(kubectl, say, ",".join(kinds), f"--selector={kubectl.selector}")
+    if closed := [kind for kind in KINDS if kind not in kinds]:
+        say(
+            f"you may not delete {', '.join(closed)}; if the run has any, ask who may: "
+            f"kubectl delete -n {kubectl.namespace} {','.join(closed)} -l {kubectl.selector}"
+        )
     for kind in OPERATOR:
         with suppress(ConfigError):  # the cluster does not know it
             kubectl.run("delete", kind, f"--selector={kubectl.selector}")
@@ -279,8 +268,13 @@ def _delete(kubectl: Kubectl, say: Say, *what: str) -> None:
 
 
 def make_namespace(kubectl: Kubectl, say: Say) -> None:
-    """Makes the namespace with Pod Security restricted, where it does not exist."""
-    if kubectl.find(f"namespace/{kubectl.namespace}") is not None:
+    """Makes the namespace with Pod Security restricted, where it does not exist. A user with the rights of one namespace alone
+    may not look, and has one: otherwise what is applied to it is refused."""
+    try:
+        is_there = kubectl.find(f"namespace/{kubectl.namespace}") is not None
+    except Forbidden:
+        is_there = True
+    if is_there:
         return
     kubectl.run("create", "namespace", kubectl.namespace)
     kubectl.run("label", "namespace", kubectl.namespace, "pod-security.kubernetes.io/enforce=restricted")

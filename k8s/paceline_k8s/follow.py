@@ -1,10 +1,9 @@
 """Follows a deployed run to its end, and shows where it is."""
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
-from pathlib import Path
 
 from rich.console import Console
 
@@ -20,6 +19,7 @@ from paceline_k8s.cluster_status import State, chief_of, end_of, has_tls, kept_r
 from paceline_k8s.deploy import EVERY, STARTING, Patience, Say, Trouble, deploy, stop_servers, wait_until
 from paceline_k8s.findings import told
 from paceline_k8s.kubectl import Kubectl
+from paceline_k8s.overlay import AS_IT_IS, Changes
 
 PAUSE = 3.0
 GAVE_UP = "Gave up"
@@ -28,9 +28,9 @@ FAREWELL = 300.0
 """Longest time that workers and evaluator have to end after the run (seconds)."""
 
 
-def run(kubectl: Kubectl, name: str, say: Say, script: Path | None = None, arguments: Sequence[str] = ()) -> int:
+def run(kubectl: Kubectl, name: str, say: Say, changes: Changes = AS_IT_IS) -> int:
     """Deploys, waits for the end and scales the servers to zero; the run's exit code. The last line is the test accuracy."""
-    kubectl = kubectl.of_run(deploy(kubectl, name, say, script, arguments).run)
+    kubectl = kubectl.of_run(deploy(kubectl, name, say, changes).run)
     if look(kubectl).waits:
         wait_until(lambda state: state.is_up, kubectl, say, STARTING)
     found = follow(kubectl, say)

@@ -56,6 +56,10 @@ class NotThere(ConfigError):
     """What was asked for does not exist."""
 
 
+class Forbidden(ConfigError):
+    """The cluster does not let this user do it."""
+
+
 class Kubectl:
     """One namespace of one cluster, and the run in it that is meant, if one is."""
 
@@ -100,7 +104,8 @@ class Kubectl:
         return [self._program, "--namespace", self.namespace, *arguments]
 
     def run(self, *arguments: str, stdin: str | None = None, seconds: float = 120) -> str:
-        """What it prints. NotThere, ServersGone (no cluster answers) or ConfigError (the cluster refuses), in its words."""
+        """What it prints. NotThere, Forbidden, ServersGone (no cluster answers) or ConfigError (the cluster refuses), in its
+        words."""
         command = self.command(*arguments)
         try:
             done = subprocess.run(command, input=stdin, capture_output=True, timeout=seconds, **TEXT)
@@ -113,6 +118,8 @@ class Kubectl:
         said = done.stderr.strip() or done.stdout.strip() or f"exit code {done.returncode}"
         if "(NotFound)" in said:
             raise NotThere(said)
+        if "(Forbidden)" in said and "is forbidden: User " in said:  # not by a quota, or by Pod Security
+            raise Forbidden(f"kubectl {' '.join(arguments[:2])}: {said}")
         if any(word in said.lower() for word in _GONE):
             raise ServersGone(
                 f"kubectl can't reach a cluster: {said.splitlines()[-1]}. Is KUBECONFIG right, and is the cluster "
@@ -147,6 +154,14 @@ class Kubectl:
             return self.get(what)
         except NotThere:
             return None
+
+    def may(self, verb: str, kind: str) -> bool:
+        """Whether this user may do that in the namespace. ServersGone where no cluster answers."""
+        try:
+            self.run("auth", "can-i", verb, kind, "--quiet")
+        except ConfigError:
+            return False
+        return True
 
     def job(self, component: str) -> dict[str, Any] | None:
         """The run's newest Job of a part, as 'worker'; None where there is none."""

@@ -22,6 +22,8 @@ from paceline_k8s.script import name_by_content, put_script
 
 OVERLAYS = Path("k8s/overlays")
 _KEY = re.compile(r"[-._a-zA-Z0-9]+")
+_IMAGE = re.compile(r"(?P<registry>.*/)?(?P<name>paceline-(server|worker|worker-slim|sharder)):(?P<tag>[^:@]+)")
+"""One that `make images` builds, by a tag."""
 
 
 class Overlay(NamedTuple):
@@ -43,9 +45,25 @@ class Overlay(NamedTuple):
         return None
 
 
-def read_overlay(kubectl: Kubectl, name: str, script: Path | None = None, arguments: Sequence[str] = ()) -> Overlay:
-    """The overlay of that name in k8s/overlays, or in a folder, with this script instead of its script; all its parts are
-    called by the run of `kubectl`, otherwise by that of run.yaml. ConfigError lists what in it does not fit."""
+class Changes(NamedTuple):
+    """What a command puts in place of an overlay's own."""
+
+    script: Path | None = None
+    arguments: Sequence[str] = ()
+    """The script's."""
+    registry: str = ""
+    """Where Paceline's images are, like 'registry.example/team'; '': where the overlay has them."""
+    tag: str = ""
+    """Their tag; '': the overlay's."""
+
+
+AS_IT_IS = Changes()
+"""The overlay's own."""
+
+
+def read_overlay(kubectl: Kubectl, name: str, changes: Changes = AS_IT_IS) -> Overlay:
+    """The overlay of that name in k8s/overlays, or in a folder, with these changes; all its parts are called by the run of
+    `kubectl`, otherwise by that of run.yaml. ConfigError lists what in it does not fit."""
     if kubectl.run_name:
         check_name(kubectl.run_name, "RUN")
     folder = Path(name) if (Path(name) / "kustomization.yaml").is_file() else OVERLAYS / name
@@ -53,8 +71,10 @@ def read_overlay(kubectl: Kubectl, name: str, script: Path | None = None, argume
         known = ", ".join(sorted(path.parent.name for path in OVERLAYS.glob("*/kustomization.yaml"))) or "none here"
         raise ConfigError(f"There is no overlay '{name}'. Give the path of a folder, or one of k8s/overlays ({known}).")
     documents = [found for found in yaml.safe_load_all(kubectl.run("kustomize", str(folder))) if found]
-    if script is not None or arguments:
-        put_script(documents, folder, script, arguments)
+    if changes.script is not None or changes.arguments:
+        put_script(documents, folder, changes.script, changes.arguments)
+    for container in (each for document in documents for each in containers(document)):
+        container["image"] = _image(container["image"], changes)
     name_by_content(documents)
     overlay = Overlay(documents, config_of(documents, folder))
     if wrong := list(_mistakes(overlay)):
@@ -64,6 +84,16 @@ def read_overlay(kubectl: Kubectl, name: str, script: Path | None = None, argume
         return overlay
     documents = rename(documents, before, run)
     return Overlay(documents, config_of(documents, folder))
+
+
+def _image(image: str, changes: Changes) -> str:
+    """Returns the image from the registry, and by the tag, that the changes name; another one than Paceline's, or one by its
+    digest, as it is."""
+    found = _IMAGE.fullmatch(image)
+    if found is None:
+        return image
+    registry = f"{changes.registry.rstrip('/')}/" if changes.registry else found["registry"] or ""
+    return f"{registry}{found['name']}:{changes.tag or found['tag']}"
 
 
 def config_of(documents: Sequence[dict[str, Any]], folder: Path | str) -> Config:

@@ -3,6 +3,7 @@
 import json
 import re
 from collections.abc import Iterator
+from contextlib import nullcontext
 from datetime import UTC, datetime, timedelta
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -19,7 +20,8 @@ from paceline.rpc.roles import ANY_PROCESS
 from paceline.rpc.tls import is_named, read_keys
 from paceline.settings.load_settings import load
 from paceline.v1.run_service_pb2 import Score, StatusReply
-from paceline_k8s import cluster_status, volumes
+from paceline.v1.switch_pb2 import Switch
+from paceline_k8s import cluster_status, live_changes, volumes
 from paceline_k8s import deploy as deploying
 from paceline_k8s import follow as following
 from paceline_k8s import kubectl as kubectl_module
@@ -28,12 +30,13 @@ from paceline_k8s.cluster_status import State, end_of, kept_result, look, result
 from paceline_k8s.deploy import Patience, Trouble
 from paceline_k8s.findings import Finding, Seen, findings, told
 from paceline_k8s.follow import _why
-from paceline_k8s.kubectl import Kubectl, NotThere
+from paceline_k8s.kubectl import Forbidden, Kubectl, NotThere
 from paceline_k8s.overlay import Overlay, _mistakes, config_of
 from paceline_k8s.run_secrets import delete_secrets, make_secrets
 from tests.settings.test_own_extensions import POLICY
 from tests.support.kubectl import Cluster
 from tests.support.own_time import own_time
+from tests.support.tree import ROOT
 
 LIMITED = {"name": "worker", "resources": {"limits": {"memory": "1Gi"}}}
 POD: dict[str, Any] = {"restartPolicy": "Never", "containers": [LIMITED]}
@@ -486,9 +489,14 @@ def program(tmp_path: Path) -> Path:
             ServersGone,
             "can't reach a cluster: Error from server",
         ),
+        (
+            'Error from server (Forbidden): jobs.batch "x" is forbidden: User "me" cannot get resource "jobs"',
+            Forbidden,
+            "User",
+        ),
         ("error: You must be logged in to the server (Unauthorized)", ConfigError, "Unauthorized"),
     ],
-    ids=["gone", "missing", "starting", "refused"],
+    ids=["gone", "missing", "starting", "forbidden", "refused"],
 )
 def test_what_kubectl_says_becomes_an_error(program: Path, says: str, error: type[Exception], told_of: str):
     (program.parent / "says").write_text(says)
@@ -526,8 +534,110 @@ def test_without_kubectl_there_is_a_sentence():
 
 
 def test_a_scale_to_no_workers_is_refused():
-    with pytest.raises(UsageError, match="make teardown"):
-        deploying.scale(Cluster(), 0, print)
+    with pytest.raises(UsageError, match="make stop"):
+        live_changes.scale(Cluster(), 0, print)
+
+
+@pytest.mark.parametrize(("workers", "told_of"), [(2, []), (5, ["the run has 2 seats"])])
+def test_a_scale_beyond_the_runs_seats_says_that_some_wait(workers: int, told_of: list[str]) -> None:
+    spec = {"volumes": [{"name": "config", "configMap": {"name": "settings"}}]}
+    job = {"kind": "Job", "metadata": {"name": "w", "labels": {"app.kubernetes.io/component": "worker"}}}
+    job["spec"] = {"parallelism": 2, "completions": 2, "template": {"metadata": {}, "spec": spec}}
+    settings = {"kind": "ConfigMap", "metadata": {"name": "settings"}, "data": {"run.yaml": "workers: 2\n"}}
+    said: list[str] = []
+
+    live_changes.scale(Cluster(job, settings), workers, said.append)
+
+    assert [words for words in told_of if words in said[-1]] == told_of
+    assert len(said) == 1 + len(told_of)
+
+
+class Chief:
+    """It takes a change of policy, and a stop."""
+
+    def __init__(self, *_: object) -> None:
+        self.calls: list[str] = []
+
+    def stop(self, reason: str) -> bool:
+        self.calls.append("stop")
+        return True
+
+    def set_policy(self, policy: Any) -> Switch:
+        self.calls.append(f"set {policy}")
+        return Switch(number=1, policy='{"name": "ssp", "bound": 5}', version=7)
+
+    def status(self) -> StatusReply:
+        return StatusReply()
+
+    def close(self) -> None: ...
+
+
+def test_a_run_in_the_cluster_gets_another_policy_and_a_proper_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    chief = Chief()
+    monkeypatch.setattr(live_changes, "chief_of", lambda kubectl: nullcontext(chief))
+    servers = {"kind": "StatefulSet", "metadata": {"name": "demo-paceline-server"}, "spec": {"replicas": 2}}
+    cluster = Cluster(servers)
+
+    assert "ssp (bound 5) trains from version 7 on" in live_changes.set_policy(cluster, ["policy=ssp:5"])
+    assert "run demo stops" in live_changes.stop(cluster)
+    assert [call.partition(" ")[0] for call in chief.calls] == ["set", "stop"]
+
+
+def test_a_finished_run_gets_no_other_policy() -> None:
+    servers = {"kind": "StatefulSet", "metadata": {"name": "demo-paceline-server"}, "spec": {"replicas": 0}}
+
+    with pytest.raises(UsageError, match="Run demo is finished"):
+        live_changes.set_policy(Cluster(servers), ["policy=ssp:5"])
+
+
+def test_a_policy_file_of_the_users_own_is_refused_in_mid_run() -> None:
+    with pytest.raises(UsageError, match="from the run's ConfigMap"):
+        live_changes.set_policy(Cluster(), ["policy=./mine.py"])
+
+
+def test_the_role_to_copy_may_delete_what_a_run_has() -> None:
+    rules = yaml.safe_load((ROOT / "k8s/role.yaml").read_text())["rules"]
+    allowed = {kind for rule in rules for kind in rule["resources"] if {"list", "delete"} <= set(rule["verbs"])}
+
+    assert allowed >= set(deploying.KINDS) - {"roles", "rolebindings"} | {"secrets", "persistentvolumeclaims"}
+
+
+def test_a_teardown_with_the_rights_of_an_editor_deletes_what_it_may_and_says_the_rest(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    class Editor(Cluster):
+        def may(self, verb: str, kind: str) -> bool:
+            return "role" not in kind
+
+    said: list[str] = []
+    cluster = Editor(claim("checkpoints-0"))
+
+    deploying.teardown(cluster, said.append)
+
+    deleted = cluster.deleted[0].split(",")
+    assert {"statefulsets", "jobs", "pods"} <= set(deleted)
+    assert not {"roles", "rolebindings"} & set(deleted)
+    assert said[0].startswith("you may not delete roles, rolebindings")
+    assert "checkpoints-0" in said[1]
+
+
+def test_who_may_delete_nothing_is_refused() -> None:
+    class Viewer(Cluster):
+        def may(self, verb: str, kind: str) -> bool:
+            return False
+
+    with pytest.raises(Forbidden, match="You may delete nothing"):
+        deploying.teardown(Viewer(), print)
+
+
+def test_who_may_not_look_at_namespaces_deploys_to_the_one_that_is_there() -> None:
+    class Closed(Cluster):
+        def get(self, *what: str) -> dict[str, Any]:
+            raise Forbidden('namespaces "here" is forbidden')
+
+    cluster = Closed()
+    deploying.make_namespace(cluster, print)
+    assert cluster.calls == []
 
 
 def test_a_finished_run_has_its_test_accuracy_as_result_and_says_why_it_has_ended():

@@ -9,6 +9,7 @@ from rich.console import Console
 
 from paceline.core.errors import ConfigError, UsageError
 from paceline_k8s import deploy as deploying
+from paceline_k8s import live_changes
 from paceline_k8s.cluster_status import RESULT, look
 from paceline_k8s.deploy import Lasting, Trouble, wait_until
 from paceline_k8s.follow import doctor, show
@@ -29,6 +30,9 @@ TOLD = (
 FULL = {"type": "QuotaReserved", "status": "False", "message": TOLD}
 
 
+SETTINGS = {"name": "config", "configMap": {"name": "demo-paceline-config"}}
+
+
 def maker(kind: str, component: str, pods: int, told: int = 4, name: str = "") -> dict[str, Any]:
     """A StatefulSet or Job whose pods wait; `told`: as the component kueue counts them."""
     count = {"replicas": pods} if kind == "StatefulSet" else {"parallelism": pods, "completions": pods}
@@ -39,7 +43,7 @@ def maker(kind: str, component: str, pods: int, told: int = 4, name: str = "") -
             "name": name or f"demo-paceline-{component}",
             "labels": {"app.kubernetes.io/component": component},
         },
-        "spec": {**count, "template": {"metadata": about, "spec": {"volumes": [], "containers": [{}]}}},
+        "spec": {**count, "template": {"metadata": about, "spec": {"volumes": [SETTINGS], "containers": [{}]}}},
     }
 
 
@@ -202,8 +206,8 @@ def test_no_more_workers_are_asked_for_than_kueue_has_counted():
     cluster = Queued([WORKERS], {})
 
     with pytest.raises(UsageError, match=r"--workers 3: the run is in a queue with 2 workers"):
-        deploying.scale(cluster, 3, lambda text: None)
-    deploying.scale(cluster, 1, lambda text: None)
+        live_changes.scale(cluster, 3, lambda text: None)
+    live_changes.scale(cluster, 1, lambda text: None)
     assert cluster.calls[-1][0] == "patch"
 
 

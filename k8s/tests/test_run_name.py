@@ -10,7 +10,7 @@ from paceline.core.errors import ConfigError, UsageError
 from paceline_k8s import deploy as deploying
 from paceline_k8s.cluster_status import _may_concern
 from paceline_k8s.kubectl import Kubectl
-from paceline_k8s.overlay import Overlay, config_of, read_overlay
+from paceline_k8s.overlay import Changes, Overlay, _image, config_of, containers, read_overlay
 from paceline_k8s.run_name import LONGEST, check_name, rename, the_run
 from paceline_k8s.run_secrets import MADE_HERE
 from tests.support.kubectl import Cluster
@@ -99,6 +99,21 @@ def test_the_name_in_run_yaml_names_the_parts_where_no_other_is_asked_for(wanted
 
     assert found.run == name
     assert all(one["metadata"]["name"].startswith(f"{name}-paceline-") for one in found.documents)
+
+
+@NEEDS_KUBECTL
+def test_the_images_come_from_the_registry_and_by_the_tag_that_deploy_names(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.chdir(ROOT)
+
+    found = read_overlay(Kubectl("here"), "demo", Changes(registry="r.example:5000/team/", tag="7"))
+
+    images = {each["image"] for one in found.documents for each in containers(one)}
+    assert images == {f"r.example:5000/team/paceline-{name}:7" for name in ("server", "worker", "sharder")}
+
+
+@pytest.mark.parametrize("image", ["r.example/mine:3", "localhost/paceline-server@sha256:" + "0" * 64])
+def test_an_image_of_others_and_one_by_its_digest_stay(image: str):
+    assert _image(image, Changes(registry="r.example", tag="7")) == image
 
 
 def test_what_users_add_to_an_overlay_gets_the_name_too():

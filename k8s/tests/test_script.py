@@ -14,7 +14,7 @@ from paceline.core.settings.config import Config
 from paceline_k8s import deploy as deploying
 from paceline_k8s.cluster_status import RESULT
 from paceline_k8s.kubectl import Kubectl
-from paceline_k8s.overlay import Overlay, read_overlay
+from paceline_k8s.overlay import Changes, Overlay, read_overlay
 from paceline_k8s.script import MOST, is_script, name_by_content, put_script, script_of
 from tests.support.kubectl import Cluster
 from tests.support.tree import ROOT
@@ -151,7 +151,7 @@ def test_an_overlay_of_a_task_takes_no_script(script: Path):
 def test_the_overlay_takes_a_script_and_fits_it(script: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.chdir(ROOT)
 
-    found = read_overlay(Kubectl("here"), "script", script, ["--epochs", "3"])
+    found = read_overlay(Kubectl("here"), "script", Changes(script, ["--epochs", "3"]))
 
     assert found.config.is_script
     assert found.config.arguments == ("--epochs", "3")

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from paceline.core.errors import Incomplete, ScriptFailed
+from paceline.core.errors import ConfigError, Incomplete, ScriptFailed
 from tests.support.commands import paceline
 
 pytest.importorskip("torch")
@@ -49,3 +49,20 @@ def test_what_goes_wrong_after_training_or_for_one_worker_is_an_exit_code(
     assert again.returncode == code
     assert "is finished already" in again.stdout
     assert told in again.stdout
+
+
+@pytest.mark.parametrize(
+    ("first", "words"),
+    [("import no_such_library", "Install it for the Python that runs the workers"), ("x = (1, ", "SyntaxError")],
+)
+def test_what_another_start_would_only_repeat_ends_a_script_with_the_code_of_a_wrong_setting(
+    tmp_path: Path, first: str, words: str
+) -> None:
+    (tmp_path / "train.py").write_text("import helper\n")
+    (tmp_path / "helper.py").write_text(f"{first}\n")
+
+    ended = paceline("launch", "-w", "1", "-s", "1", "--run", "r", "train.py", cwd=tmp_path)
+
+    assert ended.returncode == ConfigError.exit_code
+    assert "worker-0 ended with exit code 78" in ended.stderr
+    assert words in ended.stderr

@@ -42,6 +42,9 @@ class Cluster(Kubectl):
 
         return [one for name, one in self.there.items() if name.partition("/")[0] in wanted and fits(one)]
 
+    def may(self, verb: str, kind: str) -> bool:
+        return True
+
     def run(self, *arguments: str, stdin: str | None = None, seconds: float = 120) -> str:
         self.calls.append(arguments)
         self.stdin.append(stdin or "")

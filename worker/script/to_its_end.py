@@ -15,6 +15,8 @@ _EVERY = (
     "it, put `if paceline.rank() == 0:` before that."
 )
 """What to say where a script makes something that exists already."""
+_LACKS = "Install it for the Python that runs the workers; on Kubernetes it belongs into their image."
+"""What to say where a script imports what is not installed."""
 
 
 def run_to_end(run: ScriptRun, script: str, code: Callable[[], object]) -> None:
@@ -30,10 +32,14 @@ def run_to_end(run: ScriptRun, script: str, code: Callable[[], object]) -> None:
     except Exception as error:
         if isinstance(error, FileExistsError) and not run.position:  # another start would find it, too
             raise ConfigError(f"{where(error, script)}: {said(error)}. {_EVERY}") from error
-        if note := _EVERY if isinstance(error, FileExistsError) else run.overtime:
+        is_lacking = isinstance(error, ModuleNotFoundError)
+        if note := _EVERY if isinstance(error, FileExistsError) else _LACKS if is_lacking else run.overtime:
             error.add_note(note)
         show_own(error, script)
-        sys.exit(ScriptFailed.exit_code if run.has_trained else 1)
+        again = (
+            ConfigError.exit_code if is_lacking or isinstance(error, SyntaxError) else 1
+        )  # or another start may help
+        sys.exit(ScriptFailed.exit_code if run.has_trained else again)
     except SystemExit as end:
         if not end.code:
             run.finish()
