@@ -14,6 +14,7 @@ import typer
 
 from paceline.core.errors import ConfigError, TryAgain
 from paceline.launch.status.chief_status import RemoteChief
+from paceline.launch.status.run_status import patiently
 from paceline.processes.exits import exits, run_command
 from paceline.processes.tls_option import Tls
 from paceline.rpc.auth import read_credentials
@@ -26,6 +27,8 @@ ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 API = "https://kubernetes.default.svc"
 EVERY, SAY_EVERY = 5.0, 10.0
 """Seconds between two questions to the chief, and between two words while it does not answer."""
+LONGEST = 120.0
+"""Seconds for which the cluster's API may give no answer: a new pod's name service may be late."""
 FAREWELL = 60.0
 """Seconds that workers and evaluator have to end after the run is finished."""
 
@@ -45,7 +48,7 @@ def main(
             status = remote.status()
             if status is None and time.monotonic() - said >= SAY_EVERY:
                 said = time.monotonic()
-                if scale(statefulset) == 0:
+                if patiently(lambda: scale(statefulset), said + LONGEST) == 0:
                     say("somebody has scaled the servers to zero")
                     return
                 say("waiting for the chief", address=chief)
@@ -56,7 +59,7 @@ def main(
                 say("the run is finished; the servers are scaled to zero in a minute")
             if stop.wait(EVERY):
                 raise SystemExit(143)
-        scale(statefulset, 0)
+        patiently(lambda: scale(statefulset, 0), time.monotonic() + LONGEST)
         say(result)
 
 

@@ -18,6 +18,8 @@ GROWS = ("TriggeredScaleUp", "Nominated")
 """What the cluster autoscaler, and Karpenter, say of a pod for which they make a node."""
 _ELSEWHERE = ("volume node affinity conflict", "PersistentVolume's node affinity")
 _TRACEBACK = "Traceback (most recent call last)"
+_NAME = re.compile(r"^[a-z][a-z0-9-]*: (?=[A-Z]\w+: )")
+"""Of a process, before the sentence that it ends with."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,13 +136,20 @@ def _refused(seen: Seen) -> Iterable[Finding]:
         owner = event["involvedObject"]
         if any(owner_of(pod) == owner["name"] and _made(pod) > str(event.get("lastTimestamp")) for pod in seen.pods):
             continue  # it could be made since
-        part, message = f"{owner['kind'].lower()}/{owner['name']}", _short(event["message"])
+        # without the pod's name, so that all pods that are refused alike are one trouble
+        part = f"{owner['kind'].lower()}/{owner['name']}"
+        message = _short(event["message"].rpartition(" is forbidden: ")[2])
         if "violates PodSecurity" in message:
             yield Finding(
                 part, f"the namespace's Pod Security refuses its pods: {message}.", "Correct the overlay's patches."
             )
-        elif "exceeded quota" in message:
-            yield Finding(part, f"the namespace's quota is spent: {message}.", "Ask for less, or for a larger quota.")
+        elif found := re.search(r"exceeded quota: ([^,\s]+)(?:.*(limited: .*))?", message):
+            yield Finding(
+                part,
+                f"the namespace's quota {found[1]} is spent{f' ({found[2]})' if found[2] else ''}.",
+                "Ask for less, or for a larger quota; what is used: kubectl describe quota"
+                f"{_option(owner.get('namespace', ''))}.",
+            )
         elif found := re.search(r"no PriorityClass with name (\S+)", message):
             todo = (
                 "The cluster's administrator makes it (docs/run/kubernetes-overlays.md#workers-go-first); otherwise take the "
@@ -234,7 +243,7 @@ def _containers(seen: Seen, log: Callable[[str, bool], str]) -> Iterable[Finding
                     "Build it (make images) and push it where the cluster finds it, or set images: in kustomization.yaml.",
                 )
             elif reason in ("CreateContainerConfigError", "CreateContainerError", "RunContainerError"):
-                yield Finding(_of(pod), f"its container can't be made: {message}.", _lacks(message))
+                yield Finding(_of(pod), f"its container can't be made: {message}.", _lacks(message, pod))
             ended = container.get("state", {}).get("terminated") or container.get("lastState", {}).get("terminated")
             if ended and not (status.get("phase") == "Succeeded" or _is_well_again(container)):
                 yield from _ended(pod, container, ended, log)
@@ -262,7 +271,7 @@ def _ended(pod: Item, container: Item, ended: Item, log: Callable[[str, bool], s
         cause = _cause(lines) or _cause(ended.get("message", "")) or f"see `kubectl logs {name}`"
         yield Finding(
             _of(pod),
-            f"ended with exit code {code}: {cause}",
+            f"ended with exit code {code}: {re.sub(_NAME, '', cause)}",
             "",
             code in _FATAL_CODES or times > 4,
             code if code in _FATAL_CODES else PacelineError.exit_code,
@@ -280,7 +289,7 @@ def _mounts(seen: Seen) -> Iterable[Finding]:
             yield Finding(
                 _of(stuck[name]),
                 what,
-                _lacks(message),
+                _lacks(message, stuck[name]),
                 "not found" in message or is_elsewhere,
                 lasting=90.0 if is_elsewhere else 30.0,
             )
@@ -311,11 +320,16 @@ def _jobs(seen: Seen) -> Iterable[Finding]:
             )
 
 
-def _lacks(message: str) -> str:
+def _option(namespace: str) -> str:
+    """What makes a command of kubectl go there."""
+    return f" -n {namespace}" if namespace else ""
+
+
+def _lacks(message: str, pod: Item) -> str:
     if found := re.search(r"[a-z0-9-]*paceline-token", message):
         return (
-            f"The run's token is missing: `make deploy` makes it, or: kubectl create secret generic {found[0]} "
-            "--from-file=token."
+            "The run's token is missing: `make deploy` makes it, or: kubectl create secret generic"
+            f"{_option(pod['metadata'].get('namespace', ''))} {found[0]} --from-file=token."
         )
     if "paceline-tls" in message:
         return "The run's certificate is missing: `make deploy` makes it, or see docs/run/kubernetes-security.md under TLS."

@@ -225,7 +225,7 @@ def test_a_process_that_ended_gives_its_own_words_and_exit_code():
 
     found = only(Seen([ended(78)]), log)
 
-    assert "exit code 78: worker-0: ConfigError: policy.naem" in found.what
+    assert "exit code 78: ConfigError: policy.naem" in found.what
     assert found.fatal
     assert found.exit_code == 78
 
@@ -536,6 +536,29 @@ def test_without_kubectl_there_is_a_sentence():
 def test_a_scale_to_no_workers_is_refused():
     with pytest.raises(UsageError, match="make stop"):
         live_changes.scale(Cluster(), 0, print)
+
+
+def test_the_same_cause_of_many_pods_is_one_line() -> None:
+    def quota(part: str, used: int) -> dict[str, Any]:
+        message = (
+            f'Error creating: pods "{part}-x{used}" is forbidden: exceeded quota: team, requested: limits.memory=2Gi, '
+            f"used: limits.memory={used}Gi, limited: limits.memory=8Gi"
+        )
+        return event("FailedCreate", message, "Job", part)
+
+    crashed = [ended(78) | {"metadata": {"name": f"paceline-worker-{number}"}} for number in range(3)]
+    events = [quota("paceline-worker", 7), quota("paceline-worker", 8), quota("paceline-evaluator", 8)]
+
+    lines = told(
+        findings(Seen(crashed, events=events), lambda pod, _: f"{pod[9:]}: ConfigError: The certificate ended.\n")
+    )
+
+    assert lines == [
+        "job/paceline-worker, job/paceline-evaluator: the namespace's quota team is spent (limited: limits.memory=8Gi). "
+        "Ask for less, or for a larger quota; what is used: kubectl describe quota.",
+        "pod/paceline-worker-0, pod/paceline-worker-1, pod/paceline-worker-2: ended with exit code 78: ConfigError: "
+        "The certificate ended.",
+    ]
 
 
 @pytest.mark.parametrize(("workers", "told_of"), [(2, []), (5, ["the run has 2 seats"])])
