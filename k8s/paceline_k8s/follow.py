@@ -8,9 +8,9 @@ from functools import partial
 from rich.console import Console
 
 from paceline.base.terminal import show as show_line
-from paceline.core.errors import Diverged, PacelineError, ServersGone
+from paceline.core.errors import ConfigError, DiskError, Diverged, PacelineError, ServersGone
 from paceline.launch.status.chief_status import News, Speed, exposed, pace, standing, warnings
-from paceline.launch.status.live_table import done, headline, show_picture
+from paceline.launch.status.live_table import done, headline, outages, show_picture
 from paceline.launch.status.recoveries import Recoveries, standing_recoveries
 from paceline.rpc.listening import PLAIN_TEXT
 from paceline.v1.run_service_pb2 import StatusReply
@@ -40,6 +40,10 @@ def run(kubectl: Kubectl, name: str, say: Say, changes: Changes = AS_IT_IS) -> i
     say(f"the servers are scaled to zero; the model is on the volume {volume}: {fetch}")
     say(found)
     if state is None or not state.finished("evaluator"):
+        say(
+            f"the evaluator has not ended within {FAREWELL:.0f} s after the run, so the model may not be the last one. Why: "
+            f"paceline k8s doctor --run {kubectl.run_name} -n {kubectl.namespace}"
+        )
         return PacelineError.exit_code
     return Diverged.exit_code if any(line.startswith(GAVE_UP) for line in found.splitlines()) else 0
 
@@ -139,7 +143,8 @@ def _is_stopped(state: State) -> bool:
 
 
 def doctor(kubectl: Kubectl, say: Say) -> int:
-    """Names all troubles; the exit code of the first one, 0 where there is none."""
+    """Names all troubles, those of the cluster and those that the chief knows; the exit code of the first one, 0 where there
+    is none."""
     state = look(kubectl)
     if state.servers is None and not state.troubles:
         say(f"There is no run in namespace {kubectl.namespace}. Bring one up: make deploy OVERLAY=demo")
@@ -147,14 +152,37 @@ def doctor(kubectl: Kubectl, say: Say) -> int:
     say(state.line())
     for trouble in told(state.troubles):
         say(trouble)
-    if not state.troubles:
+    full, others = _of_chief(kubectl) if state.serves and not _is_stopped(state) else ([], [])
+    for line in [*full, *others]:
+        say(line)
+    if not state.troubles and not full and not others:
         say(
             "Kubernetes sees no trouble."
             + ("" if state.is_up or state.waits else " Some parts are on their way still.")
         )
     if state.servers is not None and not has_tls(state.servers):
         say(f"note: {PLAIN_TEXT}.")
-    return state.troubles[0].exit_code if state.troubles else 0
+    return state.troubles[0].exit_code if state.troubles else DiskError.exit_code if full else 0
+
+
+def _of_chief(kubectl: Kubectl) -> tuple[list[str], list[str]]:
+    """What the chief knows of a run that trains: servers that can't write their snapshots, and what else goes wrong. Nothing
+    where it does not answer, which Kubernetes knows the reason of."""
+    status = None
+    try:
+        with suppress(ServersGone), chief_of(kubectl) as chief:
+            status = chief.status()
+    except ConfigError as error:  # the token or the certificate is not the run's
+        return [], [str(error)]
+    if status is None:
+        return [], []
+    full = [
+        f"server-{server.server} can't write its snapshots: {server.figures.disk_trouble.rstrip('.')}. Give its claim room: "
+        "what it has learnt since the last one is lost if it dies now."
+        for server in status.servers
+        if server.figures.disk_trouble
+    ]
+    return full, [*outages(status), *standing(warnings(status))]
 
 
 def _line(status: StatusReply, speed: Speed) -> str:

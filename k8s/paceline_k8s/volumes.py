@@ -20,7 +20,19 @@ from paceline_k8s.kubectl import DATA, PARTS, RUN, TEXT, Kubectl
 from paceline_k8s.lacking_files import incomplete, is_plain, lacking
 
 HELPER, LIFE = "paceline-files", 6 * 3600
-"""Names of such pods begin with this; one that is left behind ends after this many seconds."""
+"""Names of such pods begin with this; none lives longer than this many seconds."""
+IDLE = 600
+"""Seconds after which such a pod ends once nothing but itself runs in it, since its caller is gone. Files that are only read
+here take no longer."""
+_UNTIL_IDLE = """
+idle=0
+while [ $idle -lt $1 ]; do
+  sleep 5
+  idle=$((idle + 5))
+  for each in /proc/[0-9]*; do [ $each = /proc/$$ ] || idle=0; done
+done
+"""
+"""Of a shell, whose first argument is the number of seconds."""
 _IMAGE = "localhost/paceline-server:0.1.0"
 
 
@@ -184,7 +196,7 @@ def _pod(name: str, claim: str, image: str, labels: dict[str, str], servers: dic
         "name": "files",
         "image": image,
         "imagePullPolicy": "IfNotPresent",
-        "command": ["sleep", str(LIFE)],
+        "command": ["sh", "-c", _UNTIL_IDLE, "files", str(IDLE)],
         "securityContext": security,
         "volumeMounts": [{"name": "files", "mountPath": "/files"}],
         "resources": {

@@ -663,6 +663,26 @@ def test_who_may_not_look_at_namespaces_deploys_to_the_one_that_is_there() -> No
     assert cluster.calls == []
 
 
+def test_doctor_names_what_only_the_chief_knows(monkeypatch: pytest.MonkeyPatch) -> None:
+    status = StatusReply()
+    status.servers.add(server=1).figures.disk_trouble = "No space left on device."
+    status.workers.add(worker="worker-0", outage="pushes to server 1 fail")
+    chief = Chief()
+    monkeypatch.setattr(chief, "status", lambda: status)
+    monkeypatch.setattr(following, "chief_of", lambda kubectl: nullcontext(chief))
+    monkeypatch.setattr(State, "serves", property(lambda state: True))
+    about = {"name": "demo-paceline-server"}
+    template = {"spec": {"containers": [{}], "volumes": []}}
+    servers = {"kind": "StatefulSet", "metadata": about, "spec": {"replicas": 2, "template": template}}
+    job = {"kind": "Job", "metadata": {"name": "w", "labels": {"app.kubernetes.io/component": "worker"}}, "spec": {}}
+    said: list[str] = []
+
+    assert following.doctor(Cluster(servers, job), said.append) == DiskError.exit_code
+    assert said[1].startswith("server-1 can't write its snapshots: No space left on device. Give its claim room")
+    assert said[2] == "worker-0: pushes to server 1 fail"
+    assert not any("no trouble" in line for line in said)
+
+
 def test_a_finished_run_has_its_test_accuracy_as_result_and_says_why_it_has_ended():
     score = Score(epoch=3, metrics={"test_accuracy": 0.96666}, final=True)
 

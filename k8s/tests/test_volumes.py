@@ -2,6 +2,7 @@
 
 import os
 import shutil
+import subprocess
 from pathlib import Path
 from typing import Any
 
@@ -9,6 +10,7 @@ import pytest
 import yaml
 
 from paceline.core.errors import DataError, DiskError
+from paceline_k8s import volumes
 from paceline_k8s.kubectl import COMPONENT, Kubectl
 from paceline_k8s.one_node import one_node_claims
 from paceline_k8s.overlay import OVERLAYS, read_overlay
@@ -255,3 +257,32 @@ def test_nothing_is_said_where_no_pod_can_wait(overlay: list[Any], claims: list[
 def test_of_the_overlays_only_those_without_a_shared_volume_are_warned_of(name: str, is_named: bool) -> None:
     overlay = read_overlay(Kubectl("here"), str(OVERLAYS / name))
     assert bool(list(one_node_claims(overlay.documents, [], NODES))) == is_named
+
+
+HAS_NAMESPACES = (
+    os.geteuid() == 0 and not subprocess.run(["unshare", "--pid", "--fork", "true"], check=False).returncode
+)
+
+
+@pytest.mark.skipif(not HAS_NAMESPACES, reason="only root has process namespaces")
+def test_a_pod_that_is_left_behind_ends_once_nothing_else_runs_in_it(tmp_path: Path) -> None:
+    copying = f"(command sleep 0.3; touch {tmp_path}/copied) &\n"
+    quick = "sleep() { command sleep 0.01; }\n"
+
+    subprocess.run(
+        [
+            "unshare",
+            "--pid",
+            "--fork",
+            "--mount-proc",
+            "sh",
+            "-c",
+            copying + quick + volumes._UNTIL_IDLE,
+            "files",
+            "20",
+        ],
+        check=True,
+        timeout=30,
+    )
+
+    assert (tmp_path / "copied").exists()
