@@ -94,11 +94,12 @@ chaos: setup ## hours of faults, then the reliability report (KINDS= ROUNDS= SCH
 	$(BIN)/python -m tests.chaos all $(KINDS) $(if $(SEED),--seed $(SEED)) $(if $(ROUNDS),--rounds $(ROUNDS)) $(if $(KILLS),--kills $(KILLS)) \
 	  $(if $(SCHEDULES),--number $(SCHEDULES)) $(if $(CASES),--cases $(CASES)) $(if $(SOAK),--seconds $(SOAK))
 
-check: setup ## lint, format, types, layers, surface, stale stubs and pages, spelling, prose
+check: setup ## lint, also of messages, format, types, layers, surface, stale stubs and pages, spelling, prose
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+	$(BIN)/buf lint
 	PATH="$(abspath $(BIN)):$$PATH" $(BIN)/python -m tools.protos --check
 	$(BIN)/python -m tools.surface
 	$(BIN)/python -m tools.settings_page --check

@@ -16,6 +16,7 @@ from paceline.core.linear.sparse import decode_places, encode_places
 from paceline.core.settings.config import NAME
 from paceline.core.values import Base, Dense, Empty, Places, Published, Push, Reply, Sparse, Update, Vector
 from paceline.rpc.conversions import manner_value, position_value, switch_message
+from paceline.rpc.enums import number_of
 from paceline.rpc.protocol_version import check_protocol
 from paceline.rpc.roles import speak_for
 from paceline.rpc.transport import IsThere, Outgoing, Upload, decoded, encoded, weights_codec
@@ -29,7 +30,7 @@ from paceline.v1 import parameter_service_pb2 as pb
 
 _MOST = 1 << 19
 """Most places in a sparse reply; beyond that the reply asks for a pull of the whole slice (4 MiB at 8 bytes each)."""
-_WAIT = Outgoing(pb.PullHead(outcome=pb.WAIT), iter(()))
+_WAIT = Outgoing(pb.PullHead(outcome=pb.OUTCOME_WAIT), iter(()))
 STRIKES = 10
 """Number of refused pushes after which a worker may no longer push."""
 
@@ -144,7 +145,7 @@ class ParameterServicer:
             self._refused(head.worker, error)
             raise
         if found is None:
-            return pb.PushPullSparseReply(head=pb.PullHead(outcome=pb.WAIT))
+            return pb.PushPullSparseReply(head=pb.PullHead(outcome=pb.OUTCOME_WAIT))
         reply, weights = found
         answer = pb.PushPullSparseReply(head=self._answer(reply))
         if weights is None:
@@ -211,7 +212,7 @@ class ParameterServicer:
         if reply.reason:
             self._metrics.rejected.labels(reply.reason).inc()
         return pb.PullHead(
-            outcome=pb.Outcome.Value(reply.outcome.name),
+            outcome=number_of(pb.Outcome.DESCRIPTOR, reply.outcome),
             reason=reply.reason,
             term=reply.term,
             version=reply.weights.version,

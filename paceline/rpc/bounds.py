@@ -250,7 +250,7 @@ RULES: dict[str, dict[str, Rule]] = {
     "ByteRange": {"start": COUNT, "stop": COUNT},
     "CountsRequest": {"fingerprint": LINE},
     # host_service.proto
-    "HostJoinRequest": {
+    "HostServiceJoinRequest": {
         "protocol": ANY,
         "name": LINE,
         "workers": whole(_VERSIONS),
@@ -258,9 +258,9 @@ RULES: dict[str, dict[str, Rule]] = {
         "address": LINE,
         "versions": named(_NAMES, LINE),
     },
-    "HostFilesRequest": {"host": COUNT},
-    "HostModelPart": {"host": COUNT, "name": LINE, "data": raw(MOST_BYTES)},
-    "HostReportRequest": {"host": COUNT, "children": several(ANY, _VERSIONS), "trouble": text(_SETTING)},
+    "HostServiceFilesRequest": {"host": COUNT},
+    "HostServiceKeepRequest": {"host": COUNT, "name": LINE, "data": raw(MOST_BYTES)},
+    "HostServiceReportRequest": {"host": COUNT, "children": several(ANY, _VERSIONS), "trouble": text(_SETTING)},
     "ChildReport": {
         "name": LINE,
         "start": COUNT,

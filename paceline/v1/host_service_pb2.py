@@ -24,37 +24,37 @@ _sym_db = _symbol_database.Default()
 
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1epaceline/v1/host_service.proto\x12\x0bpaceline.v1\"\xd3\x01\n\x0fHostJoinRequest\x12\x10\n\x08protocol\x18\x01 \x01(\r\x12\x0c\n\x04name\x18\x02 \x01(\t\x12\x0f\n\x07workers\x18\x03 \x01(\r\x12\x0f\n\x07servers\x18\x04 \x01(\r\x12\x0f\n\x07\x61\x64\x64ress\x18\x05 \x01(\t\x12<\n\x08versions\x18\x06 \x03(\x0b\x32*.paceline.v1.HostJoinRequest.VersionsEntry\x1a/\n\rVersionsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\"\x99\x01\n\rHostJoinReply\x12\x0c\n\x04host\x18\x01 \x01(\x04\x12\x0c\n\x04name\x18\x02 \x01(\t\x12\x0b\n\x03run\x18\x03 \x01(\t\x12\x11\n\tauthority\x18\x04 \x01(\x0c\x12\x13\n\x0b\x63\x65rtificate\x18\x05 \x01(\x0c\x12\x0b\n\x03key\x18\x06 \x01(\x0c\x12\x0f\n\x07\x61\x64\x64ress\x18\x08 \x01(\t\x12\x13\n\x0b\x64ifferences\x18\t \x03(\tJ\x04\x08\x07\x10\x08\" \n\x10HostFilesRequest\x12\x0c\n\x04host\x18\x01 \x01(\x04\"\x1e\n\x0eHostFilesReply\x12\x0c\n\x04\x64\x61ta\x18\x01 \x01(\x0c\"9\n\rHostModelPart\x12\x0c\n\x04host\x18\x01 \x01(\x04\x12\x0c\n\x04name\x18\x02 \x01(\t\x12\x0c\n\x04\x64\x61ta\x18\x03 \x01(\x0c\"\x0f\n\rHostKeepReply\"o\n\x11HostReportRequest\x12\x0c\n\x04host\x18\x01 \x01(\x04\x12*\n\x08\x63hildren\x18\x02 \x03(\x0b\x32\x18.paceline.v1.ChildReport\x12\x0f\n\x07leaving\x18\x03 \x01(\x08\x12\x0f\n\x07trouble\x18\x04 \x01(\t\"\xa6\x01\n\x0b\x43hildReport\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\r\n\x05start\x18\x02 \x01(\x04\x12\x0b\n\x03pid\x18\x03 \x01(\x04\x12\x11\n\x04\x63ode\x18\x04 \x01(\x12H\x00\x88\x01\x01\x12\r\n\x05\x65nded\x18\x05 \x01(\t\x12\x15\n\rlacked_memory\x18\x06 \x01(\x08\x12\x10\n\x08log_from\x18\x07 \x01(\x04\x12\x0b\n\x03log\x18\x08 \x01(\x0c\x12\x0c\n\x04port\x18\t \x01(\rB\x07\n\x05_code\"\x84\x01\n\x0fHostReportReply\x12\x12\n\nis_unknown\x18\x01 \x01(\x08\x12)\n\x08\x63hildren\x18\x02 \x03(\x0b\x32\x17.paceline.v1.ChildOrder\x12\x0f\n\x07is_over\x18\x03 \x01(\x08\x12\x11\n\texit_code\x18\x04 \x01(\x11\x12\x0e\n\x06reason\x18\x05 \x01(\t\"v\n\nChildOrder\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\r\n\x05start\x18\x02 \x01(\x04\x12\x0c\n\x04role\x18\x03 \x01(\t\x12\x0c\n\x04told\x18\x04 \x01(\t\x12\x0e\n\x06signal\x18\x05 \x01(\r\x12\x10\n\x08log_size\x18\x06 \x01(\x04\x12\r\n\x05token\x18\x07 \x01(\t2\xa0\x02\n\x0bHostService\x12@\n\x04Join\x12\x1c.paceline.v1.HostJoinRequest\x1a\x1a.paceline.v1.HostJoinReply\x12\x45\n\x05\x46iles\x12\x1d.paceline.v1.HostFilesRequest\x1a\x1b.paceline.v1.HostFilesReply0\x01\x12@\n\x04Keep\x12\x1a.paceline.v1.HostModelPart\x1a\x1a.paceline.v1.HostKeepReply(\x01\x12\x46\n\x06Report\x12\x1e.paceline.v1.HostReportRequest\x1a\x1c.paceline.v1.HostReportReplyb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1epaceline/v1/host_service.proto\x12\x0bpaceline.v1\"\xe1\x01\n\x16HostServiceJoinRequest\x12\x10\n\x08protocol\x18\x01 \x01(\r\x12\x0c\n\x04name\x18\x02 \x01(\t\x12\x0f\n\x07workers\x18\x03 \x01(\r\x12\x0f\n\x07servers\x18\x04 \x01(\r\x12\x0f\n\x07\x61\x64\x64ress\x18\x05 \x01(\t\x12\x43\n\x08versions\x18\x06 \x03(\x0b\x32\x31.paceline.v1.HostServiceJoinRequest.VersionsEntry\x1a/\n\rVersionsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\"\xa0\x01\n\x14HostServiceJoinReply\x12\x0c\n\x04host\x18\x01 \x01(\x04\x12\x0c\n\x04name\x18\x02 \x01(\t\x12\x0b\n\x03run\x18\x03 \x01(\t\x12\x11\n\tauthority\x18\x04 \x01(\x0c\x12\x13\n\x0b\x63\x65rtificate\x18\x05 \x01(\x0c\x12\x0b\n\x03key\x18\x06 \x01(\x0c\x12\x0f\n\x07\x61\x64\x64ress\x18\x08 \x01(\t\x12\x13\n\x0b\x64ifferences\x18\t \x03(\tJ\x04\x08\x07\x10\x08\"\'\n\x17HostServiceFilesRequest\x12\x0c\n\x04host\x18\x01 \x01(\x04\"%\n\x15HostServiceFilesReply\x12\x0c\n\x04\x64\x61ta\x18\x01 \x01(\x0c\"B\n\x16HostServiceKeepRequest\x12\x0c\n\x04host\x18\x01 \x01(\x04\x12\x0c\n\x04name\x18\x02 \x01(\t\x12\x0c\n\x04\x64\x61ta\x18\x03 \x01(\x0c\"\x16\n\x14HostServiceKeepReply\"v\n\x18HostServiceReportRequest\x12\x0c\n\x04host\x18\x01 \x01(\x04\x12*\n\x08\x63hildren\x18\x02 \x03(\x0b\x32\x18.paceline.v1.ChildReport\x12\x0f\n\x07leaving\x18\x03 \x01(\x08\x12\x0f\n\x07trouble\x18\x04 \x01(\t\"\xa6\x01\n\x0b\x43hildReport\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\r\n\x05start\x18\x02 \x01(\x04\x12\x0b\n\x03pid\x18\x03 \x01(\x04\x12\x11\n\x04\x63ode\x18\x04 \x01(\x12H\x00\x88\x01\x01\x12\r\n\x05\x65nded\x18\x05 \x01(\t\x12\x15\n\rlacked_memory\x18\x06 \x01(\x08\x12\x10\n\x08log_from\x18\x07 \x01(\x04\x12\x0b\n\x03log\x18\x08 \x01(\x0c\x12\x0c\n\x04port\x18\t \x01(\rB\x07\n\x05_code\"\x8b\x01\n\x16HostServiceReportReply\x12\x12\n\nis_unknown\x18\x01 \x01(\x08\x12)\n\x08\x63hildren\x18\x02 \x03(\x0b\x32\x17.paceline.v1.ChildOrder\x12\x0f\n\x07is_over\x18\x03 \x01(\x08\x12\x11\n\texit_code\x18\x04 \x01(\x11\x12\x0e\n\x06reason\x18\x05 \x01(\t\"v\n\nChildOrder\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\r\n\x05start\x18\x02 \x01(\x04\x12\x0c\n\x04role\x18\x03 \x01(\t\x12\x0c\n\x04told\x18\x04 \x01(\t\x12\x0e\n\x06signal\x18\x05 \x01(\r\x12\x10\n\x08log_size\x18\x06 \x01(\x04\x12\r\n\x05token\x18\x07 \x01(\t2\xda\x02\n\x0bHostService\x12N\n\x04Join\x12#.paceline.v1.HostServiceJoinRequest\x1a!.paceline.v1.HostServiceJoinReply\x12S\n\x05\x46iles\x12$.paceline.v1.HostServiceFilesRequest\x1a\".paceline.v1.HostServiceFilesReply0\x01\x12P\n\x04Keep\x12#.paceline.v1.HostServiceKeepRequest\x1a!.paceline.v1.HostServiceKeepReply(\x01\x12T\n\x06Report\x12%.paceline.v1.HostServiceReportRequest\x1a#.paceline.v1.HostServiceReportReplyb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
 _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'paceline.v1.host_service_pb2', _globals)
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
-  _globals['_HOSTJOINREQUEST_VERSIONSENTRY']._loaded_options = None
-  _globals['_HOSTJOINREQUEST_VERSIONSENTRY']._serialized_options = b'8\001'
-  _globals['_HOSTJOINREQUEST']._serialized_start=48
-  _globals['_HOSTJOINREQUEST']._serialized_end=259
-  _globals['_HOSTJOINREQUEST_VERSIONSENTRY']._serialized_start=212
-  _globals['_HOSTJOINREQUEST_VERSIONSENTRY']._serialized_end=259
-  _globals['_HOSTJOINREPLY']._serialized_start=262
-  _globals['_HOSTJOINREPLY']._serialized_end=415
-  _globals['_HOSTFILESREQUEST']._serialized_start=417
-  _globals['_HOSTFILESREQUEST']._serialized_end=449
-  _globals['_HOSTFILESREPLY']._serialized_start=451
-  _globals['_HOSTFILESREPLY']._serialized_end=481
-  _globals['_HOSTMODELPART']._serialized_start=483
-  _globals['_HOSTMODELPART']._serialized_end=540
-  _globals['_HOSTKEEPREPLY']._serialized_start=542
-  _globals['_HOSTKEEPREPLY']._serialized_end=557
-  _globals['_HOSTREPORTREQUEST']._serialized_start=559
-  _globals['_HOSTREPORTREQUEST']._serialized_end=670
-  _globals['_CHILDREPORT']._serialized_start=673
-  _globals['_CHILDREPORT']._serialized_end=839
-  _globals['_HOSTREPORTREPLY']._serialized_start=842
-  _globals['_HOSTREPORTREPLY']._serialized_end=974
-  _globals['_CHILDORDER']._serialized_start=976
-  _globals['_CHILDORDER']._serialized_end=1094
-  _globals['_HOSTSERVICE']._serialized_start=1097
-  _globals['_HOSTSERVICE']._serialized_end=1385
+  _globals['_HOSTSERVICEJOINREQUEST_VERSIONSENTRY']._loaded_options = None
+  _globals['_HOSTSERVICEJOINREQUEST_VERSIONSENTRY']._serialized_options = b'8\001'
+  _globals['_HOSTSERVICEJOINREQUEST']._serialized_start=48
+  _globals['_HOSTSERVICEJOINREQUEST']._serialized_end=273
+  _globals['_HOSTSERVICEJOINREQUEST_VERSIONSENTRY']._serialized_start=226
+  _globals['_HOSTSERVICEJOINREQUEST_VERSIONSENTRY']._serialized_end=273
+  _globals['_HOSTSERVICEJOINREPLY']._serialized_start=276
+  _globals['_HOSTSERVICEJOINREPLY']._serialized_end=436
+  _globals['_HOSTSERVICEFILESREQUEST']._serialized_start=438
+  _globals['_HOSTSERVICEFILESREQUEST']._serialized_end=477
+  _globals['_HOSTSERVICEFILESREPLY']._serialized_start=479
+  _globals['_HOSTSERVICEFILESREPLY']._serialized_end=516
+  _globals['_HOSTSERVICEKEEPREQUEST']._serialized_start=518
+  _globals['_HOSTSERVICEKEEPREQUEST']._serialized_end=584
+  _globals['_HOSTSERVICEKEEPREPLY']._serialized_start=586
+  _globals['_HOSTSERVICEKEEPREPLY']._serialized_end=608
+  _globals['_HOSTSERVICEREPORTREQUEST']._serialized_start=610
+  _globals['_HOSTSERVICEREPORTREQUEST']._serialized_end=728
+  _globals['_CHILDREPORT']._serialized_start=731
+  _globals['_CHILDREPORT']._serialized_end=897
+  _globals['_HOSTSERVICEREPORTREPLY']._serialized_start=900
+  _globals['_HOSTSERVICEREPORTREPLY']._serialized_end=1039
+  _globals['_CHILDORDER']._serialized_start=1041
+  _globals['_CHILDORDER']._serialized_end=1159
+  _globals['_HOSTSERVICE']._serialized_start=1162
+  _globals['_HOSTSERVICE']._serialized_end=1508
 # @@protoc_insertion_point(module_scope)

@@ -19,7 +19,7 @@ else:
 DESCRIPTOR: _descriptor.FileDescriptor
 
 @_typing.final
-class HostJoinRequest(_message.Message):
+class HostServiceJoinRequest(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
     @_typing.final
@@ -78,10 +78,10 @@ class HostJoinRequest(_message.Message):
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
-Global___HostJoinRequest: _TypeAlias = HostJoinRequest  # noqa: Y015
+Global___HostServiceJoinRequest: _TypeAlias = HostServiceJoinRequest  # noqa: Y015
 
 @_typing.final
-class HostJoinReply(_message.Message):
+class HostServiceJoinReply(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
     HOST_FIELD_NUMBER: _builtins.int
@@ -128,10 +128,10 @@ class HostJoinReply(_message.Message):
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
-Global___HostJoinReply: _TypeAlias = HostJoinReply  # noqa: Y015
+Global___HostServiceJoinReply: _TypeAlias = HostServiceJoinReply  # noqa: Y015
 
 @_typing.final
-class HostFilesRequest(_message.Message):
+class HostServiceFilesRequest(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
     HOST_FIELD_NUMBER: _builtins.int
@@ -148,10 +148,10 @@ class HostFilesRequest(_message.Message):
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
-Global___HostFilesRequest: _TypeAlias = HostFilesRequest  # noqa: Y015
+Global___HostServiceFilesRequest: _TypeAlias = HostServiceFilesRequest  # noqa: Y015
 
 @_typing.final
-class HostFilesReply(_message.Message):
+class HostServiceFilesReply(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
     DATA_FIELD_NUMBER: _builtins.int
@@ -168,10 +168,10 @@ class HostFilesReply(_message.Message):
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
-Global___HostFilesReply: _TypeAlias = HostFilesReply  # noqa: Y015
+Global___HostServiceFilesReply: _TypeAlias = HostServiceFilesReply  # noqa: Y015
 
 @_typing.final
-class HostModelPart(_message.Message):
+class HostServiceKeepRequest(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
     HOST_FIELD_NUMBER: _builtins.int
@@ -196,10 +196,10 @@ class HostModelPart(_message.Message):
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
-Global___HostModelPart: _TypeAlias = HostModelPart  # noqa: Y015
+Global___HostServiceKeepRequest: _TypeAlias = HostServiceKeepRequest  # noqa: Y015
 
 @_typing.final
-class HostKeepReply(_message.Message):
+class HostServiceKeepReply(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
     def __init__(
@@ -211,10 +211,10 @@ class HostKeepReply(_message.Message):
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
-Global___HostKeepReply: _TypeAlias = HostKeepReply  # noqa: Y015
+Global___HostServiceKeepReply: _TypeAlias = HostServiceKeepReply  # noqa: Y015
 
 @_typing.final
-class HostReportRequest(_message.Message):
+class HostServiceReportRequest(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
     HOST_FIELD_NUMBER: _builtins.int
@@ -245,7 +245,7 @@ class HostReportRequest(_message.Message):
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
-Global___HostReportRequest: _TypeAlias = HostReportRequest  # noqa: Y015
+Global___HostServiceReportRequest: _TypeAlias = HostServiceReportRequest  # noqa: Y015
 
 @_typing.final
 class ChildReport(_message.Message):
@@ -304,7 +304,7 @@ class ChildReport(_message.Message):
 Global___ChildReport: _TypeAlias = ChildReport  # noqa: Y015
 
 @_typing.final
-class HostReportReply(_message.Message):
+class HostServiceReportReply(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
     IS_UNKNOWN_FIELD_NUMBER: _builtins.int
@@ -339,7 +339,7 @@ class HostReportReply(_message.Message):
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
-Global___HostReportReply: _TypeAlias = HostReportReply  # noqa: Y015
+Global___HostServiceReportReply: _TypeAlias = HostServiceReportReply  # noqa: Y015
 
 @_typing.final
 class ChildOrder(_message.Message):

@@ -37,23 +37,23 @@ class HostServiceStub:
         """
         self.Join = channel.unary_unary(
                 '/paceline.v1.HostService/Join',
-                request_serializer=paceline_dot_v1_dot_host__service__pb2.HostJoinRequest.SerializeToString,
-                response_deserializer=paceline_dot_v1_dot_host__service__pb2.HostJoinReply.FromString,
+                request_serializer=paceline_dot_v1_dot_host__service__pb2.HostServiceJoinRequest.SerializeToString,
+                response_deserializer=paceline_dot_v1_dot_host__service__pb2.HostServiceJoinReply.FromString,
                 _registered_method=True)
         self.Files = channel.unary_stream(
                 '/paceline.v1.HostService/Files',
-                request_serializer=paceline_dot_v1_dot_host__service__pb2.HostFilesRequest.SerializeToString,
-                response_deserializer=paceline_dot_v1_dot_host__service__pb2.HostFilesReply.FromString,
+                request_serializer=paceline_dot_v1_dot_host__service__pb2.HostServiceFilesRequest.SerializeToString,
+                response_deserializer=paceline_dot_v1_dot_host__service__pb2.HostServiceFilesReply.FromString,
                 _registered_method=True)
         self.Keep = channel.stream_unary(
                 '/paceline.v1.HostService/Keep',
-                request_serializer=paceline_dot_v1_dot_host__service__pb2.HostModelPart.SerializeToString,
-                response_deserializer=paceline_dot_v1_dot_host__service__pb2.HostKeepReply.FromString,
+                request_serializer=paceline_dot_v1_dot_host__service__pb2.HostServiceKeepRequest.SerializeToString,
+                response_deserializer=paceline_dot_v1_dot_host__service__pb2.HostServiceKeepReply.FromString,
                 _registered_method=True)
         self.Report = channel.unary_unary(
                 '/paceline.v1.HostService/Report',
-                request_serializer=paceline_dot_v1_dot_host__service__pb2.HostReportRequest.SerializeToString,
-                response_deserializer=paceline_dot_v1_dot_host__service__pb2.HostReportReply.FromString,
+                request_serializer=paceline_dot_v1_dot_host__service__pb2.HostServiceReportRequest.SerializeToString,
+                response_deserializer=paceline_dot_v1_dot_host__service__pb2.HostServiceReportReply.FromString,
                 _registered_method=True)
 
 
@@ -96,23 +96,23 @@ def add_HostServiceServicer_to_server(servicer, server):
     rpc_method_handlers = {
             'Join': grpc.unary_unary_rpc_method_handler(
                     servicer.Join,
-                    request_deserializer=paceline_dot_v1_dot_host__service__pb2.HostJoinRequest.FromString,
-                    response_serializer=paceline_dot_v1_dot_host__service__pb2.HostJoinReply.SerializeToString,
+                    request_deserializer=paceline_dot_v1_dot_host__service__pb2.HostServiceJoinRequest.FromString,
+                    response_serializer=paceline_dot_v1_dot_host__service__pb2.HostServiceJoinReply.SerializeToString,
             ),
             'Files': grpc.unary_stream_rpc_method_handler(
                     servicer.Files,
-                    request_deserializer=paceline_dot_v1_dot_host__service__pb2.HostFilesRequest.FromString,
-                    response_serializer=paceline_dot_v1_dot_host__service__pb2.HostFilesReply.SerializeToString,
+                    request_deserializer=paceline_dot_v1_dot_host__service__pb2.HostServiceFilesRequest.FromString,
+                    response_serializer=paceline_dot_v1_dot_host__service__pb2.HostServiceFilesReply.SerializeToString,
             ),
             'Keep': grpc.stream_unary_rpc_method_handler(
                     servicer.Keep,
-                    request_deserializer=paceline_dot_v1_dot_host__service__pb2.HostModelPart.FromString,
-                    response_serializer=paceline_dot_v1_dot_host__service__pb2.HostKeepReply.SerializeToString,
+                    request_deserializer=paceline_dot_v1_dot_host__service__pb2.HostServiceKeepRequest.FromString,
+                    response_serializer=paceline_dot_v1_dot_host__service__pb2.HostServiceKeepReply.SerializeToString,
             ),
             'Report': grpc.unary_unary_rpc_method_handler(
                     servicer.Report,
-                    request_deserializer=paceline_dot_v1_dot_host__service__pb2.HostReportRequest.FromString,
-                    response_serializer=paceline_dot_v1_dot_host__service__pb2.HostReportReply.SerializeToString,
+                    request_deserializer=paceline_dot_v1_dot_host__service__pb2.HostServiceReportRequest.FromString,
+                    response_serializer=paceline_dot_v1_dot_host__service__pb2.HostServiceReportReply.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -141,8 +141,8 @@ class HostService:
             request,
             target,
             '/paceline.v1.HostService/Join',
-            paceline_dot_v1_dot_host__service__pb2.HostJoinRequest.SerializeToString,
-            paceline_dot_v1_dot_host__service__pb2.HostJoinReply.FromString,
+            paceline_dot_v1_dot_host__service__pb2.HostServiceJoinRequest.SerializeToString,
+            paceline_dot_v1_dot_host__service__pb2.HostServiceJoinReply.FromString,
             options,
             channel_credentials,
             insecure,
@@ -168,8 +168,8 @@ class HostService:
             request,
             target,
             '/paceline.v1.HostService/Files',
-            paceline_dot_v1_dot_host__service__pb2.HostFilesRequest.SerializeToString,
-            paceline_dot_v1_dot_host__service__pb2.HostFilesReply.FromString,
+            paceline_dot_v1_dot_host__service__pb2.HostServiceFilesRequest.SerializeToString,
+            paceline_dot_v1_dot_host__service__pb2.HostServiceFilesReply.FromString,
             options,
             channel_credentials,
             insecure,
@@ -195,8 +195,8 @@ class HostService:
             request_iterator,
             target,
             '/paceline.v1.HostService/Keep',
-            paceline_dot_v1_dot_host__service__pb2.HostModelPart.SerializeToString,
-            paceline_dot_v1_dot_host__service__pb2.HostKeepReply.FromString,
+            paceline_dot_v1_dot_host__service__pb2.HostServiceKeepRequest.SerializeToString,
+            paceline_dot_v1_dot_host__service__pb2.HostServiceKeepReply.FromString,
             options,
             channel_credentials,
             insecure,
@@ -222,8 +222,8 @@ class HostService:
             request,
             target,
             '/paceline.v1.HostService/Report',
-            paceline_dot_v1_dot_host__service__pb2.HostReportRequest.SerializeToString,
-            paceline_dot_v1_dot_host__service__pb2.HostReportReply.FromString,
+            paceline_dot_v1_dot_host__service__pb2.HostServiceReportRequest.SerializeToString,
+            paceline_dot_v1_dot_host__service__pb2.HostServiceReportReply.FromString,
             options,
             channel_credentials,
             insecure,

@@ -28,25 +28,25 @@ class _Outcome:
 class _OutcomeEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_Outcome.ValueType], _builtins.type):
     DESCRIPTOR: _descriptor.EnumDescriptor
     OUTCOME_UNSPECIFIED: _Outcome.ValueType  # 0
-    FOLDED: _Outcome.ValueType  # 1
+    OUTCOME_FOLDED: _Outcome.ValueType  # 1
     """In the weights."""
-    BUFFERED: _Outcome.ValueType  # 2
+    OUTCOME_BUFFERED: _Outcome.ValueType  # 2
     """In a sum that folds later."""
-    DROPPED: _Outcome.ValueType  # 3
+    OUTCOME_DROPPED: _Outcome.ValueType  # 3
     """Not used; `reason` says why. The clock counts all the same."""
-    WAIT: _Outcome.ValueType  # 4
+    OUTCOME_WAIT: _Outcome.ValueType  # 4
     """Not decided yet: ask again with the same clock and no parts."""
 
 class Outcome(_Outcome, metaclass=_OutcomeEnumTypeWrapper): ...
 
 OUTCOME_UNSPECIFIED: Outcome.ValueType  # 0
-FOLDED: Outcome.ValueType  # 1
+OUTCOME_FOLDED: Outcome.ValueType  # 1
 """In the weights."""
-BUFFERED: Outcome.ValueType  # 2
+OUTCOME_BUFFERED: Outcome.ValueType  # 2
 """In a sum that folds later."""
-DROPPED: Outcome.ValueType  # 3
+OUTCOME_DROPPED: Outcome.ValueType  # 3
 """Not used; `reason` says why. The clock counts all the same."""
-WAIT: Outcome.ValueType  # 4
+OUTCOME_WAIT: Outcome.ValueType  # 4
 """Not decided yet: ask again with the same clock and no parts."""
 Global___Outcome: _TypeAlias = Outcome  # noqa: Y015
 

@@ -108,7 +108,8 @@ class ParameterServiceServicer:
 
     def PushPullSparse(self, request, context):
         """PushPull where `updates` is sparse: the change of a few elements, which is added to the slice, and a reply with the
-        elements that have changed since head.base_*, or with those that are wanted.
+        elements that have changed since head.base_*, or with those that are wanted. ExchangeSparse has the same messages:
+        buf:lint:ignore RPC_REQUEST_RESPONSE_UNIQUE
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -116,7 +117,10 @@ class ParameterServiceServicer:
 
     def ExchangeSparse(self, request_iterator, context):
         """The same, one exchange after the other on a stream that stays open: each push is sent when the last one has its answer.
-        A refusal ends the stream. On the lane it may be idle for as long as its connection lives, on grpcio for 30 s.
+        A refusal ends the stream. On the lane it may be idle for as long as its connection lives, on grpcio for 30 s. Its
+        messages are those of PushPullSparse, since one piece of code answers both:
+        buf:lint:ignore RPC_REQUEST_RESPONSE_UNIQUE
+        buf:lint:ignore RPC_REQUEST_STANDARD_NAME
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

@@ -151,7 +151,7 @@ class Target:
         assert self._server.refusal is None, repr(self._server.refusal)
         status = call(self._chief.Status, run_pb.StatusRequest(), _SOON)
         assert status.examples < 2**63
-        assert self._honest.push(1.0)[0].outcome == pb.FOLDED
+        assert self._honest.push(1.0)[0].outcome == pb.OUTCOME_FOLDED
         if self._server.driver.clocks.seat(self._liar.name) is None:  # it said that it stands still
             self._liar = Pusher(self._cluster).join().sit()
         arrays = [self._honest.model, *self._server.driver.model_slice.state().slots]

@@ -26,6 +26,7 @@ from paceline.core.slice.plan import make_plan, server_memory
 from paceline.core.slice.state import Standing
 from paceline.core.values import Base, Dense, Empty, Manner, Push, Reply, View
 from paceline.rpc.channel import call
+from paceline.rpc.enums import value_of
 from paceline.rpc.protocol_version import PROTOCOL
 from paceline.server.json_files import FORMAT
 from paceline.server.state_folder import StateFolder
@@ -320,7 +321,7 @@ def test_the_start_of_a_run(tmp_path: Path):
                 "clock examples base_term base_version view elements",
                 "term version clock staleness members",
             )
-            outcome = f"{pb.Outcome.Name(reply.outcome)}, "
+            outcome = f"{value_of(reply, 'outcome').upper()}, "
             called("PushPull", server, head, told, reply, f"{brought} elements", outcome)
     for channel in channels:
         channel.close()

@@ -54,8 +54,8 @@ def scored(**more: Any) -> run_pb.EvaluateRequest:
     return run_pb.EvaluateRequest(score=run_pb.Score(**more))
 
 
-def child(**more: Any) -> host_pb.HostReportRequest:
-    return host_pb.HostReportRequest(children=[host_pb.ChildReport(name="worker-1", **more)])
+def child(**more: Any) -> host_pb.HostServiceReportRequest:
+    return host_pb.HostServiceReportRequest(children=[host_pb.ChildReport(name="worker-1", **more)])
 
 
 WRONG: list[tuple[Message, str]] = [
@@ -128,7 +128,7 @@ WRONG: list[tuple[Message, str]] = [
     (script_pb.DescribeRequest(worker="worker-1", settings=" " * (5 << 20)), "DescribeRequest.settings is"),
     (shard_pb.FetchRequest(name="n" * 201), "FetchRequest.name is"),
     (shard_pb.FetchRequest(ranges=[shard_pb.ByteRange(stop=HUGE)]), "ByteRange.stop is"),
-    (host_pb.HostJoinRequest(workers=1 << 31), "HostJoinRequest.workers is"),
+    (host_pb.HostServiceJoinRequest(workers=1 << 31), "HostServiceJoinRequest.workers is"),
     (child(port=70_000), "ChildReport.port is 70,000; expected a whole number from 0 to 65,535"),
     (child(code=-HUGE), "ChildReport.code is -1,152"),
 ]

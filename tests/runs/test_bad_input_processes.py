@@ -194,7 +194,7 @@ def test_a_bad_push_is_refused_and_touches_nothing(channel: grpc.Channel, member
         list(ParameterServiceStub(channel).PushPull(messages(member, **more), timeout=PATIENCE))
 
     assert (refused.value.code(), sentence in refused.value.details()) == (status, True), refused.value
-    assert member.push(1.0)[0].outcome == pb.FOLDED
+    assert member.push(1.0)[0].outcome == pb.OUTCOME_FOLDED
     np.testing.assert_array_equal(member.model, before - ONES)
 
 
@@ -218,7 +218,7 @@ def test_garbage_on_the_data_plane_is_refused(channel: grpc.Channel, member: Pus
 
     seen = refused.value.code(), sentence in refused.value.details()
     assert seen == (Status.INVALID_ARGUMENT, True), refused.value
-    assert member.push(1.0)[0].outcome == pb.FOLDED
+    assert member.push(1.0)[0].outcome == pb.OUTCOME_FOLDED
 
 
 def test_a_server_answers_no_call_without_the_token_but_its_health(cluster: Cluster) -> None:

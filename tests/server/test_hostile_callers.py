@@ -60,7 +60,7 @@ class Hostile:
 def trains(pushers: list[Pusher]) -> None:
     """All are answered without a repeat."""
     for pusher in pushers:
-        assert pusher.push(1.0)[0].outcome == pb.FOLDED
+        assert pusher.push(1.0)[0].outcome == pb.OUTCOME_FOLDED
         pusher.chief.beat(pusher.incarnation, pusher.clock, "compute", 0.0, {})
         assert not pusher.said, pusher.said
 

@@ -112,7 +112,7 @@ def test_a_round_stays_whole_and_its_mean_has_the_capped_push(begin: Begin) -> N
     with ThreadPoolExecutor(2) as threads:
         heads = list(threads.map(lambda pusher, value: pusher.push(value)[0], pushers, (1000.0, 0.1)))
 
-    assert {(head.outcome, head.version) for head in heads} == {(pb.BUFFERED, 1)}
+    assert {(head.outcome, head.version) for head in heads} == {(pb.OUTCOME_BUFFERED, 1)}
     mean = (1 / math.sqrt(LENGTH) + 0.1) / 2
     assert pushers[0].model.tolist() == pytest.approx([-mean] * LENGTH, rel=1e-6)
     assert capped(cluster) == {"worker-0": 1, "worker-1": 0}

@@ -74,7 +74,7 @@ def test_pushes_are_answered_while_a_report_waits_for_the_disk(
     disk.works.clear()
     waiting = threads.submit(report, cluster, second)
     for _ in range(3):
-        assert first.push(1.0)[0].outcome == parameter_service_pb2.FOLDED
+        assert first.push(1.0)[0].outcome == parameter_service_pb2.OUTCOME_FOLDED
     assert not waiting.done()
 
     disk.works.set()
@@ -100,7 +100,7 @@ def test_answers_and_snapshots_wait_until_the_view_that_they_follow_is_kept(
     assert not any(one.done() for one in (left, push, snapshot))
 
     disk.works.set()
-    assert push.result(timeout=60)[0].outcome == parameter_service_pb2.FOLDED
+    assert push.result(timeout=60)[0].outcome == parameter_service_pb2.OUTCOME_FOLDED
     left.result(timeout=60)
     assert snapshot.result(timeout=60)
     assert disk.renamed[0] == "run.json"

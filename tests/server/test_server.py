@@ -160,7 +160,7 @@ def test_a_restarted_server_resumes_under_a_new_term_and_loses_nothing_that_was_
     cluster.restart(1)
     assert cluster.said[1].has("back from a snapshot")
     heads = pusher.push(1.0)
-    assert (heads[1].term, heads[1].outcome) == (2, pb.FOLDED)
+    assert (heads[1].term, heads[1].outcome) == (2, pb.OUTCOME_FOLDED)
     assert [head.version for head in heads] == [4, 4]
     assert set(pusher.model.tolist()) == {-4.0}
 

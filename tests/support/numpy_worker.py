@@ -177,7 +177,7 @@ def main() -> None:
     assert "torch" not in sys.modules, "torch takes each worker of these tests two seconds"
     from paceline.processes.exits import run_command
     from paceline.rpc.process import make_log
-    from paceline.v1.parameter_service_pb2 import DROPPED, PullHead
+    from paceline.v1.parameter_service_pb2 import OUTCOME_DROPPED, PullHead
     from paceline.worker.__main__ import main as work
     from paceline.worker.training.training_state import Training
 
@@ -189,7 +189,7 @@ def main() -> None:
         mix(training, heads, step, has_pulled)
         os.pwrite(note, struct.pack("<q", heads[0].clock), 0)
         for server, head in enumerate(heads):
-            dropped.setdefault(server, []).extend([head.clock] if head.outcome == DROPPED else [])
+            dropped.setdefault(server, []).extend([head.clock] if head.outcome == OUTCOME_DROPPED else [])
         if any(head.stop for head in heads):
             say("last reply", clock=heads[0].clock, dropped=[dropped[server] for server in sorted(dropped)])
             return

@@ -225,7 +225,7 @@ class Link:
             opened = _Opened(self, turn, lambda head: target)
             try:
                 head = self._transport.pull(request, opened, _QUIET)
-                taken = self._took(head, opened) if head.outcome != pb.WAIT else None
+                taken = self._took(head, opened) if head.outcome != pb.OUTCOME_WAIT else None
                 self._outage.works()
                 if taken is not None:
                     return taken
@@ -281,7 +281,7 @@ class Link:
 
         answer = self._answered(head, send, lambda found: found, turn)
         with self._keeping:
-            is_dropped = answer.outcome == pb.DROPPED
+            is_dropped = answer.outcome == pb.OUTCOME_DROPPED
             self.retained.end(head, sending, is_new and answer.durable < clock, is_dropped)
         if is_dropped and owed is not None and gradient is not None:
             owed.take_back(self._gather(gradient))
@@ -307,7 +307,7 @@ class Link:
 
         def send() -> pb.PushPullSparseReply:
             found = self._transport.push_sparse(message, _QUIET)
-            if found.head.outcome != pb.WAIT:
+            if found.head.outcome != pb.OUTCOME_WAIT:
                 self._check_term(found.head)
                 self._check_turn(turn)
                 self._took(found.head)
@@ -320,7 +320,7 @@ class Link:
         self.received += answer.ByteSize()
         if is_new and answer.head.durable < clock:
             with self._keeping:
-                self.retained.add_sparse(message, answer.head.outcome == pb.DROPPED)
+                self.retained.add_sparse(message, answer.head.outcome == pb.OUTCOME_DROPPED)
         return answer
 
     def _head(self, clock: int, view: int, examples: int, base: Base) -> pb.PushHead:
@@ -346,7 +346,7 @@ class Link:
             try:
                 answer = send()
                 self._outage.works()
-                if head_of(answer).outcome != pb.WAIT:
+                if head_of(answer).outcome != pb.OUTCOME_WAIT:
                     self._check_turn(turn)
                     self.answered = clock
                     self.counted = max(self.counted, clock)
@@ -365,14 +365,14 @@ class Link:
         """Makes one attempt."""
         if choose is None:
             answer = self._transport.push(head, parts, _QUIET)
-            if answer.outcome != pb.WAIT:
+            if answer.outcome != pb.OUTCOME_WAIT:
                 self._check_turn(turn)
                 self.lr = answer.lr
                 self._note_term(answer.term, answer.version)
             return answer
         opened = _Opened(self, turn, choose)
         answer = self._transport.push_pull(head, parts, opened, _QUIET)
-        if answer.outcome != pb.WAIT:
+        if answer.outcome != pb.OUTCOME_WAIT:
             self._took(answer, opened)
         return answer
 
@@ -416,7 +416,7 @@ class Link:
                 answer = self._transport.push_sparse(message, _QUIET).head
             else:
                 answer = self._transport.push(message, () if is_asking else push.parts, _QUIET)
-            if answer.outcome != pb.WAIT:
+            if answer.outcome != pb.OUTCOME_WAIT:
                 return
             is_asking = True
 
@@ -474,7 +474,7 @@ class Link:
         self._check_turn(turn)
         if head.elements not in (0, self._length):
             raise BadPush(f"Server {self.index} announces {head.elements:,} weights, expected {self._length:,}.")
-        if head.outcome != pb.WAIT:
+        if head.outcome != pb.OUTCOME_WAIT:
             self._check_term(head)
         return SliceSink(choose(head), self.ranges, self._coding(head))
 

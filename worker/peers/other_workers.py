@@ -434,7 +434,7 @@ class Peers:
             first = self._first if request.first else None
         if first is not None:
             values = first.weights[: 0 if request.first == first.digest else None]
-            head = pb.PullHead(outcome=pb.FOLDED, codec="none", elements=len(values), welcome=pb.Welcome())
+            head = pb.PullHead(outcome=pb.OUTCOME_FOLDED, codec="none", elements=len(values), welcome=pb.Welcome())
             yield Outgoing(head, encoded_parts(values, _PLAIN, self._part_bytes))
             with self._changed:
                 self._served([request.reader])
@@ -450,5 +450,5 @@ class Peers:
             mean = pb.PeerNote(view=given.mean.view, round=given.mean.round, weight=given.mean.weight)
             welcome.mean.CopyFrom(mean)
         values = np.concatenate(arrays)
-        head = pb.PullHead(outcome=pb.FOLDED, codec="none", elements=len(values), welcome=welcome)
+        head = pb.PullHead(outcome=pb.OUTCOME_FOLDED, codec="none", elements=len(values), welcome=welcome)
         yield Outgoing(head, encoded_parts(values, _PLAIN, self._part_bytes))

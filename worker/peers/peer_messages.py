@@ -107,7 +107,7 @@ class Delivery:
                 f"{self._head.worker} sent {self._sink.filled:,} of {self._head.elements:,} values. Send all of them."
             )
         self._take(self._head, self._values)
-        yield Outgoing(pb.PullHead(outcome=pb.FOLDED), iter(()))
+        yield Outgoing(pb.PullHead(outcome=pb.OUTCOME_FOLDED), iter(()))
 
 
 def message_of(head: pb.PushHead, to: int, values: Vector, total: int) -> Message:

@@ -108,9 +108,9 @@ class PeerServer:
         codec = weights_codec(request.codec)
         values = self.model.read(_LONGEST_WAIT)
         if values is None:
-            yield Outgoing(pb.PullHead(outcome=pb.WAIT), iter(()))
+            yield Outgoing(pb.PullHead(outcome=pb.OUTCOME_WAIT), iter(()))
             return
-        head = pb.PullHead(outcome=pb.FOLDED, codec=codec.name, elements=len(values))
+        head = pb.PullHead(outcome=pb.OUTCOME_FOLDED, codec=codec.name, elements=len(values))
         yield Outgoing(head, encoded_parts(values, codec, self._part_bytes))
 
 
@@ -136,7 +136,7 @@ def pull_local(
         return sink
 
     with PeerLine(address, credentials, transport) as line:
-        while line.pull_local(request, opened, timeout).outcome == pb.WAIT:
+        while line.pull_local(request, opened, timeout).outcome == pb.OUTCOME_WAIT:
             if stop.is_set():
                 raise Stopped("The process got a signal to stop.")
             if time.monotonic() > deadline:

@@ -252,7 +252,7 @@ class Progress:
 
     def _note_drops(self, heads: Sequence[pb.PullHead]) -> None:
         """Counts a push that a slice dropped; says so where that has become the rule: such a worker computes for nothing."""
-        reasons = [head.reason for head in heads if head.outcome == pb.DROPPED]
+        reasons = [head.reason for head in heads if head.outcome == pb.OUTCOME_DROPPED]
         self._rows.dropped.note(bool(reasons))
         if reasons:
             self.figures["dropped"] += 1

@@ -92,7 +92,7 @@ def epoch(training: Training, clock: int) -> int:
 def alpha(training: Training, head: pb.PullHead) -> float:
     """Weight of the global model in this slice's mix. A push that was not folded must not pull harder than a copy."""
     share = training.policy.alpha(head.others if head.HasField("others") else None, head.members)
-    return min(1.0, share) if head.outcome == pb.DROPPED else share
+    return min(1.0, share) if head.outcome == pb.OUTCOME_DROPPED else share
 
 
 def destination(training: Training) -> Choose:

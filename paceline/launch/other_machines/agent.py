@@ -68,8 +68,8 @@ class HeadCalls:
         self._stub = HostServiceStub(head.channel)
         self._metadata = metadata(key)
 
-    def join(self, offer: Offer) -> pb.HostJoinReply:
-        request = pb.HostJoinRequest(
+    def join(self, offer: Offer) -> pb.HostServiceJoinReply:
+        request = pb.HostServiceJoinRequest(
             protocol=PROTOCOL,
             name=offer.name,
             workers=offer.workers,
@@ -77,11 +77,11 @@ class HeadCalls:
             address=offer.address,
             versions=versions(),
         )
-        reply: pb.HostJoinReply = self._called(self._stub.Join, request)
+        reply: pb.HostServiceJoinReply = self._called(self._stub.Join, request)
         return reply
 
     def files(self, host: int) -> bytes:
-        request = pb.HostFilesRequest(host=host)
+        request = pb.HostServiceFilesRequest(host=host)
         try:
             parts, found = self._stub.Files(request, timeout=FETCH, metadata=self._metadata), bytearray()
             for part in parts:
@@ -99,19 +99,19 @@ class HeadCalls:
     def keep(self, host: int, model: Path) -> None:
         """Sends a model for the run's folder."""
 
-        def parts() -> Iterator[pb.HostModelPart]:
-            yield pb.HostModelPart(host=host, name=model.name)
+        def parts() -> Iterator[pb.HostServiceKeepRequest]:
+            yield pb.HostServiceKeepRequest(host=host, name=model.name)
             with model.open("rb") as file:
                 while data := file.read(_PART):
-                    yield pb.HostModelPart(host=host, data=data)
+                    yield pb.HostServiceKeepRequest(host=host, data=data)
 
         try:
             self._stub.Keep(parts(), timeout=FETCH, metadata=self._metadata)
         except grpc.RpcError as error:
             raise translated(error) from None
 
-    def report(self, request: pb.HostReportRequest) -> pb.HostReportReply:
-        reply: pb.HostReportReply = self._called(self._stub.Report, request)
+    def report(self, request: pb.HostServiceReportRequest) -> pb.HostServiceReportReply:
+        reply: pb.HostServiceReportReply = self._called(self._stub.Report, request)
         return reply
 
     def _called(self, method: Callable[..., Any], request: Any) -> Any:
@@ -192,7 +192,7 @@ def seated(
     say: Callable[[str], None],
     signals: Signals,
     sleep: Callable[[float], None] = time.sleep,
-) -> pb.HostJoinReply:
+) -> pb.HostServiceJoinReply:
     """What the head answers; a machine that has died may hold the seat a little longer. PoolFull where it does not."""
     asked = 0
     while True:
@@ -260,7 +260,7 @@ class _Stay:
             self._report(leaving=True)
             raise ServersGone(f"For {reach.waited:.0f} s {trouble}")
 
-    def _over(self, reply: pb.HostReportReply) -> int:
+    def _over(self, reply: pb.HostServiceReportReply) -> int:
         """The head has ended all processes before it says so."""
         self._work.end(self._signals.hurry)
         self._report()
@@ -286,9 +286,9 @@ class _Stay:
                 self._calls.keep(self._host, model)
                 self._kept[model.name] = written
 
-    def _report(self, leaving: bool = False) -> pb.HostReportReply | None:
+    def _report(self, leaving: bool = False) -> pb.HostServiceReportReply | None:
         """One report; None where the head does not answer."""
-        request = pb.HostReportRequest(
+        request = pb.HostServiceReportRequest(
             host=self._host,
             children=self._work.reports(),
             leaving=leaving or self._signals.exit_code is not None,

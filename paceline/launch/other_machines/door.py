@@ -71,12 +71,12 @@ class HostServicer(HostServiceServicer):
         self._run = run
         self._files = files
 
-    def Join(self, request: pb.HostJoinRequest, context: Any) -> pb.HostJoinReply:
+    def Join(self, request: pb.HostServiceJoinRequest, context: Any) -> pb.HostServiceJoinReply:
         check_protocol(request.protocol, f"host {request.name}", "the head")
         address = request.address or caller_of(context.peer())
         host = self._hosts.join(request.name, request.workers, request.servers, address)
         pair = self._authority.pair(dict.fromkeys((address, "localhost", "127.0.0.1", "::1")))
-        return pb.HostJoinReply(
+        return pb.HostServiceJoinReply(
             host=host.number,
             name=host.name,
             run=self._run,
@@ -87,14 +87,14 @@ class HostServicer(HostServiceServicer):
             differences=differences(dict(request.versions), versions()),
         )
 
-    def Files(self, request: pb.HostFilesRequest, context: Any) -> Iterator[pb.HostFilesReply]:
+    def Files(self, request: pb.HostServiceFilesRequest, context: Any) -> Iterator[pb.HostServiceFilesReply]:
         content = self._files()
         for start in range(0, len(content), _PART):
             self._hosts.heard(request.host)
-            yield pb.HostFilesReply(data=content[start : start + _PART])
+            yield pb.HostServiceFilesReply(data=content[start : start + _PART])
 
-    def Keep(self, parts: Iterator[pb.HostModelPart], context: Any) -> pb.HostKeepReply:
-        first = next(parts, pb.HostModelPart())
+    def Keep(self, parts: Iterator[pb.HostServiceKeepRequest], context: Any) -> pb.HostServiceKeepReply:
+        first = next(parts, pb.HostServiceKeepRequest())
         if not _MODEL.fullmatch(first.name):
             raise BadPush(
                 f"Host {first.host} sent a model called {first.name!r}; expected a name like last.safetensors."
@@ -109,9 +109,9 @@ class HostServicer(HostServiceServicer):
                     )
                 file.write(part.data)
                 self._hosts.heard(part.host)
-        return pb.HostKeepReply()
+        return pb.HostServiceKeepReply()
 
-    def Report(self, request: pb.HostReportRequest, context: Any) -> pb.HostReportReply:
+    def Report(self, request: pb.HostServiceReportRequest, context: Any) -> pb.HostServiceReportReply:
         reply = self._hosts.report(request)
         begun = {(child.name, child.start) for child in request.children}
         for order in reply.children:

@@ -144,13 +144,13 @@ class Hosts:
             self._came.append(host)
             return host
 
-    def report(self, request: pb.HostReportRequest) -> pb.HostReportReply:
+    def report(self, request: pb.HostServiceReportRequest) -> pb.HostServiceReportReply:
         """A host says how its processes are, and learns what they must be."""
         with self._lock:
             host = self._hosts.get(request.host)
             if host is None or host.lost:
                 code, reason = self._over or (0, "")
-                return pb.HostReportReply(
+                return pb.HostServiceReportReply(
                     is_unknown=True, is_over=self._over is not None, exit_code=code, reason=reason
                 )
             host.seen = self._now()
@@ -159,7 +159,7 @@ class Hosts:
             for said in request.children:
                 if (process := host.processes.get(said.name)) is not None:
                     process.note(said)
-            reply = pb.HostReportReply(children=[process.order() for process in host.processes.values()])
+            reply = pb.HostServiceReportReply(children=[process.order() for process in host.processes.values()])
             if self._over is not None:
                 reply.is_over = True
                 reply.exit_code, reply.reason = self._over

@@ -79,7 +79,7 @@ def test_a_process_gets_its_own_token_with_the_order_and_no_more_once_it_has_beg
 
     def tokens(*begun: int) -> list[str]:
         children = [pb.ChildReport(name="worker-1", start=start) for start in begun]
-        reply = calls.report(pb.HostReportRequest(host=joined.host, children=children))
+        reply = calls.report(pb.HostServiceReportRequest(host=joined.host, children=children))
         return [order.token for order in reply.children]
 
     process.start = 1
@@ -136,7 +136,7 @@ def test_the_key_of_another_run_is_refused_before_its_secret_is_shown(rig: Rig) 
 def test_nobody_without_the_key_gets_the_files(rig: Rig) -> None:
     stub = HostServiceStub(rig.reached().channel)
     with pytest.raises(grpc.RpcError) as refused:
-        list(stub.Files(pb.HostFilesRequest(host=1), timeout=5))
+        list(stub.Files(pb.HostServiceFilesRequest(host=1), timeout=5))
     assert refused.value.code() is grpc.StatusCode.UNAUTHENTICATED
 
 
@@ -222,7 +222,7 @@ def test_a_model_that_was_written_elsewhere_comes_into_the_runs_folder(rig: Rig,
 @pytest.mark.parametrize("names", [["../config.yaml"], ["a/last.safetensors"], ["last.pt"], []])
 def test_a_model_by_another_name_or_without_any_part_is_refused(rig: Rig, names: list[str]) -> None:
     stub = HostServiceStub(rig.reached().channel)
-    parts = (pb.HostModelPart(host=1, name=name) for name in names)
+    parts = (pb.HostServiceKeepRequest(host=1, name=name) for name in names)
     with pytest.raises(grpc.RpcError) as refused:
         stub.Keep(parts, timeout=5, metadata=metadata(rig.door.key))
     assert refused.value.code() is grpc.StatusCode[BadPush.status]

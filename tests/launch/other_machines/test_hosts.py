@@ -29,7 +29,7 @@ class Rig:
     def log(self, name: str) -> Path:
         return self.folder / f"{name}.log"
 
-    def report(self, host: Host, leaving: bool = False, **children: Any) -> pb.HostReportReply:
+    def report(self, host: Host, leaving: bool = False, **children: Any) -> pb.HostServiceReportReply:
         """`children`: exit codes by name, None for one that runs."""
         said = []
         for name, code in children.items():
@@ -38,7 +38,7 @@ class Rig:
             if code is not None:
                 one.code = code
             said.append(one)
-        return self.hosts.report(pb.HostReportRequest(host=host.number, children=said, leaving=leaving))
+        return self.hosts.report(pb.HostServiceReportRequest(host=host.number, children=said, leaving=leaving))
 
     def attend(self) -> list[str]:
         """The names of what runs on other machines now, with their machines."""
@@ -133,7 +133,7 @@ def test_a_restart_is_a_new_start_and_older_reports_count_no_more(rig: Rig) -> N
     assert (child.poll(), child.how_it_ended()) == (1, "on b ended with exit code 1")
     old = pb.ChildReport(name="worker-0", start=1, code=1)
     child.start()
-    rig.hosts.report(pb.HostReportRequest(host=host.number, children=[old]))
+    rig.hosts.report(pb.HostServiceReportRequest(host=host.number, children=[old]))
     assert child.poll() is None
     assert rig.report(host).children[0].start == 2
 
@@ -158,7 +158,7 @@ def test_last_lines_of_a_process_elsewhere_are_those_of_its_newest_start(rig: Ri
     rig.log("worker-0").write_text("of an earlier run\n")
     rig.attend()
     report = pb.ChildReport(name="worker-0", start=1, code=1, log=b"ValueError: no\n")
-    rig.hosts.report(pb.HostReportRequest(host=host.number, children=[report]))
+    rig.hosts.report(pb.HostServiceReportRequest(host=host.number, children=[report]))
     assert rig.children[0].tail() == "\n    ValueError: no"
 
 
@@ -183,7 +183,7 @@ def test_a_server_elsewhere_is_at_the_address_of_its_host(tmp_path: Path) -> Non
     server.start()
     assert server.listens_at == ""
     report = pb.ChildReport(name="server-1", start=1, pid=7, port=5005)
-    rig.hosts.report(pb.HostReportRequest(host=host.number, children=[report]))
+    rig.hosts.report(pb.HostServiceReportRequest(host=host.number, children=[report]))
     assert server.listens_at == "10.0.0.2:5005"
 
 
@@ -245,7 +245,7 @@ def test_a_run_that_is_scored_waits_for_nobody(rig: Rig) -> None:
 
 def test_what_keeps_a_host_from_starting_workers_is_said_once(rig: Rig) -> None:
     host = rig.hosts.join("b", 3, 0, "10.0.0.2")
-    blocked = pb.HostReportRequest(host=host.number, trouble="server at 10.0.0.1:5 can't be reached")
+    blocked = pb.HostServiceReportRequest(host=host.number, trouble="server at 10.0.0.1:5 can't be reached")
     for _ in range(2):
         rig.hosts.report(blocked)
         rig.attend()

@@ -30,7 +30,7 @@ from paceline.worker.surroundings import Surroundings
 CODECS = registry.names(PACKAGE)
 SHAPES = tuple((f"layer{index}.weight", (size,)) for index, size in enumerate((3, 5, 2, 4)))
 LAYERWISE = PlanConfig(slices="layerwise")
-WAIT = pb.PullHead(outcome=pb.WAIT)
+WAIT = pb.PullHead(outcome=pb.OUTCOME_WAIT)
 Act = Exception | pb.PullHead | Callable[[], pb.PullHead]
 
 
@@ -39,7 +39,7 @@ def standing(clock: int = 0, phase: str = "serving", term: int = 1, **more: int)
 
 
 def answer(term: int = 1, version: int = 1, **more: Any) -> pb.PullHead:
-    return pb.PullHead(outcome=pb.FOLDED, term=term, version=version, **more)
+    return pb.PullHead(outcome=pb.OUTCOME_FOLDED, term=term, version=version, **more)
 
 
 class Script(Transport):
@@ -252,7 +252,7 @@ def test_a_server_gets_what_it_lacks_again_byte_for_byte_and_in_order_before_the
 def test_its_head_stands_for_a_push_that_was_dropped_when_the_server_has_lost_it() -> None:
     """The server would have to take it otherwise, and what is owed of it goes out with a later one."""
     line = Line(retain=1000)
-    line.server.pushes.extend([answer(), pb.PullHead(outcome=pb.DROPPED, term=1), answer()])
+    line.server.pushes.extend([answer(), pb.PullHead(outcome=pb.OUTCOME_DROPPED, term=1), answer()])
     manner = Manner((0.5,), (1,), (GroupOption(0, "momentum", (0.8,)),))
     for clock in (1, 2, 3):
         line.link.push_pull(clock, 0, line.gradient, 8, line.link.base, None, manner)
@@ -579,13 +579,15 @@ def test_what_a_push_leaves_out_is_sent_with_a_later_one() -> None:
 @pytest.mark.parametrize("codec", [name for name in CODECS if load_codec(name).biased])
 def test_a_push_that_is_dropped_is_owed_again(codec: str) -> None:
     line = Line(codec)
-    line.server.pushes.extend([TryAgain("broken"), WAIT, pb.PullHead(outcome=pb.DROPPED, term=1)])
+    line.server.pushes.extend([TryAgain("broken"), WAIT, pb.PullHead(outcome=pb.OUTCOME_DROPPED, term=1)])
     line.server.standings.append(standing(clock=0))
     line.push(1)
     np.testing.assert_allclose(line.owed.residual, line.gradient[[0, 1, 2, 8, 9]], atol=1e-6)
 
 
-@pytest.mark.parametrize(("owed", "gradient", "outcome"), [(0, 7, pb.FOLDED), (0, 7, pb.BUFFERED), (2, 1, pb.FOLDED)])
+@pytest.mark.parametrize(
+    ("owed", "gradient", "outcome"), [(0, 7, pb.OUTCOME_FOLDED), (0, 7, pb.OUTCOME_BUFFERED), (2, 1, pb.OUTCOME_FOLDED)]
+)
 def test_what_is_owed_goes_out_with_the_next_push_and_what_is_used_is_not_owed(owed, gradient, outcome) -> None:
     line = Line(THRESHOLD)
     line.owed.residual[:] = owed
@@ -598,7 +600,7 @@ def test_what_is_owed_goes_out_with_the_next_push_and_what_is_used_is_not_owed(o
 def test_an_empty_update_sends_nothing_and_leaves_what_is_owed() -> None:
     line = Line(THRESHOLD)
     line.owed.residual[:] = 2
-    line.server.pushes.append(pb.PullHead(outcome=pb.DROPPED))
+    line.server.pushes.append(pb.PullHead(outcome=pb.OUTCOME_DROPPED))
     line.link.push_pull(1, 0, None, 0, line.link.base, None)
     assert line.server.sent[0][1] == b""
     assert line.owed.residual.tolist() == [2] * 5

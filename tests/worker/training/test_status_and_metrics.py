@@ -89,7 +89,7 @@ def test_speed_is_the_share_of_the_fastest_workers_rate_and_1_until_both_are_kno
 
 def test_a_worker_whose_pushes_are_all_dropped_is_told_so() -> None:
     told = Told()
-    dropped = pb.PullHead(outcome=pb.DROPPED, reason="too_stale", lr=0.5)
+    dropped = pb.PullHead(outcome=pb.OUTCOME_DROPPED, reason="too_stale", lr=0.5)
     for clock in range(1, 101):
         told.progress.stepped(clock, 0, Step(None, 1.0, 8, True), [pb.PullHead(), dropped], 1.0)
 
@@ -100,7 +100,7 @@ def test_a_worker_whose_pushes_are_all_dropped_is_told_so() -> None:
 def test_single_dropped_pushes_are_counted_but_not_told() -> None:
     told = Told()
     for clock in range(1, 301):
-        outcome = pb.DROPPED if clock % 3 else pb.FOLDED
+        outcome = pb.OUTCOME_DROPPED if clock % 3 else pb.OUTCOME_FOLDED
         told.progress.stepped(clock, 0, Step(None, 1.0, 8, True), [pb.PullHead(outcome=outcome)], 1.0)
 
     assert told.said == []

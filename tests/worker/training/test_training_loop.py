@@ -121,7 +121,7 @@ class Client:
         for server, ranges in enumerate(PLAN.slices):
             facts = {key: values[server] for key, values in self.heads.items() if values[server] is not None}
             begun = switch_message(self.switch, 9) if clock >= self.switch_at else None
-            facts = {"outcome": pb.FOLDED} | facts
+            facts = {"outcome": pb.OUTCOME_FOLDED} | facts
             head = pb.PullHead(lr=LR, stop=clock == self.last, switch=begun, **facts)
             if choose is not None:
                 target = choose(server, head)
@@ -271,14 +271,14 @@ class Beyond(Asp):
 
 def test_a_dropped_push_pulls_no_harder_than_a_copy() -> None:
     replica = Replica([2.0])
-    loop.train(training(Beyond(), Client(1, outcome=[pb.DROPPED, pb.FOLDED]), replica), 0)
+    loop.train(training(Beyond(), Client(1, outcome=[pb.OUTCOME_DROPPED, pb.OUTCOME_FOLDED]), replica), 0)
     # server 0 (a, c) dropped it: a copy; server 1 (b): local + 1.5 * (100 - local)
     assert replica.local.tolist() == [100.0, 100.0, 149.0, 148.5, 148.0, 100.0, 100.0]
 
 
 def test_a_dropped_push_pulls_as_weakly_as_the_policy_says() -> None:
     replica = Replica([None])
-    client = Client(1, outcome=[pb.DROPPED, pb.FOLDED], others=[3, 3], members=[4, 4])
+    client = Client(1, outcome=[pb.OUTCOME_DROPPED, pb.OUTCOME_FOLDED], others=[3, 3], members=[4, 4])
     loop.train(training(policy("shat", alpha=0.25), client, replica), 0)
     assert replica.local.tolist() == [25.0, 25.75, 26.5, 27.25, 28.0, 28.75, 29.5]
 
