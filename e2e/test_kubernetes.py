@@ -36,6 +36,7 @@ from e2e.cluster import (
     version,
 )
 from paceline.data.dataset import Dataset
+from paceline.rpc.enums import phase_of
 from paceline_k8s.cluster_status import look
 from paceline_k8s.findings import condition
 from paceline_k8s.kubectl import COMPONENT, Kubectl, newest_jobs
@@ -141,7 +142,7 @@ def test_an_edited_overlay_is_applied_again_and_the_run_goes_on(namespace: str, 
     second = names()
     assert first.isdisjoint(second)
     until("the new workers", lambda: incarnations() == {2}, 240)
-    until("the end", lambda: (found := status(kubectl)) and found.phase == "finished", 400)
+    until("the end", lambda: (found := status(kubectl)) and phase_of(found) == "finished", 400)
     ended = status(kubectl)
 
     edit("run.yaml", "epochs: 60", "epochs: 70")
@@ -149,7 +150,7 @@ def test_an_edited_overlay_is_applied_again_and_the_run_goes_on(namespace: str, 
         "apply", "--server-side", "--field-manager=argocd-controller", "--force-conflicts", f"--kustomize={place}"
     )
     until("more epochs", lambda: (found := status(kubectl)) and found.epoch > 62, 240)
-    until("the end of all epochs", lambda: (found := status(kubectl)) and found.phase == "finished", 240)
+    until("the end of all epochs", lambda: (found := status(kubectl)) and phase_of(found) == "finished", 240)
     until("the end of all Jobs", lambda: all(condition(job, "Complete") for job in kubectl.items("jobs")), 120)
     last = status(kubectl)
 

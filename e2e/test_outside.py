@@ -28,6 +28,7 @@ from e2e.cluster import (
 )
 from paceline.data.dataset import Dataset
 from paceline.launch.other_machines.join_cluster import RANKS
+from paceline.rpc.enums import phase_of
 from paceline_k8s.cluster_status import chief_of
 from paceline_k8s.kubectl import Kubectl
 from tools.authority import Authority
@@ -120,7 +121,7 @@ def test_a_machine_outside_takes_the_seat_that_is_free(
     until("the end of its lease", lambda: not outside(kubectl))
 
     until("its stop", lambda: stops(kubectl, "this test has seen enough"))
-    ended = until("the end", lambda: (found := status(kubectl)) and found.phase == "finished" and found)
+    ended = until("the end", lambda: (found := status(kubectl)) and phase_of(found) == "finished" and found)
     assert ended.scores[-1].metrics["test_accuracy"] >= ACCURACY["svm"]
     late = paceline("join", str(key), "-w", "1")
     assert (late.returncode, "is over (this test has seen enough" in " ".join(late.stderr.split())) == (143, True)

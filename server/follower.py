@@ -10,7 +10,8 @@ from paceline.core.slice.lost_slices import lost
 from paceline.core.values import View
 from paceline.rpc.auth import Credentials
 from paceline.rpc.channel import call, open_channel
-from paceline.rpc.conversions import view_value
+from paceline.rpc.conversions import run_phase, view_value
+from paceline.rpc.enums import phase_of
 from paceline.rpc.outages import Outage
 from paceline.rpc.protocol_version import PROTOCOL
 from paceline.rpc.retries import backoff
@@ -82,7 +83,7 @@ class Follower:
             server=self._driver.index,
             term=self._driver.term,
             view=self._view.number,
-            phase=self.phase,
+            phase=run_phase(self.phase),
             switch=self._driver.switch_number,
             gone=self._driver.gone,
             protocol=PROTOCOL,
@@ -98,10 +99,11 @@ class Follower:
         )
 
     def _take(self, message: pb.FollowViewReply) -> None:
-        if message.phase != RunPhase.FINISHED and self._driver.has_lost(message.version):
+        phase = RunPhase(phase_of(message))
+        if phase is not RunPhase.FINISHED and self._driver.has_lost(message.version):
             raise lost([self._driver.index])
-        if message.phase != self.phase:
-            self.phase = RunPhase(message.phase)
+        if phase is not self.phase:
+            self.phase = phase
             self._say("phase", phase=str(self.phase))
         if message.number != self._view.number:
             view = view_value(message)

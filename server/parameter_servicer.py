@@ -98,7 +98,7 @@ class ParameterServicer:
             clock=standing.clock,
             durable=standing.durable,
             version=standing.version,
-            phase=standing.phase,
+            phase=number_of(pb.SlicePhase.DESCRIPTOR, standing.phase),
             oldest=standing.oldest,
             lane_port=self.lane_port,
             position=standing.position,

@@ -11,7 +11,8 @@ from paceline.core.errors import BadPush
 from paceline.core.policies.clocks import Clocks
 from paceline.core.settings.config import Options
 from paceline.core.values import worker_order
-from paceline.rpc.conversions import score_message
+from paceline.rpc.conversions import run_phase, score_message
+from paceline.rpc.enums import number_of
 from paceline.server.own_figures import ServerStart, most_capped
 from paceline.v1 import run_service_pb2 as pb
 
@@ -30,7 +31,7 @@ def status_reply(
     views = {0: run.membership.view.number} | run.other_servers.views
     return pb.StatusReply(
         run=run.config.run or "",
-        phase=run.phase,
+        phase=run_phase(run.phase),
         reason=run.reason,
         missing=run.missing() if run.phase is RunPhase.WAITING else [],
         version=clocks.version,
@@ -79,7 +80,7 @@ def _workers(run: Run, clocks: Clocks, capped: Mapping[str, pb.CappedPushes], no
             worker=worker,
             clock=clocks.entry(worker).clock,
             lead=clocks.lead(worker) if is_member else 0,
-            phase=report.phase,
+            phase=number_of(pb.WorkerPhase.DESCRIPTOR, report.phase),
             phase_seconds=report.phase_seconds,
             silent=now - report.seen,
             figures=figures,

@@ -9,7 +9,8 @@ from paceline.core.chief.workers import WorkerReport
 from paceline.core.errors import BadPush, ConfigError, PermissionDenied, TryAgain
 from paceline.core.settings.config import NAME, Config
 from paceline.rpc.agreed_settings import changed_settings, joining_settings
-from paceline.rpc.conversions import score_value, switch_message, view_message
+from paceline.rpc.conversions import run_phase, score_value, switch_message, view_message
+from paceline.rpc.enums import phase_of
 from paceline.rpc.protocol_version import check_protocol
 from paceline.rpc.roles import caller, speak_for
 from paceline.server.chief import Chief
@@ -46,7 +47,7 @@ class RunServicer(RunServiceServicer):
         with self._chief.answering():
             comes_back = run.phase is RunPhase.STOPPING and request.worker in run.membership.view.seats
             if run.phase in _OVER and not comes_back:
-                return pb.JoinReply(phase=run.phase)
+                return pb.JoinReply(phase=run_phase(run.phase))
             incarnation = run.join(
                 request.worker,
                 request.was_fenced,
@@ -60,7 +61,7 @@ class RunServicer(RunServiceServicer):
             self._chief.settle()
             shards = run.membership.shards(request.worker, request.shards)
             place = run.membership.places[request.worker].index
-            return pb.JoinReply(incarnation=incarnation, shards=shards, phase=run.phase, place=place)
+            return pb.JoinReply(incarnation=incarnation, shards=shards, phase=run_phase(run.phase), place=place)
 
     def Seat(self, request: pb.SeatRequest, context: Any) -> pb.SeatReply:
         speak_for(request.worker)
@@ -83,7 +84,7 @@ class RunServicer(RunServiceServicer):
                 view=view.number,
                 handicap=seat.handicap if seat else 0,
                 last=seat.last if seat else None,
-                phase=run.phase,
+                phase=run_phase(run.phase),
                 missing=run.missing(),
                 switch=switch_message(view.made, view.number),
                 peers=self._peers(),
@@ -94,7 +95,7 @@ class RunServicer(RunServiceServicer):
         speak_for(request.worker)
         report = WorkerReport(
             request.clock,
-            request.phase,
+            phase_of(request),
             request.phase_seconds,
             dict(request.figures),
             time.monotonic(),
@@ -108,7 +109,7 @@ class RunServicer(RunServiceServicer):
             known = self._chief.terms
             terms = [known.get(server, 0) for server in range(self._config.server_processes)]
             return pb.HeartbeatReply(
-                phase=self._chief.run.phase,
+                phase=run_phase(self._chief.run.phase),
                 view=self._chief.membership.view.number,
                 terms=terms,
                 fastest=self._chief.run.workers.fastest,
@@ -151,7 +152,7 @@ class RunServicer(RunServiceServicer):
         common = chief.run.common_snapshots
 
         def has_news() -> bool:
-            has_view = chief.membership.view.number != request.view or chief.run.phase != request.phase
+            has_view = chief.membership.view.number != request.view or run_phase(chief.run.phase) != request.phase
             is_told = common.due == request.due and (common.newest or 0) == request.common
             is_told = is_told and chief.run.divergence.spared(request.server) == list(request.spared)
             return has_view or not is_told or common.order(request.server) is not None
@@ -224,7 +225,7 @@ class RunServicer(RunServiceServicer):
                 due=due is not None,
                 epoch=epoch,
                 final=final,
-                phase=run.phase,
+                phase=run_phase(run.phase),
                 seconds=run.phases.seconds(time.monotonic()),
                 switch=switch_message(run.membership.view.switch, run.membership.view.number),
                 peers=run.workers.local_models,

@@ -21,6 +21,7 @@ from paceline.launch.status.chief_status import RemoteChief
 from paceline.launch.supervise.children import Child, end_all
 from paceline.launch.this_machine.child_environment import child_environment
 from paceline.rpc.auth import OPEN
+from paceline.rpc.enums import phase_of
 from paceline.tasks.task import load_task
 from paceline.worker.exchange.parameter_client import ParameterClient
 from paceline.worker.membership.calls_to_chief import ChiefClient
@@ -97,7 +98,7 @@ def observe(cluster: Cluster, config: Config, shards: Shards) -> list[Snapshot]:
     plan = make_plan(replica.shapes, config.servers, config.plan)
     weights = ParameterClient(around, plan)
     cluster.work(lambda worker: (status := run.status()) is not None and worker in {w.worker for w in status.workers})
-    cluster.awaited(lambda: (status := run.status()) is not None and status.phase == "training", "the run starts")
+    cluster.awaited(lambda: (status := run.status()) is not None and phase_of(status) == "training", "the run starts")
 
     sizes, snapshots = shards.manifest.sizes, []
     steps = steps_per_epoch(sizes, [[owned] for owned in range(config.workers)], config.worker_batch)

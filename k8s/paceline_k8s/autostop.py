@@ -18,6 +18,7 @@ from paceline.launch.status.run_status import patiently
 from paceline.processes.exits import exits, run_command
 from paceline.processes.tls_option import Tls
 from paceline.rpc.auth import read_credentials
+from paceline.rpc.enums import phase_of
 from paceline.rpc.process import make_log, stop_on_signals
 from paceline_k8s.cluster_status import result_of
 
@@ -52,7 +53,7 @@ def main(
                     say("somebody has scaled the servers to zero")
                     return
                 say("waiting for the chief", address=chief)
-            if status is not None and status.phase != "finished":
+            if status is not None and phase_of(status) != "finished":
                 since = None  # with more epochs a finished run goes on
             elif status is not None and since is None:
                 since, result = time.monotonic(), result_of(status)

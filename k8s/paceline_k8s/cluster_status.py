@@ -15,6 +15,7 @@ from paceline.core.chief.best_model import result
 from paceline.core.errors import ConfigError, PacelineError
 from paceline.launch.status.chief_status import RemoteChief, scores
 from paceline.rpc.auth import Credentials
+from paceline.rpc.enums import phase_of
 from paceline.v1.run_service_pb2 import StatusReply
 from paceline_k8s.findings import GROWS, Finding, Seen, condition, findings, lost_some, owner_of
 from paceline_k8s.kubectl import COMPONENT, DATA, GRPC, Kubectl, newest_jobs
@@ -167,7 +168,7 @@ def secret_of(kubectl: Kubectl, name: str) -> dict[str, bytes]:
 
 def result_of(status: StatusReply) -> str:
     """'test accuracy 0.9667' of a finished run, or that it was not scored; empty before."""
-    if status.phase != "finished":
+    if phase_of(status) != "finished":
         return ""
     found = scores(status)
     return result(found[-1].metrics, found[-1].measure) if found and found[-1].final else result({})

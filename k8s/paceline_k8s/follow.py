@@ -12,6 +12,7 @@ from paceline.core.errors import ConfigError, DiskError, Diverged, PacelineError
 from paceline.launch.status.chief_status import News, Speed, exposed, pace, standing, warnings
 from paceline.launch.status.live_table import done, headline, outages, show_picture
 from paceline.launch.status.recoveries import Recoveries, standing_recoveries
+from paceline.rpc.enums import phase_of
 from paceline.rpc.listening import PLAIN_TEXT
 from paceline.v1.run_service_pb2 import StatusReply
 from paceline_k8s.ask_chief import ask_chief
@@ -57,11 +58,11 @@ def follow(kubectl: Kubectl, say: Say, clock: Callable[[], float] = time.monoton
             while (status := chief.status()) is not None:
                 for line in [*recoveries.of(status, clock()), *news.of(warnings(status), status.choices)]:
                     say(line)
-                if clock() - said >= EVERY or status.phase == "finished":
+                if clock() - said >= EVERY or phase_of(status) == "finished":
                     said = clock()
                     say(_line(status, speed))
                     watched.check()
-                if status.phase == "finished":
+                if phase_of(status) == "finished":
                     recovered = [f"Recovered: {recoveries.sum}"] if str(recoveries.sum) else []
                     return "\n".join([*recovered, *standing(warnings(status)), *_why(status), result_of(status)])
                 time.sleep(PAUSE)
@@ -191,7 +192,7 @@ def _line(status: StatusReply, speed: Speed) -> str:
 
 def _why(status: StatusReply) -> list[str]:
     """Why a finished run has ended, in a line."""
-    if status.phase != "finished" or not status.reason:
+    if phase_of(status) != "finished" or not status.reason:
         return []
     return [f"{GAVE_UP if status.gave_up else 'Ended'}: {status.reason}"]
 

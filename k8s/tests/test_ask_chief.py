@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from paceline.core.errors import ConfigError, ServersGone
+from paceline.rpc.enums import phase_of
 from paceline.v1.run_service_pb2 import StatusReply
 from paceline_k8s import ask_chief as asking
 from paceline_k8s.ask_chief import LONGEST, QUIET, ask_chief
@@ -38,7 +39,7 @@ class Node:
 
     def status(self) -> StatusReply | None:
         if self.now >= self.after:
-            return StatusReply(phase="training", version=7)
+            return StatusReply(phase="RUN_PHASE_TRAINING", version=7)
         self.now += self.takes
         return None
 
@@ -87,7 +88,7 @@ def test_a_chief_that_answers_late_is_asked_again_and_that_is_said_once(
 
 def test_a_port_that_can_not_be_forwarded_yet_is_tried_again(plant: Callable[..., Node]) -> None:
     node = plant(20.0, error=lambda: ServersGone("Can't reach mine-paceline-server-0: pod is not running."))
-    assert node.ask().phase == "training"
+    assert phase_of(node.ask()) == "training"
     assert "pod is not running); asking again" in node.said[0]
 
 

@@ -686,11 +686,11 @@ def test_doctor_names_what_only_the_chief_knows(monkeypatch: pytest.MonkeyPatch)
 def test_a_finished_run_has_its_test_accuracy_as_result_and_says_why_it_has_ended():
     score = Score(epoch=3, metrics={"test_accuracy": 0.96666}, final=True)
 
-    assert result_of(StatusReply(phase="finished", scores=[score])) == "test accuracy 0.9667"
-    assert result_of(StatusReply(phase="finished")) == "test score unknown: the run was not scored"
-    assert result_of(StatusReply(phase="training", scores=[score])) == ""
-    assert _why(StatusReply(phase="finished", reason="it diverged")) == ["Ended: it diverged"]
-    assert _why(StatusReply(phase="training")) == []
+    assert result_of(StatusReply(phase="RUN_PHASE_FINISHED", scores=[score])) == "test accuracy 0.9667"
+    assert result_of(StatusReply(phase="RUN_PHASE_FINISHED")) == "test score unknown: the run was not scored"
+    assert result_of(StatusReply(phase="RUN_PHASE_TRAINING", scores=[score])) == ""
+    assert _why(StatusReply(phase="RUN_PHASE_FINISHED", reason="it diverged")) == ["Ended: it diverged"]
+    assert _why(StatusReply(phase="RUN_PHASE_TRAINING")) == []
 
 
 def test_a_finished_regression_has_its_loss_as_result_also_when_its_servers_are_gone():
@@ -702,7 +702,7 @@ def test_a_finished_regression_has_its_loss_as_result_also_when_its_servers_are_
             assert arguments[:2] == ("logs", "job/new")
             return json.dumps(line) + "\nnot JSON\n"
 
-    assert result_of(StatusReply(phase="finished", scores=[score])) == "test loss 0.2500, r2 0.5000"
+    assert result_of(StatusReply(phase="RUN_PHASE_FINISHED", scores=[score])) == "test loss 0.2500, r2 0.5000"
     jobs = job_of("evaluator", "new", NEW), job_of("evaluator", "old", OLD)
     assert end_of(Logs(*jobs)) == "test loss 0.2500, r2 0.5000"
 

@@ -147,7 +147,6 @@ RULES: dict[str, dict[str, Rule]] = {
     "Position": {"batches": COUNT, "examples": whole(_MINI_BATCH)},
     "GroupOption": {"group": whole(_TENSORS), "name": LINE, "values": several(number(0, _FACTOR), 2)},
     "PeerNote": {
-        "kind": LINE,
         "view": COUNT,
         "round": COUNT,
         "hop": COUNT,
@@ -180,7 +179,6 @@ RULES: dict[str, dict[str, Rule]] = {
         "worker": LINE,
         "incarnation": COUNT,
         "clock": COUNT,
-        "phase": LINE,
         "phase_seconds": SECONDS,
         # a loss may be infinite or no number, as it is where a model diverges
         "figures": named(_NAMES, ANY),
@@ -200,7 +198,6 @@ RULES: dict[str, dict[str, Rule]] = {
         "server": COUNT,
         "term": TERM,
         "view": COUNT,
-        "phase": LINE,
         "switch": COUNT,
         "protocol": ANY,
         "gone": whole(_TERM),  # a sum of what many pushes said
@@ -272,7 +269,7 @@ RULES: dict[str, dict[str, Rule]] = {
         "port": whole(65_535),
     },
 }
-"""By message and field. A flag needs none, and a message in a field has its own."""
+"""By message and field. A flag needs none, nor does an enum, which is one of its values; a message in a field has its own."""
 
 
 def check(message: Message) -> None:
@@ -280,7 +277,7 @@ def check(message: Message) -> None:
     fields, messages, lists = _rules_of(message.DESCRIPTOR)
     for name, fits in fields:
         if not fits(found := getattr(message, name)):
-            raise _refusal(message.DESCRIPTOR.name, name, found)
+            raise _refusal(message, name, found)
     for name in messages:
         if message.HasField(name):
             check(getattr(message, name))
@@ -305,10 +302,21 @@ def _rules_of(message: Descriptor) -> tuple[list[tuple[str, Callable[[Any], bool
     not ours, like grpcio's reflection, has none."""
     if message.file.package != PACKAGE:
         return [], [], []
-    fields = [(name, rule.fits) for name, rule in RULES[message.name].items() if rule is not ANY]
+    rules = {**RULES[message.name], **_rules_of_enums(message)}
+    fields = [(name, rule.fits) for name, rule in rules.items() if rule is not ANY]
     inner = [field for field in message.fields if _holds_messages(field)]
     messages = [field.name for field in inner if not field.is_repeated]
     return fields, messages, [field.name for field in inner if field.is_repeated]
+
+
+@cache
+def _rules_of_enums(message: Descriptor) -> dict[str, Rule]:
+    """Returns the rule of each enum, by field: one of the values that this release knows."""
+    enums = ((field.name, field.enum_type) for field in message.fields if field.enum_type is not None)
+    return {
+        name: Rule(kind.values_by_number.__contains__, f"a value of {kind.name} from 0 to {len(kind.values) - 1}")
+        for name, kind in enums
+    }
 
 
 def _holds_messages(field: FieldDescriptor) -> bool:
@@ -318,10 +326,11 @@ def _holds_messages(field: FieldDescriptor) -> bool:
     return kind is not None
 
 
-def _refusal(message: str, name: str, found: Any) -> BadPush:
+def _refusal(message: Message, name: str, found: Any) -> BadPush:
     """Returns the error that says the field, what was seen and what was expected."""
-    rule = RULES[message][name]
-    return BadPush(f"{message}.{name} is {_seen(found, rule)}; expected {rule.expected}. Nothing was changed.")
+    kind = message.DESCRIPTOR
+    rule = _rules_of_enums(kind).get(name) or RULES[kind.name][name]
+    return BadPush(f"{kind.name}.{name} is {_seen(found, rule)}; expected {rule.expected}. Nothing was changed.")
 
 
 def _seen(found: Any, rule: Rule) -> str:

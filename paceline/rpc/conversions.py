@@ -4,18 +4,26 @@ import json
 from collections.abc import Iterable
 from typing import Any
 
+from paceline.core.chief.phases import RunPhase
 from paceline.core.chief.scoring import Score
 from paceline.core.values import GroupOption, Manner, Position, Seat, Switch, View
+from paceline.rpc.enums import number_of
 from paceline.v1 import run_service_pb2 as pb
 from paceline.v1.parameter_service_pb2 import PullHead, PushHead
 from paceline.v1.switch_pb2 import Switch as SwitchMessage
 
 
-def view_message(view: View, phase: str) -> pb.FollowViewReply:
+def run_phase(phase: RunPhase) -> pb.RunPhase.ValueType:
+    """Returns the run's phase as a message has it."""
+    found: pb.RunPhase.ValueType = number_of(pb.RunPhase.DESCRIPTOR, phase)
+    return found
+
+
+def view_message(view: View, phase: RunPhase) -> pb.FollowViewReply:
     """The view as the other servers get it."""
     switch, made = (switch_message(found, view.number) for found in (view.switch, view.made))
     message = pb.FollowViewReply(
-        number=view.number, phase=phase, examples_per_epoch=view.examples_per_epoch, switch=switch, made=made
+        number=view.number, phase=run_phase(phase), examples_per_epoch=view.examples_per_epoch, switch=switch, made=made
     )
     for worker, seat in view.seats.items():
         found = pb.ViewSeat(

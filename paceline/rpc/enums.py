@@ -24,6 +24,11 @@ def value_of(message: Message, field: str) -> str:
     return _value(message.DESCRIPTOR.fields_by_name[field].enum_type, getattr(message, field))
 
 
+def phase_of(message: Message) -> str:
+    """Returns the phase that a message says, of a run, a worker or a slice: equal to that of RunPhase, say."""
+    return value_of(message, "phase")
+
+
 @cache
 def _value(kind: EnumDescriptor, number: int) -> str:
     found = kind.values_by_number.get(number)

@@ -2,7 +2,7 @@
 
 from paceline.core.errors import OtherProtocol
 
-PROTOCOL = 4
+PROTOCOL = 5
 """Raised by a release whose processes can't train together with those of the one before; what can be left out or ignored on
 both sides does not raise it."""
 

@@ -7,6 +7,7 @@ from collections import abc as _abc
 from google.protobuf import descriptor as _descriptor
 from google.protobuf import message as _message
 from google.protobuf.internal import containers as _containers
+from google.protobuf.internal import enum_type_wrapper as _enum_type_wrapper
 import builtins as _builtins
 import sys
 import typing as _typing
@@ -17,6 +18,23 @@ else:
     from typing_extensions import TypeAlias as _TypeAlias, Never as _Never
 
 DESCRIPTOR: _descriptor.FileDescriptor
+
+class _ProcessRole:
+    ValueType = _typing.NewType("ValueType", _builtins.int)
+    V: _TypeAlias = ValueType  # noqa: Y015
+
+class _ProcessRoleEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ProcessRole.ValueType], _builtins.type):
+    DESCRIPTOR: _descriptor.EnumDescriptor
+    PROCESS_ROLE_UNSPECIFIED: _ProcessRole.ValueType  # 0
+    PROCESS_ROLE_WORKER: _ProcessRole.ValueType  # 1
+    PROCESS_ROLE_SERVER: _ProcessRole.ValueType  # 2
+
+class ProcessRole(_ProcessRole, metaclass=_ProcessRoleEnumTypeWrapper): ...
+
+PROCESS_ROLE_UNSPECIFIED: ProcessRole.ValueType  # 0
+PROCESS_ROLE_WORKER: ProcessRole.ValueType  # 1
+PROCESS_ROLE_SERVER: ProcessRole.ValueType  # 2
+Global___ProcessRole: _TypeAlias = ProcessRole  # noqa: Y015
 
 @_typing.final
 class HostServiceJoinRequest(_message.Message):
@@ -343,6 +361,8 @@ Global___HostServiceReportReply: _TypeAlias = HostServiceReportReply  # noqa: Y0
 
 @_typing.final
 class ChildOrder(_message.Message):
+    """One process that a host is to have."""
+
     DESCRIPTOR: _descriptor.Descriptor
 
     NAME_FIELD_NUMBER: _builtins.int
@@ -356,8 +376,8 @@ class ChildOrder(_message.Message):
     """Like "worker-3"."""
     start: _builtins.int
     """Raised for each new start."""
-    role: _builtins.str
-    """worker or server."""
+    role: Global___ProcessRole.ValueType
+    """What it is."""
     told: _builtins.str
     """What the process is told beside what the host itself knows, as a JSON object."""
     signal: _builtins.int
@@ -371,7 +391,7 @@ class ChildOrder(_message.Message):
         *,
         name: _builtins.str = ...,
         start: _builtins.int = ...,
-        role: _builtins.str = ...,
+        role: Global___ProcessRole.ValueType = ...,
         told: _builtins.str = ...,
         signal: _builtins.int = ...,
         log_size: _builtins.int = ...,

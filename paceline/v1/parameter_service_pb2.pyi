@@ -50,6 +50,58 @@ OUTCOME_WAIT: Outcome.ValueType  # 4
 """Not decided yet: ask again with the same clock and no parts."""
 Global___Outcome: _TypeAlias = Outcome  # noqa: Y015
 
+class _SlicePhase:
+    ValueType = _typing.NewType("ValueType", _builtins.int)
+    V: _TypeAlias = ValueType  # noqa: Y015
+
+class _SlicePhaseEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_SlicePhase.ValueType], _builtins.type):
+    DESCRIPTOR: _descriptor.EnumDescriptor
+    SLICE_PHASE_UNSPECIFIED: _SlicePhase.ValueType  # 0
+    SLICE_PHASE_EMPTY: _SlicePhase.ValueType  # 1
+    """It has no weights yet: pushes and pulls wait."""
+    SLICE_PHASE_SERVING: _SlicePhase.ValueType  # 2
+
+class SlicePhase(_SlicePhase, metaclass=_SlicePhaseEnumTypeWrapper):
+    """What a slice is ready for."""
+
+SLICE_PHASE_UNSPECIFIED: SlicePhase.ValueType  # 0
+SLICE_PHASE_EMPTY: SlicePhase.ValueType  # 1
+"""It has no weights yet: pushes and pulls wait."""
+SLICE_PHASE_SERVING: SlicePhase.ValueType  # 2
+Global___SlicePhase: _TypeAlias = SlicePhase  # noqa: Y015
+
+class _PeerMessageKind:
+    ValueType = _typing.NewType("ValueType", _builtins.int)
+    V: _TypeAlias = ValueType  # noqa: Y015
+
+class _PeerMessageKindEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_PeerMessageKind.ValueType], _builtins.type):
+    DESCRIPTOR: _descriptor.EnumDescriptor
+    PEER_MESSAGE_KIND_UNSPECIFIED: _PeerMessageKind.ValueType  # 0
+    PEER_MESSAGE_KIND_PART: _PeerMessageKind.ValueType  # 1
+    """A part of a sum that goes round."""
+    PEER_MESSAGE_KIND_MEAN: _PeerMessageKind.ValueType  # 2
+    PEER_MESSAGE_KIND_MODEL: _PeerMessageKind.ValueType  # 3
+    PEER_MESSAGE_KIND_NEWEST: _PeerMessageKind.ValueType  # 4
+    PEER_MESSAGE_KIND_NOTE: _PeerMessageKind.ValueType  # 5
+    PEER_MESSAGE_KIND_ASK: _PeerMessageKind.ValueType  # 6
+    PEER_MESSAGE_KIND_ANSWER: _PeerMessageKind.ValueType  # 7
+    PEER_MESSAGE_KIND_UPDATE: _PeerMessageKind.ValueType  # 8
+
+class PeerMessageKind(_PeerMessageKind, metaclass=_PeerMessageKindEnumTypeWrapper):
+    """What a message to another worker brings (Kind in core/peers/peer_policy.py)."""
+
+PEER_MESSAGE_KIND_UNSPECIFIED: PeerMessageKind.ValueType  # 0
+PEER_MESSAGE_KIND_PART: PeerMessageKind.ValueType  # 1
+"""A part of a sum that goes round."""
+PEER_MESSAGE_KIND_MEAN: PeerMessageKind.ValueType  # 2
+PEER_MESSAGE_KIND_MODEL: PeerMessageKind.ValueType  # 3
+PEER_MESSAGE_KIND_NEWEST: PeerMessageKind.ValueType  # 4
+PEER_MESSAGE_KIND_NOTE: PeerMessageKind.ValueType  # 5
+PEER_MESSAGE_KIND_ASK: PeerMessageKind.ValueType  # 6
+PEER_MESSAGE_KIND_ANSWER: PeerMessageKind.ValueType  # 7
+PEER_MESSAGE_KIND_UPDATE: PeerMessageKind.ValueType  # 8
+Global___PeerMessageKind: _TypeAlias = PeerMessageKind  # noqa: Y015
+
 @_typing.final
 class ResumeRequest(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
@@ -112,8 +164,8 @@ class ResumeReply(_message.Message):
     """Clock of this worker on the slice (pushes)."""
     version: _builtins.int
     """Folds applied to the slice."""
-    phase: _builtins.str
-    """"empty" or "serving"."""
+    phase: Global___SlicePhase.ValueType
+    """What the slice is ready for."""
     lane_port: _builtins.int
     """TCP port where the server serves this service on its lane, on the same host; 0 where it does not."""
     durable: _builtins.int
@@ -128,7 +180,7 @@ class ResumeReply(_message.Message):
         term: _builtins.int = ...,
         clock: _builtins.int = ...,
         version: _builtins.int = ...,
-        phase: _builtins.str = ...,
+        phase: Global___SlicePhase.ValueType = ...,
         lane_port: _builtins.int = ...,
         durable: _builtins.int = ...,
         oldest: _builtins.int = ...,
@@ -327,8 +379,8 @@ class PeerNote(_message.Message):
     WEIGHT_FIELD_NUMBER: _builtins.int
     SPARSE_FIELD_NUMBER: _builtins.int
     TO_FIELD_NUMBER: _builtins.int
-    kind: _builtins.str
-    """What it brings, like "model", "part" or "update" (Kind in core/peers/peer_policy.py)."""
+    kind: Global___PeerMessageKind.ValueType
+    """What it brings."""
     view: _builtins.int
     """The sender's membership view."""
     round: _builtins.int
@@ -344,7 +396,7 @@ class PeerNote(_message.Message):
     def __init__(
         self,
         *,
-        kind: _builtins.str = ...,
+        kind: Global___PeerMessageKind.ValueType = ...,
         view: _builtins.int = ...,
         round: _builtins.int = ...,
         hop: _builtins.int = ...,

@@ -7,6 +7,7 @@ from collections import abc as _abc
 from google.protobuf import descriptor as _descriptor
 from google.protobuf import message as _message
 from google.protobuf.internal import containers as _containers
+from google.protobuf.internal import enum_type_wrapper as _enum_type_wrapper
 from paceline.v1 import switch_pb2 as _switch_pb2
 import builtins as _builtins
 import sys
@@ -18,6 +19,78 @@ else:
     from typing_extensions import TypeAlias as _TypeAlias, Never as _Never
 
 DESCRIPTOR: _descriptor.FileDescriptor
+
+class _RunPhase:
+    ValueType = _typing.NewType("ValueType", _builtins.int)
+    V: _TypeAlias = ValueType  # noqa: Y015
+
+class _RunPhaseEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_RunPhase.ValueType], _builtins.type):
+    DESCRIPTOR: _descriptor.EnumDescriptor
+    RUN_PHASE_UNSPECIFIED: _RunPhase.ValueType  # 0
+    RUN_PHASE_WAITING: _RunPhase.ValueType  # 1
+    """It waits for workers and for the evaluation data."""
+    RUN_PHASE_TRAINING: _RunPhase.ValueType  # 2
+    RUN_PHASE_STOPPING: _RunPhase.ValueType  # 3
+    """The last clocks are named; workers reach them and leave."""
+    RUN_PHASE_SCORING: _RunPhase.ValueType  # 4
+    """The evaluator scores the final version."""
+    RUN_PHASE_FINISHED: _RunPhase.ValueType  # 5
+
+class RunPhase(_RunPhase, metaclass=_RunPhaseEnumTypeWrapper):
+    """Where a run is."""
+
+RUN_PHASE_UNSPECIFIED: RunPhase.ValueType  # 0
+RUN_PHASE_WAITING: RunPhase.ValueType  # 1
+"""It waits for workers and for the evaluation data."""
+RUN_PHASE_TRAINING: RunPhase.ValueType  # 2
+RUN_PHASE_STOPPING: RunPhase.ValueType  # 3
+"""The last clocks are named; workers reach them and leave."""
+RUN_PHASE_SCORING: RunPhase.ValueType  # 4
+"""The evaluator scores the final version."""
+RUN_PHASE_FINISHED: RunPhase.ValueType  # 5
+Global___RunPhase: _TypeAlias = RunPhase  # noqa: Y015
+
+class _WorkerPhase:
+    ValueType = _typing.NewType("ValueType", _builtins.int)
+    V: _TypeAlias = ValueType  # noqa: Y015
+
+class _WorkerPhaseEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_WorkerPhase.ValueType], _builtins.type):
+    DESCRIPTOR: _descriptor.EnumDescriptor
+    WORKER_PHASE_UNSPECIFIED: _WorkerPhase.ValueType  # 0
+    WORKER_PHASE_JOINING: _WorkerPhase.ValueType  # 1
+    """It has no seat yet."""
+    WORKER_PHASE_WAITING: _WorkerPhase.ValueType  # 2
+    """It has asked for its seat."""
+    WORKER_PHASE_DATA: _WorkerPhase.ValueType  # 3
+    """It loads examples."""
+    WORKER_PHASE_COMPUTE: _WorkerPhase.ValueType  # 4
+    WORKER_PHASE_EXCHANGE: _WorkerPhase.ValueType  # 5
+    """It pushes and pulls."""
+    WORKER_PHASE_SCORING: _WorkerPhase.ValueType  # 6
+    """It scores, where no evaluator does."""
+    WORKER_PHASE_DONE: _WorkerPhase.ValueType  # 7
+    WORKER_PHASE_UNHEARD: _WorkerPhase.ValueType  # 8
+    """The chief has come back, and has not heard of it since; no worker says this itself."""
+
+class WorkerPhase(_WorkerPhase, metaclass=_WorkerPhaseEnumTypeWrapper):
+    """What a worker does."""
+
+WORKER_PHASE_UNSPECIFIED: WorkerPhase.ValueType  # 0
+WORKER_PHASE_JOINING: WorkerPhase.ValueType  # 1
+"""It has no seat yet."""
+WORKER_PHASE_WAITING: WorkerPhase.ValueType  # 2
+"""It has asked for its seat."""
+WORKER_PHASE_DATA: WorkerPhase.ValueType  # 3
+"""It loads examples."""
+WORKER_PHASE_COMPUTE: WorkerPhase.ValueType  # 4
+WORKER_PHASE_EXCHANGE: WorkerPhase.ValueType  # 5
+"""It pushes and pulls."""
+WORKER_PHASE_SCORING: WorkerPhase.ValueType  # 6
+"""It scores, where no evaluator does."""
+WORKER_PHASE_DONE: WorkerPhase.ValueType  # 7
+WORKER_PHASE_UNHEARD: WorkerPhase.ValueType  # 8
+"""The chief has come back, and has not heard of it since; no worker says this itself."""
+Global___WorkerPhase: _TypeAlias = WorkerPhase  # noqa: Y015
 
 @_typing.final
 class SetPolicyRequest(_message.Message):
@@ -129,8 +202,8 @@ class JoinReply(_message.Message):
     PLACE_FIELD_NUMBER: _builtins.int
     incarnation: _builtins.int
     """Restart number of this worker's process, from 1; 0 when the run is finished and nobody joins any more."""
-    phase: _builtins.str
-    """The run's phase: "waiting", "training", "stopping", "scoring" or "finished"."""
+    phase: Global___RunPhase.ValueType
+    """The run's."""
     place: _builtins.int
     """Place in the pool, from 0; place 0 sends the first weights."""
     @_builtins.property
@@ -142,7 +215,7 @@ class JoinReply(_message.Message):
         *,
         incarnation: _builtins.int = ...,
         shards: _abc.Iterable[_builtins.int] | None = ...,
-        phase: _builtins.str = ...,
+        phase: Global___RunPhase.ValueType = ...,
         place: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
@@ -200,8 +273,8 @@ class SeatReply(_message.Message):
     """The newest membership view."""
     handicap: _builtins.int
     """The worker's progress is its clock + handicap (pushes); in rounds, that of its start is the version to pull first."""
-    phase: _builtins.str
-    """The run's phase, as in JoinReply."""
+    phase: Global___RunPhase.ValueType
+    """The run's."""
     last: _builtins.int
     """Last clock of this worker (pushes); absent while no end is named."""
     founder: _builtins.bool
@@ -224,7 +297,7 @@ class SeatReply(_message.Message):
         seated: _builtins.bool = ...,
         view: _builtins.int = ...,
         handicap: _builtins.int = ...,
-        phase: _builtins.str = ...,
+        phase: Global___RunPhase.ValueType = ...,
         missing: _abc.Iterable[_builtins.str] | None = ...,
         last: _builtins.int | None = ...,
         switch: _switch_pb2.Switch | None = ...,
@@ -280,8 +353,8 @@ class HeartbeatRequest(_message.Message):
     """Restart number of its process, from Join."""
     clock: _builtins.int
     """Pushes it has completed."""
-    phase: _builtins.str
-    """What it does: "joining", "waiting", "data", "compute", "exchange", "done"."""
+    phase: Global___WorkerPhase.ValueType
+    """What it does."""
     phase_seconds: _builtins.float
     """For how long it has been doing that (seconds)."""
     reached: _builtins.int
@@ -304,7 +377,7 @@ class HeartbeatRequest(_message.Message):
         worker: _builtins.str = ...,
         incarnation: _builtins.int = ...,
         clock: _builtins.int = ...,
-        phase: _builtins.str = ...,
+        phase: Global___WorkerPhase.ValueType = ...,
         phase_seconds: _builtins.float = ...,
         figures: _abc.Mapping[_builtins.str, _builtins.float] | None = ...,
         reached: _builtins.int = ...,
@@ -329,8 +402,8 @@ class HeartbeatReply(_message.Message):
     FASTEST_FIELD_NUMBER: _builtins.int
     PEERS_FIELD_NUMBER: _builtins.int
     SECONDS_FIELD_NUMBER: _builtins.int
-    phase: _builtins.str
-    """The run's phase, as in JoinReply."""
+    phase: Global___RunPhase.ValueType
+    """The run's."""
     view: _builtins.int
     """The newest membership view."""
     fastest: _builtins.float
@@ -348,7 +421,7 @@ class HeartbeatReply(_message.Message):
     def __init__(
         self,
         *,
-        phase: _builtins.str = ...,
+        phase: Global___RunPhase.ValueType = ...,
         view: _builtins.int = ...,
         terms: _abc.Iterable[_builtins.int] | None = ...,
         fastest: _builtins.float = ...,
@@ -569,7 +642,7 @@ class FollowViewRequest(_message.Message):
     """Its restart number, from 1."""
     view: _builtins.int
     """Newest view that this server follows."""
-    phase: _builtins.str
+    phase: Global___RunPhase.ValueType
     """The run's phase that this server knows."""
     switch: _builtins.int
     """Number of the policy change that this server's slice has made last; 0 where none."""
@@ -611,7 +684,7 @@ class FollowViewRequest(_message.Message):
         server: _builtins.int = ...,
         term: _builtins.int = ...,
         view: _builtins.int = ...,
-        phase: _builtins.str = ...,
+        phase: Global___RunPhase.ValueType = ...,
         switch: _builtins.int = ...,
         protocol: _builtins.int = ...,
         gone: _builtins.int = ...,
@@ -842,8 +915,8 @@ class FollowViewReply(_message.Message):
     SPARED_FIELD_NUMBER: _builtins.int
     number: _builtins.int
     """Only grows."""
-    phase: _builtins.str
-    """The run's phase, as in JoinReply."""
+    phase: Global___RunPhase.ValueType
+    """The run's."""
     examples_per_epoch: _builtins.int
     """Training examples of the data set; 0 before anybody has said."""
     due: _builtins.int
@@ -877,7 +950,7 @@ class FollowViewReply(_message.Message):
         *,
         number: _builtins.int = ...,
         seats: _abc.Mapping[_builtins.str, Global___ViewSeat] | None = ...,
-        phase: _builtins.str = ...,
+        phase: Global___RunPhase.ValueType = ...,
         examples_per_epoch: _builtins.int = ...,
         switch: _switch_pb2.Switch | None = ...,
         made: _switch_pb2.Switch | None = ...,
@@ -1079,8 +1152,8 @@ class EvaluateReply(_message.Message):
     """Epochs over."""
     final: _builtins.bool
     """It is the score that the run ends with."""
-    phase: _builtins.str
-    """The run's phase, as in JoinReply."""
+    phase: Global___RunPhase.ValueType
+    """The run's."""
     seconds: _builtins.float
     """Training time so far (seconds)."""
     number: _builtins.int
@@ -1101,7 +1174,7 @@ class EvaluateReply(_message.Message):
         due: _builtins.bool = ...,
         epoch: _builtins.int = ...,
         final: _builtins.bool = ...,
-        phase: _builtins.str = ...,
+        phase: Global___RunPhase.ValueType = ...,
         seconds: _builtins.float = ...,
         switch: _switch_pb2.Switch | None = ...,
         peers: _abc.Iterable[_builtins.str] | None = ...,
@@ -1172,8 +1245,8 @@ class WorkerStatus(_message.Message):
     """Pushes it has completed."""
     lead: _builtins.int
     """Its progress minus the slowest member's (pushes)."""
-    phase: _builtins.str
-    """What it does, as in HeartbeatRequest."""
+    phase: Global___WorkerPhase.ValueType
+    """What it does."""
     phase_seconds: _builtins.float
     """For how long (seconds)."""
     silent: _builtins.float
@@ -1196,7 +1269,7 @@ class WorkerStatus(_message.Message):
         worker: _builtins.str = ...,
         clock: _builtins.int = ...,
         lead: _builtins.int = ...,
-        phase: _builtins.str = ...,
+        phase: Global___WorkerPhase.ValueType = ...,
         phase_seconds: _builtins.float = ...,
         silent: _builtins.float = ...,
         figures: _abc.Mapping[_builtins.str, _builtins.float] | None = ...,
@@ -1286,8 +1359,8 @@ class StatusReply(_message.Message):
     CHOSEN_BY_FIELD_NUMBER: _builtins.int
     run: _builtins.str
     """Name of the run; empty where it has none."""
-    phase: _builtins.str
-    """Its phase, as in JoinReply."""
+    phase: Global___RunPhase.ValueType
+    """Where it is."""
     reason: _builtins.str
     """Why the training ended, in words; empty before."""
     version: _builtins.int
@@ -1360,7 +1433,7 @@ class StatusReply(_message.Message):
         self,
         *,
         run: _builtins.str = ...,
-        phase: _builtins.str = ...,
+        phase: Global___RunPhase.ValueType = ...,
         missing: _abc.Iterable[_builtins.str] | None = ...,
         reason: _builtins.str = ...,
         version: _builtins.int = ...,
@@ -1406,7 +1479,9 @@ class RunWarning(_message.Message):
     EPOCH_FIELD_NUMBER: _builtins.int
     PASSED_FIELD_NUMBER: _builtins.int
     kind: _builtins.str
-    """Like not_finite (docs/failures/warnings.md has them all)."""
+    """Like not_finite (docs/failures/warnings.md has them all): a name and no enum, since a second one of a kind is called
+    rolled_back_2, and so on.
+    """
     said: _builtins.str
     """What was seen, in words without a full stop."""
     advice: _builtins.str

@@ -15,6 +15,7 @@ import grpc
 import numpy as np
 
 from paceline.core.settings.config import CheckpointConfig
+from paceline.rpc.enums import phase_of
 from paceline.v1.run_service_pb2 import StatusReply
 from tests.chaos.kills import Kill, schedule
 from tests.chaos.ledger import Balance, balance, expected, found
@@ -320,7 +321,7 @@ class Round:
 
         def reached(status: StatusReply) -> bool:
             self._raise_fallen()
-            if status.phase != "training":
+            if phase_of(status) != "training":
                 return False
             before.append(status.version)
             return status.version > before[0] + pushes

@@ -366,14 +366,14 @@ def test_the_newest_run_is_found_and_others_by_name_or_path(tmp_path: Path) -> N
 def training(version: int = 12) -> StatusReply:
     figures = {"loss": 0.25, "alpha": 0.5, "staleness": 3, "wait_seconds": 1.5, "examples_per_second": 250.0}
     figures |= {"step_seconds": 0.012}
-    of_phase = {"phase": "exchange", "phase_seconds": 4.2, "silent": 7.0}
+    of_phase = {"phase": "WORKER_PHASE_EXCHANGE", "phase_seconds": 4.2, "silent": 7.0}
     workers = [
         WorkerStatus(worker="worker-0", clock=8, lead=2, member=True, figures=figures, **of_phase),
-        WorkerStatus(worker="worker-1", clock=6, phase="compute", member=True, figures={"loss": 0.75}),
+        WorkerStatus(worker="worker-1", clock=6, phase="WORKER_PHASE_COMPUTE", member=True, figures={"loss": 0.75}),
     ]
     scores = [Score(epoch=1, metrics={"validation_accuracy": 0.9, "test_accuracy": 0.8})]
     counts = {"version": version, "examples": 500, "budget": 1000, "epoch": 1.5, "seconds": 3.0}
-    return StatusReply(phase="training", workers=workers, scores=scores, **counts)
+    return StatusReply(phase="RUN_PHASE_TRAINING", workers=workers, scores=scores, **counts)
 
 
 def test_the_headline_has_version_speed_loss_and_accuracy() -> None:
@@ -386,7 +386,9 @@ def test_the_headline_has_version_speed_loss_and_accuracy() -> None:
 
 
 def test_before_the_start_it_says_what_is_waited_for() -> None:
-    status = StatusReply(phase="waiting", missing=["1 of 4 workers (ready: worker-0)", "the evaluator's data"])
+    status = StatusReply(
+        phase="RUN_PHASE_WAITING", missing=["1 of 4 workers (ready: worker-0)", "the evaluator's data"]
+    )
 
     assert headline(status, 0.0) == "waiting for 1 of 4 workers (ready: worker-0), and the evaluator's data"
 
@@ -410,7 +412,7 @@ def test_plain_lines_come_at_changes_and_every_few_seconds() -> None:
     lines.show(training(2), 1.0)
     time[0] = EVERY
     lines.show(training(3), 1.0)
-    lines.show(StatusReply(phase="finished"), 1.0)
+    lines.show(StatusReply(phase="RUN_PHASE_FINISHED"), 1.0)
 
     assert [line.split(",")[0] for line in written] == ["training 50%", "training 50%", "finished"]
 
@@ -540,7 +542,7 @@ def test_status_says_how_a_table_was_read_while_the_run_goes_on_and_afterwards_i
 
 def test_watching_goes_on_while_the_chief_is_away_and_ends_with_the_run(folder: RunFolder) -> None:
     with folder.locked():  # by a launcher
-        text = watched(folder, training(1), None, None, training(2), StatusReply(phase="finished", version=3))
+        text = watched(folder, training(1), None, None, training(2), StatusReply(phase="RUN_PHASE_FINISHED", version=3))
 
     assert text.count("The chief does not answer; it is starting, or busy.") == 1
     assert "version 1," in text

@@ -73,6 +73,7 @@ _NUMBERS = (
     -math.inf,
     math.nan,
 )
+_SHORT = (FieldDescriptor.CPPTYPE_UINT32, FieldDescriptor.CPPTYPE_INT32, FieldDescriptor.CPPTYPE_ENUM)
 _TEXTS = (
     "",
     "worker-0",
@@ -180,7 +181,7 @@ class Target:
         resume = pb.ResumeRequest(**who, plan_hash=plan.hash, protocol=PROTOCOL)
         pull = pb.PullRequest(reader="evaluator", plan_hash=plan.hash)
         seat = run_pb.SeatRequest(**who, clock=head.clock - 1)
-        beat = run_pb.HeartbeatRequest(**who, clock=head.clock - 1, phase="compute", figures={"loss": 0.5})
+        beat = run_pb.HeartbeatRequest(**who, clock=head.clock - 1, phase="WORKER_PHASE_COMPUTE", figures={"loss": 0.5})
         return (
             (head, self._push_pull),
             (head, self._push_pull),
@@ -236,7 +237,7 @@ def drawn(dice: random.Random, field: FieldDescriptor) -> Any:
     if kind == FieldDescriptor.CPPTYPE_STRING:
         text = dice.choice(_TEXTS)
         return text.encode() if field.type == FieldDescriptor.TYPE_BYTES else text
-    bits = 32 if kind in (FieldDescriptor.CPPTYPE_UINT32, FieldDescriptor.CPPTYPE_INT32) else 64
+    bits = 32 if kind in _SHORT else 64
     found = dice.choice(_WHOLE) if dice.random() < 0.8 else dice.getrandbits(bits)
     if kind in (FieldDescriptor.CPPTYPE_UINT32, FieldDescriptor.CPPTYPE_UINT64):
         return found & ((1 << bits) - 1)

@@ -95,7 +95,7 @@ def test_every_call_is_answered(serve: Serve) -> None:
     pushed = transport.push(head_of(values), parts(values), SOON)
     sparse = transport.push_sparse(pb.PushPullSparseRequest(head=pb.PushHead(clock=2), values=b"1234"), SOON)
     pulled = transport.pull(pb.PullRequest(version=300), lambda head: sink, SOON)
-    assert resumed == pb.ResumeReply(term=3, clock=4, phase="worker-0")
+    assert resumed == pb.ResumeReply(term=3, clock=4, phase="SLICE_PHASE_SERVING")
     assert first == pb.InitialiseReply(term=7)
     assert service.first.tolist() == values.tolist()
     assert pushed == pb.PullHead(clock=1, term=7)

@@ -26,7 +26,7 @@ from paceline.core.slice.plan import make_plan, server_memory
 from paceline.core.slice.state import Standing
 from paceline.core.values import Base, Dense, Empty, Manner, Push, Reply, View
 from paceline.rpc.channel import call
-from paceline.rpc.enums import value_of
+from paceline.rpc.enums import phase_of, value_of
 from paceline.rpc.protocol_version import PROTOCOL
 from paceline.server.json_files import FORMAT
 from paceline.server.state_folder import StateFolder
@@ -267,7 +267,8 @@ def fields(message: Any, names: str) -> str:
     """Some fields of a message, as the page writes them."""
     found = []
     for name in names.split():
-        value = getattr(message, name)
+        is_enum = message.DESCRIPTOR.fields_by_name[name].enum_type is not None
+        value = value_of(message, name) if is_enum else getattr(message, name)
         is_many = isinstance(value, Sequence) and not isinstance(value, str)
         found.append(f"{name} {', '.join(map(str, value)) if is_many else value}")
     return ", ".join(found)
@@ -515,7 +516,7 @@ def test_older_and_newer_peers(tmp_path: Path):
             refused(lambda: joined(join_request(cluster.config, W0, protocol=PROTOCOL + 1))),
             refused(lambda: joined(join_request(cluster.config, W0, protocol=0))),
             joined(with_more),
-            f"phase {call(chief.Status, run_pb.StatusRequest.FromString(later), 30).phase}",
+            f"phase {phase_of(call(chief.Status, run_pb.StatusRequest.FromString(later), 30))}",
         ]
     folder()
     found.append(folder())
@@ -524,7 +525,7 @@ def test_older_and_newer_peers(tmp_path: Path):
     renumbered(lambda value: value.update(format=FORMAT + 1))
     found.append(refused(folder))
 
-    assert (PROTOCOL, FORMAT) == (4, 1)
+    assert (PROTOCOL, FORMAT) == (5, 1)
     assert found == [row[1] for row in example("Older and newer peers")]
 
 

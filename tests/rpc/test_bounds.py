@@ -27,9 +27,9 @@ NAN, INFINITY = float("nan"), float("inf")
 
 
 def needs_rule(field: FieldDescriptor) -> bool:
-    """A flag is one or the other, and a message has its own rules."""
+    """A flag is one or the other, an enum one of its values, and a message has its own rules."""
     is_flag = field.type == FieldDescriptor.TYPE_BOOL
-    return field.is_repeated or not (is_flag or field.message_type)
+    return field.is_repeated or not (is_flag or field.enum_type or field.message_type)
 
 
 def test_every_field_of_every_request_has_a_rule_and_no_rule_is_left_over() -> None:
@@ -98,7 +98,8 @@ WRONG: list[tuple[Message, str]] = [
     (join(examples=HUGE), "JoinRequest.examples is 1,152,921,504,606,846,976; expected a whole number from 0"),
     (join(shards=HUGE), "JoinRequest.shards is"),
     (run_pb.SeatRequest(worker="worker-1", clock=2**63 + 5), "SeatRequest.clock is 9,223,372,036,854,775,813"),
-    (heartbeat(phase="p" * 300), "HeartbeatRequest.phase is .* expected one line"),
+    (heartbeat(phase=9), "HeartbeatRequest.phase is 9; expected a value of WorkerPhase from 0 to 8"),
+    (head(note=pb.PeerNote(kind=-1)), "PeerNote.kind is -1; expected a value of PeerMessageKind"),
     (heartbeat(phase_seconds=-1.0), "HeartbeatRequest.phase_seconds is -1.0; expected a number from 0"),
     (heartbeat(phase_seconds=NAN), "HeartbeatRequest.phase_seconds is nan"),
     (heartbeat(clock=HUGE), "HeartbeatRequest.clock is"),
@@ -142,12 +143,12 @@ def test_a_value_that_can_t_be_right_is_refused_by_field_seen_and_expected(messa
 
 def test_what_a_real_process_says_is_taken() -> None:
     check(join(host="a machine", address="10.0.0.7:50053"))
-    check(heartbeat(phase="compute", phase_seconds=0.5, clock=7, figures={"loss": NAN, "alpha": 0.5}))
+    check(heartbeat(phase="WORKER_PHASE_COMPUTE", phase_seconds=0.5, clock=7, figures={"loss": NAN, "alpha": 0.5}))
     check(
         scored(epoch=3, metrics={"test_accuracy": 0.9}, versions=[4, 4], measure="max accuracy", examples={"test": 270})
     )
     check(run_pb.StopRequest(reason="stopped on request"))
-    note, position = pb.PeerNote(kind="model", weight=0.5), pb.Position(batches=3, examples=32)
+    note, position = pb.PeerNote(kind="PEER_MESSAGE_KIND_MODEL", weight=0.5), pb.Position(batches=3, examples=32)
     check(head(clock=3, rates=[1.0, 0.1], untouched=[0, 4, 7], plan_hash="a" * 64, note=note, position=position))
     check(child(code=-9, port=50_051, log=b"x" * (256 << 10)))
     tensors = [Tensor(name=f"layer.{number}.weight", shape=[4096, 4096]) for number in range(1000)]

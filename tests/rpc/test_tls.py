@@ -26,6 +26,7 @@ from paceline.core.errors import ConfigError, TryAgain, Unauthenticated
 from paceline.core.values import Vector
 from paceline.rpc import tls
 from paceline.rpc.auth import Credentials, read_credentials
+from paceline.rpc.enums import phase_of
 from paceline.rpc.lane import tls as lane_tls
 from paceline.rpc.lane.sockets import PlainSocket
 from paceline.rpc.lane.tls import Session, TlsSocket, encrypted_client, encrypted_server
@@ -686,6 +687,6 @@ def test_a_run_on_kubernetes_is_asked_with_the_keys_of_its_secret(keys: Path, tm
         address = cluster.addresses[0].replace("localhost", "127.0.0.1")
         with chief_of(OneCluster(address, keys, ["OMP_NUM_THREADS", TLS])) as chief:
             status = chief.status()
-            assert status.phase == "waiting"
+            assert phase_of(status) == "waiting"
         with chief_of(OneCluster(address, keys, ["OMP_NUM_THREADS"])) as chief:
             assert chief.status() is None, "by plain text nobody answers"

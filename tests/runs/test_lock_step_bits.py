@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from paceline.rpc.enums import phase_of
 from tests.runs.test_processes import saved
 from tests.support.nights import some
 from tests.support.processes import Cluster, Process, eventually
@@ -65,10 +66,10 @@ def begun(cluster: Cluster) -> tuple[list[Process], list[Process]]:
 
 def goes_on(cluster: Cluster) -> None:
     """Waits until more rounds are over; the run must not be at its end by then."""
-    before = cluster.until(lambda status: status.phase == "training").version
+    before = cluster.until(lambda status: phase_of(status) == "training").version
     go_further(cluster, ROUNDS + MORE)
-    after = cluster.until(lambda status: status.version > before + ROUNDS or status.phase != "training")
-    assert after.phase == "training", "the run is too short for what is done to it"
+    after = cluster.until(lambda status: status.version > before + ROUNDS or phase_of(status) != "training")
+    assert phase_of(after) == "training", "the run is too short for what is done to it"
 
 
 def go_further(cluster: Cluster, rounds: int) -> None:

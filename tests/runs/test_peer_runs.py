@@ -12,6 +12,7 @@ from paceline.core.errors import DataError
 from paceline.core.settings.config import Config, PlanConfig
 from paceline.core.slice.plan import make_plan
 from paceline.rpc.auth import Credentials
+from paceline.rpc.enums import phase_of
 from paceline.rpc.protocol_version import PROTOCOL
 from paceline.v1 import run_service_pb2 as pb
 from tests.support.nights import some
@@ -52,7 +53,7 @@ def after(cluster: Cluster, steps: int) -> None:
 def test_a_run_without_servers_trains_and_its_mean_is_what_is_scored(tmp_path: Path, policy: str) -> None:
     with Cluster(tmp_path, **run(policy, 3)) as cluster:
         workers, evaluator = started(cluster)
-        status = cluster.until(lambda status: status.phase == "finished")
+        status = cluster.until(lambda status: phase_of(status) == "finished")
         codes = [process.wait() for process in (*workers, evaluator)]
         cluster.end_servers(0)
     assert codes == [0, 0, 0, 0]
@@ -70,7 +71,7 @@ def test_without_one_of_four_pairs_are_formed_anew_and_the_others_go_on(tmp_path
             assert worker.wait_for("the members are others")["left"] == ["worker-1"]
         after(cluster, 5)
         cluster.stop()
-        status = cluster.until(lambda status: status.phase == "finished")
+        status = cluster.until(lambda status: phase_of(status) == "finished")
         codes = [process.wait() for process in (workers[0], workers[2], workers[3], evaluator)]
     assert codes == [0, 0, 0, 0]
     assert status.scores[-1].metrics["local_models"] == 3
@@ -88,7 +89,7 @@ def test_who_comes_back_to_a_lock_step_run_takes_over_the_present_model(tmp_path
         after(cluster, 5)
         evaluator.send(signal.SIGSTOP)  # before the end, or it might have scored before it stands still
         cluster.stop()
-        cluster.until(lambda status: status.phase == "scoring")
+        cluster.until(lambda status: phase_of(status) == "scoring")
         first, models = final_models(cluster)
         evaluator.send(signal.SIGCONT)
         codes = [process.wait() for process in (workers[0], workers[1], again, evaluator)]
@@ -123,7 +124,7 @@ def test_a_chief_that_is_started_again_goes_on_counting(tmp_path: Path) -> None:
         after(cluster, 8)
         status = cluster.until(lambda status: len([worker for worker in status.workers if worker.member]) == 2)
         cluster.stop()
-        cluster.until(lambda status: status.phase == "finished")
+        cluster.until(lambda status: phase_of(status) == "finished")
         assert evaluator.wait() == 0
     assert all(worker.figures["dropped"] <= 2 for worker in status.workers)
 

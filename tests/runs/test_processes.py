@@ -20,6 +20,7 @@ from paceline.core.errors import TryAgain
 from paceline.core.policies.policy import PACKAGE
 from paceline.core.settings.config import Config
 from paceline.core.slice.plan import server_memory
+from paceline.rpc.enums import phase_of
 from paceline.tasks.task import load_config, load_task
 from paceline.v1 import run_service_pb2 as pb
 from paceline_studies.simulator.problem import problem_of
@@ -51,7 +52,7 @@ def test_a_run_trains_to_its_end_and_reports_its_accuracy(policy: str, tmp_path:
         cluster.end_servers(0)
 
         assert codes == [0, 0, 0]
-        assert status.phase == "finished"
+        assert phase_of(status) == "finished"
         assert status.scores[-1].final
         assert status.scores[-1].metrics["test_accuracy"] > 0.9
         assert servers[0].events("score", final=True)[0]["metrics"] == dict(status.scores[-1].metrics)
@@ -98,7 +99,7 @@ def test_a_finished_run_goes_on_with_more_epochs_in_whichever_order_its_processe
         assert [process.wait() for process in others] == [0, 0, 0]
         status = cluster.until(lambda status: True)
         cluster.end_servers(0)
-        assert (before.phase, status.phase) == ("finished", "finished")
+        assert (phase_of(before), phase_of(status)) == ("finished", "finished")
         assert [score.final for score in status.scores].count(True) == 2
         assert status.examples >= status.budget == 2 * before.budget
         trained = load_file(tmp_path / "models" / "last.safetensors")
@@ -124,7 +125,7 @@ def started(cluster: Cluster, mode: str = "ledger") -> tuple[list[Process], list
 
 def goes_on(cluster: Cluster, pushes: int = 30) -> None:
     """Waits until the chief's slice has folded more."""
-    before = cluster.until(lambda status: status.phase == "training").version
+    before = cluster.until(lambda status: phase_of(status) == "training").version
     cluster.until(lambda status: status.version > before + pushes)
 
 

@@ -18,6 +18,7 @@ from paceline.core.chief.scoring import Score
 from paceline.core.chief.workers import WorkerReport
 from paceline.core.errors import BadPush, ConfigError, Fenced, PoolFull, TryAgain
 from paceline.core.settings.config import Options, ScheduleConfig
+from paceline.rpc.enums import phase_of
 from paceline.rpc.protocol_version import PROTOCOL
 from paceline.server.chief import Chief
 from paceline.v1 import run_service_pb2 as pb
@@ -132,8 +133,8 @@ def test_stopping_a_run_that_waits_finishes_it_at_once_and_says_why(begin: Begin
     reply = join(cluster)
     stop(cluster)
     status = cluster.run.Status(pb.StatusRequest(), CALL)
-    assert (status.phase, status.reason) == ("finished", "enough; unscored: nothing was trained")
-    assert sit(cluster, 0, reply.incarnation).phase == "finished"
+    assert (phase_of(status), status.reason) == ("finished", "enough; unscored: nothing was trained")
+    assert phase_of(sit(cluster, 0, reply.incarnation)) == "finished"
     assert join(cluster, 1).incarnation == 0
 
 
@@ -144,7 +145,7 @@ def test_a_member_that_comes_back_while_the_run_stops_gets_its_seat_and_its_last
     stop(cluster)
     again = join(cluster, 0)
     seat = sit(cluster, 0, again.incarnation, clock=1)
-    assert (again.incarnation, seat.seated, seat.last, seat.phase) == (2, True, 2, "stopping")
+    assert (again.incarnation, seat.seated, seat.last, phase_of(seat)) == (2, True, 2, "stopping")
     assert join(cluster, 1).incarnation == 0
 
 
@@ -155,9 +156,9 @@ def test_a_run_whose_last_worker_left_is_scored_and_finished_once(begin: Begin) 
     stop(cluster)
     pusher.chief.leave(pusher.incarnation, True)
     due = cluster.run.Evaluate(pb.EvaluateRequest(protocol=PROTOCOL), CALL)
-    assert (due.due, due.final, due.phase) == (True, True, "scoring")
+    assert (due.due, due.final, phase_of(due)) == (True, True, "scoring")
     for _ in range(2):
-        assert cluster.run.Evaluate(final_score(), CALL).phase == "finished"
+        assert phase_of(cluster.run.Evaluate(final_score(), CALL)) == "finished"
     assert len(cluster.run.Status(pb.StatusRequest(), CALL).scores) == 1
 
 
@@ -224,7 +225,7 @@ def test_a_chief_that_restarts_near_the_end_goes_on_from_there(begin: Begin, pha
         cluster.run.Evaluate(final_score(), CALL)
     cluster.restart(0)
     status = cluster.run.Status(pb.StatusRequest(), CALL)
-    assert (status.phase, status.examples, status.epoch, status.reason) == (phase, 150, 1.5, "enough")
+    assert (phase_of(status), status.examples, status.epoch, status.reason) == (phase, 150, 1.5, "enough")
     if phase == "scoring":
         due = cluster.run.Evaluate(pb.EvaluateRequest(protocol=PROTOCOL), CALL)
         assert (due.due, due.final, due.epoch) == (True, True, 1)
@@ -303,7 +304,7 @@ def test_the_reason_and_the_members_are_in_the_status(begin: Begin) -> None:
     status = cluster.run.Status(pb.StatusRequest(), CALL)
     (worker,) = status.workers
     assert (status.run, status.version, status.examples, status.budget, status.epoch) == ("named", 1, 50, 400, 0.5)
-    assert (worker.worker, worker.clock, worker.phase, worker.member) == ("worker-0", 1, "compute", True)
+    assert (worker.worker, worker.clock, phase_of(worker), worker.member) == ("worker-0", 1, "compute", True)
     assert dict(worker.figures) == {"loss": 2.0}
 
 

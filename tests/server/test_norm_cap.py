@@ -200,7 +200,9 @@ def test_a_worker_cannot_say_itself_how_often_it_was_capped(begin: Begin) -> Non
     (pusher,) = seated(cluster)
     pusher.push(OF_NORM_5)
 
-    beat = run_pb.HeartbeatRequest(worker="worker-0", incarnation=1, clock=1, phase="data", figures={"capped": 0.0})
+    beat = run_pb.HeartbeatRequest(
+        worker="worker-0", incarnation=1, clock=1, phase="WORKER_PHASE_DATA", figures={"capped": 0.0}
+    )
     cluster.run.Heartbeat(beat, Context())
 
     assert capped(cluster) == {"worker-0": 1}

@@ -11,6 +11,7 @@ import numpy as np
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
 from paceline.rpc.channel import open_channel
+from paceline.rpc.enums import phase_of
 from tests.support.ports import own_port
 from tests.support.processes import TOKEN, Cluster, Process, eventually
 
@@ -92,7 +93,7 @@ def test_a_sparse_run_fetches_no_shard_but_its_own_though_it_counts_all(tmp_path
         others = [cluster.evaluator(*reading(cluster, "evaluator", ports["port"]))]
         others += [cluster.worker(rank, *reading(cluster, f"w{rank}", ports["port"]), torch=True) for rank in (0, 1)]
         assert [process.wait() for process in others] == [0, 0, 0]
-        status = cluster.until(lambda status: status.phase == "finished")
+        status = cluster.until(lambda status: phase_of(status) == "finished")
         cluster.end_servers(0)
         server.send(signal.SIGINT)
 

@@ -12,6 +12,7 @@ pytest.importorskip("moto", reason="moto is not installed: make setup")
 
 from paceline.data.progress import SILENT
 from paceline.data.shards import open_shards
+from paceline.rpc.enums import phase_of
 from paceline.sharder.sharding import make_shards, placed
 from paceline.tasks.task import load_config
 from tests.sharder.test_serve_processes import SPARSE, copied, libsvm
@@ -58,7 +59,7 @@ def test_workers_and_evaluator_fetch_their_shards_from_a_bucket_and_a_killed_wor
         cluster.until(lambda status: status.examples >= 30 * status.budget / 100_000)  # 30 epochs
         cluster.stop()
         assert [process.wait() for process in (steady, back, evaluator)] == [0, 0, 0]
-        status = cluster.until(lambda status: status.phase == "finished")
+        status = cluster.until(lambda status: phase_of(status) == "finished")
         cluster.end_servers(0)
 
     assert status.scores[-1].metrics["test_accuracy"] > 0.8

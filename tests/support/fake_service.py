@@ -59,7 +59,7 @@ class Service:
 
     def resume(self, request: pb.ResumeRequest) -> pb.ResumeReply:
         self.do("resume", lambda: True)
-        return pb.ResumeReply(term=3, clock=request.clock, phase=request.worker)
+        return pb.ResumeReply(term=3, clock=request.clock, phase=pb.SLICE_PHASE_SERVING)
 
     @contextmanager
     def initialise(self, head: pb.PushHead, is_there: IsThere) -> Iterator["Upload"]:

@@ -14,6 +14,7 @@ from paceline.core.slice.plan import Shapes, make_plan
 from paceline.core.values import AS_SET, Dense, Empty, Manner, Vector
 from paceline.rpc.agreed_settings import joining_settings
 from paceline.rpc.auth import OPEN, Credentials
+from paceline.rpc.enums import phase_of
 from paceline.rpc.protocol_version import PROTOCOL
 from paceline.server.command_line import ToldServer
 from paceline.server.run_servicer import RunServicer
@@ -141,7 +142,7 @@ class Pusher:
         assert joined is not None
         self.incarnation = joined.incarnation
         standings = self.client.attach(self.incarnation)
-        if any(standing.phase == "empty" for standing in standings):
+        if any(phase_of(standing) == "empty" for standing in standings):
             self.client.initialise(self.model)
         self.clock = min(standing.clock for standing in standings)
         return self

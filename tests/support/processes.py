@@ -22,6 +22,7 @@ from paceline.launch.forks import forker as forkers
 from paceline.launch.forks.forker import OPTIMIZER, SCRIPTS, Forked, Forker, Loads
 from paceline.rpc.auth import Credentials
 from paceline.rpc.channel import open_channel
+from paceline.rpc.enums import phase_of
 from paceline.rpc.protocol_version import PROTOCOL
 from paceline.server.state_folder import StateFolder
 from paceline.v1 import run_service_pb2 as pb
@@ -359,7 +360,7 @@ class Cluster:
 
     def score(self) -> pb.StatusReply:
         """Waits until all workers have left and reports the final score; returns what the status was before that."""
-        status = self.until(lambda status: status.phase == "scoring")
+        status = self.until(lambda status: phase_of(status) == "scoring")
         final = pb.EvaluateRequest(protocol=PROTOCOL, score=pb.Score(final=True))
         self.chief.Evaluate(final, timeout=PATIENCE, wait_for_ready=True)
         return status

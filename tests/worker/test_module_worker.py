@@ -129,7 +129,7 @@ def test_a_worker_that_comes_after_the_end_has_nothing_to_do() -> None:
 
 
 def standing(phase: str, version: int = 0) -> pb.ResumeReply:
-    return pb.ResumeReply(term=1, phase=phase, version=version)
+    return pb.ResumeReply(term=1, phase=f"SLICE_PHASE_{phase.upper()}", version=version)
 
 
 def test_place_0_sends_the_first_weights_to_servers_that_have_none() -> None:
@@ -226,7 +226,7 @@ class Servers:
         self.started: list[int] = []
 
     def attach(self, incarnation: int) -> list[pb.ResumeReply]:
-        return [pb.ResumeReply(phase="serving", clock=clock) for clock in self.clocks.pop(0)]
+        return [pb.ResumeReply(phase="SLICE_PHASE_SERVING", clock=clock) for clock in self.clocks.pop(0)]
 
     def start_after(self, clock: int) -> None:
         self.started.append(clock)
@@ -287,7 +287,7 @@ def test_a_worker_lets_all_servers_go_back_once_for_pushes_of_an_earlier_process
             clocks, terms = answers.pop(0)
             oldest = [1, 3] if clocks != [3, 3] else [0, 0]
             return [
-                pb.ResumeReply(phase="serving", clock=clock, term=term, oldest=old)
+                pb.ResumeReply(phase="SLICE_PHASE_SERVING", clock=clock, term=term, oldest=old)
                 for clock, term, old in zip(clocks, terms, oldest, strict=True)
             ]
 

@@ -16,7 +16,9 @@ from paceline.core.errors import BadPush, Behind, DataError, Gap, ServersGone, S
 from paceline.core.linear.sparse import encode_places
 from paceline.core.slice.lost_slices import lost
 from paceline.core.slice.plan import SlicePlan
+from paceline.core.slice.state import Phase
 from paceline.core.values import AS_SET, Base, Manner, Places, Position, Sparse, Vector
+from paceline.rpc.enums import phase_of
 from paceline.rpc.protocol_version import PROTOCOL
 from paceline.rpc.retries import backoff, retried
 from paceline.rpc.transport import Parts, Transport, encoded, encoded_parts, room_for, weights_codec
@@ -172,7 +174,7 @@ class Link:
             ),
             timeout=10.0,
         )
-        if reply.phase == "empty" and self.answered:
+        if phase_of(reply) == Phase.EMPTY and self.answered:
             raise lost([self.index])
         self._note_term(reply.term, reply.version)
         self.counted = reply.clock

@@ -5,9 +5,11 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import TypeVar
 
+from paceline.core.chief.phases import RunPhase
 from paceline.core.errors import Fenced, PacelineError, PoolFull, ServersGone, Stopped
 from paceline.rpc.agreed_settings import joining_settings
 from paceline.rpc.channel import call, open_channel, waiting_call
+from paceline.rpc.enums import number_of, phase_of
 from paceline.rpc.protocol_version import PROTOCOL
 from paceline.rpc.retries import retried
 from paceline.v1 import run_service_pb2 as pb
@@ -21,7 +23,7 @@ _LOOK = 0.2
 """Time between two checks for a stop signal (seconds)."""
 _FINISH_EVERY = 0.5
 """Time between two checks whether the run is finished (seconds)."""
-OVER = ("stopping", "scoring", "finished")
+OVER = (RunPhase.STOPPING, RunPhase.SCORING, RunPhase.FINISHED)
 """Phases in which no worker can join any more."""
 
 
@@ -83,7 +85,7 @@ class ChiefClient:
             reply: pb.SeatReply = self._retried("Seat", lambda: call(self._stub.Seat, request, 15.0))
             if reply.seated:
                 return reply
-            if reply.phase in OVER:
+            if phase_of(reply) in OVER:
                 return None
             if time.monotonic() - said >= _SAY_EVERY:
                 said = time.monotonic()
@@ -98,7 +100,7 @@ class ChiefClient:
             worker=self._worker,
             incarnation=incarnation,
             clock=clock,
-            phase=phase,
+            phase=number_of(pb.WorkerPhase.DESCRIPTOR, phase),
             phase_seconds=seconds,
             figures=figures,
             reached=reached,
@@ -176,7 +178,7 @@ class ChiefClient:
                 reply = retried(
                     lambda: self.beat(incarnation, *state()), patience, self._outage, self._stop, "Heartbeat"
                 )
-                if reply.phase == "finished":
+                if phase_of(reply) == RunPhase.FINISHED:
                     return
                 self._pause(_FINISH_EVERY)
         except (ServersGone, Fenced) as error:

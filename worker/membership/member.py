@@ -13,10 +13,12 @@ from paceline.core.policies.policy_in_force import PolicyInForce
 from paceline.core.settings.config import Config
 from paceline.core.slice.lost_slices import lost
 from paceline.core.slice.plan import SlicePlan
+from paceline.core.slice.state import Phase
 from paceline.core.values import Vector
 from paceline.data.sampler import Sampler, steps_per_epoch
 from paceline.data.shards import Shards
 from paceline.rpc.conversions import switch_value
+from paceline.rpc.enums import phase_of
 from paceline.v1 import parameter_service_pb2 as pb
 from paceline.v1.run_service_pb2 import HeartbeatReply, JoinReply, SeatReply
 from paceline.worker.exchange.parameter_client import ParameterClient
@@ -208,7 +210,7 @@ class Member(ABC):
         first = self.first_weights()
         while True:
             standings = self.client.attach(incarnation)
-            empty = [server for server, standing in enumerate(standings) if standing.phase == "empty"]
+            empty = [server for server, standing in enumerate(standings) if phase_of(standing) == Phase.EMPTY]
             if not empty:
                 return standings
             if any(standing.version for standing in standings):

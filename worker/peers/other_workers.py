@@ -18,6 +18,7 @@ from paceline.core.policies.policy import Own
 from paceline.core.slice.plan import Range, SlicePlan
 from paceline.core.values import Vector
 from paceline.rpc.auth import Credentials
+from paceline.rpc.enums import number_of
 from paceline.rpc.outages import Outages
 from paceline.rpc.retries import backoff
 from paceline.rpc.roles import speak_for
@@ -27,7 +28,7 @@ from paceline.v1 import parameter_service_pb2 as pb
 from paceline.v1.peer_service_pb2 import WelcomeRequest
 from paceline.v1.run_service_pb2 import Peer
 from paceline.worker.exchange.received_weights import SliceSink
-from paceline.worker.peers.peer_messages import Delivery, Line, PeerMetrics, member_id, message_of
+from paceline.worker.peers.peer_messages import Delivery, Line, PeerMetrics, kind_of, member_id, message_of
 from paceline.worker.peers.peer_server import PeerLine
 
 _PLAIN = load_codec("none")
@@ -276,7 +277,7 @@ class Peers:
         if places is not None:
             codec, values = _PLAIN, np.concatenate([values, places.astype(np.uint32).view(np.float32)])
         note = pb.PeerNote(
-            kind=message.kind,
+            kind=number_of(pb.PeerMessageKind.DESCRIPTOR, message.kind),
             view=message.view,
             round=message.round,
             hop=message.hop,
@@ -384,17 +385,15 @@ class Peers:
         """Deliver: a message of another worker's."""
         speak_for(head.worker)
         self._plan.check(head.plan_hash, head.worker)
-        note = head.note
+        note, kind = head.note, kind_of(head.note)
         with self._changed:
             policy = self._present()
             is_known = member_id(head.worker, head.incarnation) in self._addresses
-            room = policy.room(note.kind, note.view, note.round, note.hop) if note.kind in policy.kinds else None
-        if note.kind not in policy.kinds:
+            room = policy.room(kind, note.view, note.round, note.hop) if kind in policy.kinds else None
+        if kind not in policy.kinds:
             known = ", ".join(sorted(policy.kinds))
-            raise BadPush(
-                f"{head.worker} sent a message of kind {head.note.kind!r}; expected {known}. Use one config for all."
-            )
-        total, kind = self._plan.total, note.kind
+            raise BadPush(f"{head.worker} sent a message of kind {kind!r}; expected {known}. Use one config for all.")
+        total = self._plan.total
         least = total if kind in _WHOLE else 0
         most = {"update": 2 * total, "note": 0}.get(kind, total)
         if not least <= head.elements <= most or note.sparse != (kind == "update"):

@@ -5,6 +5,7 @@ import queue
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from typing import cast
 
 import numpy as np
 from prometheus_client import CollectorRegistry, Counter, Gauge
@@ -12,10 +13,11 @@ from prometheus_client import CollectorRegistry, Counter, Gauge
 from paceline.core import kernels
 from paceline.core.codecs.codec import Bytes, Codec
 from paceline.core.errors import BadPush
-from paceline.core.peers.peer_policy import Message
+from paceline.core.peers.peer_policy import Kind, Message
 from paceline.core.peers.topology import SEATS
 from paceline.core.slice.plan import Range
 from paceline.core.values import Vector
+from paceline.rpc.enums import value_of
 from paceline.rpc.transport import Outgoing, room_for, weights_codec
 from paceline.v1 import parameter_service_pb2 as pb
 from paceline.worker.exchange.received_weights import SliceSink
@@ -110,6 +112,11 @@ class Delivery:
         yield Outgoing(pb.PullHead(outcome=pb.OUTCOME_FOLDED), iter(()))
 
 
+def kind_of(note: pb.PeerNote) -> Kind:
+    """Returns what a message brings; a kind that is none of core's is for the policy to refuse."""
+    return cast(Kind, value_of(note, "kind"))
+
+
 def message_of(head: pb.PushHead, to: int, values: Vector, total: int) -> Message:
     """What has come, checked."""
     note, places = head.note, None
@@ -118,7 +125,7 @@ def message_of(head: pb.PushHead, to: int, values: Vector, total: int) -> Messag
         if len(places) != len(values) or (len(places) and (places[-1] >= total or (np.diff(places) <= 0).any())):
             raise BadPush(f"{head.worker} sent positions that are not in rising order, or are beyond {total:,}.")
     sender = member_id(head.worker, head.incarnation)
-    return Message(note.kind, sender, to, note.view, note.round, values, note.weight, note.hop, places)  # type: ignore[arg-type]
+    return Message(kind_of(note), sender, to, note.view, note.round, values, note.weight, note.hop, places)
 
 
 class PeerMetrics:

@@ -16,6 +16,7 @@ from safetensors import SafetensorError, safe_open
 
 from paceline.base.private import make_private
 from paceline.core.chief.best_model import Measure, chooses, default_measure, scores_of
+from paceline.core.chief.phases import RunPhase
 from paceline.core.errors import DiskError
 from paceline.core.policies.policy import build_policy
 from paceline.core.policies.policy_in_force import PolicyInForce
@@ -24,6 +25,7 @@ from paceline.core.values import Vector
 from paceline.data.dataset import Array, Rows, is_class_label
 from paceline.data.shards import Shards
 from paceline.rpc.conversions import switch_value
+from paceline.rpc.enums import phase_of
 from paceline.v1 import run_service_pb2 as pb
 from paceline.worker.exchange.parameter_client import ParameterClient, pull_newest
 from paceline.worker.membership.calls_to_chief import ChiefClient
@@ -142,7 +144,7 @@ class Scorer(ABC):
         score: pb.Score | None = None
         while True:
             reply = self._ask(score)
-            if reply.phase == "finished" or reply.elsewhere:
+            if phase_of(reply) == RunPhase.FINISHED or reply.elsewhere:
                 return
             score = self._score(reply) if reply.due else None
 

@@ -13,6 +13,7 @@ from typing import Any
 from paceline.base.private import make_private
 from paceline.core.errors import PoolFull, Stopped, UsageError
 from paceline.launch.folder.own_records import append
+from paceline.rpc.enums import number_of
 from paceline.v1 import host_service_pb2 as pb
 
 LOST = 10.0
@@ -46,7 +47,7 @@ class RemoteProcess:
         return pb.ChildOrder(
             name=self.name,
             start=self.start,
-            role=self.role,
+            role=number_of(pb.ProcessRole.DESCRIPTOR, self.role),
             told=json.dumps(self.told),
             signal=self.signal,
             log_size=self.log_size,

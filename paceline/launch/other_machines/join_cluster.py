@@ -24,6 +24,7 @@ from paceline.launch.supervise.children import printable
 from paceline.launch.supervise.processes import HOPELESS
 from paceline.launch.this_machine.signals import Signals
 from paceline.rpc.auth import Credentials
+from paceline.rpc.enums import phase_of
 from paceline.rpc.key_files import write_keys
 from paceline.rpc.protocol_version import check_protocol
 from paceline.tasks.task import load_config
@@ -100,7 +101,11 @@ def orders(key: ClusterKey, ranks: Collection[int]) -> list[pb.ChildOrder]:
     told = {"servers": ",".join(key.servers), "shard_server": key.shard_server}
     return [
         pb.ChildOrder(
-            name=f"worker-{rank}", role="worker", start=1, told=json.dumps({**told, "rank": rank}), token=key.token
+            name=f"worker-{rank}",
+            role=pb.PROCESS_ROLE_WORKER,
+            start=1,
+            told=json.dumps({**told, "rank": rank}),
+            token=key.token,
         )
         for rank in ranks
     ]
@@ -155,7 +160,7 @@ def _asked(key: ClusterKey, credentials: Credentials, patience: float, say: Say,
         ) from error
     finally:
         chief.close()
-    if status.phase in OVER:
+    if phase_of(status) in OVER:
         raise Stopped(f"Run '{key.run}' is over ({status.reason or 'finished'}); no machine can join it any more.")
     return status
 

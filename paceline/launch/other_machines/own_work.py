@@ -20,6 +20,7 @@ from paceline.launch.supervise.words_and_ports import ports_of, server_words, wo
 from paceline.launch.this_machine.child_environment import child_environment
 from paceline.launch.this_machine.free_ports import FreePorts
 from paceline.launch.this_machine.processors import VISIBLE, visible_gpus
+from paceline.rpc.enums import value_of
 from paceline.rpc.listening import EVERYWHERE, LOOPBACK, bracketed
 from paceline.rpc.token_file import write_token_file
 from paceline.v1 import host_service_pb2 as pb
@@ -128,11 +129,12 @@ class OwnWork:
 
     def _is_ready(self, order: pb.ChildOrder) -> bool:
         """Whether a start would not wait, while the head hears nothing of this host, and reaches the servers."""
-        forker = self._place.forkers.get(order.role)
-        if order.role == "worker" and self._reach is None:
+        role = value_of(order, "role")
+        forker = self._place.forkers.get(role)
+        if role == "worker" and self._reach is None:
             there = self._there(json.loads(order.told))
             self._reach = ReachServers([each for all_ in there.values() for each in all_.split(",")])
-        reached = order.role != "worker" or (self._reach is not None and self._reach.is_done)
+        reached = role != "worker" or (self._reach is not None and self._reach.is_done)
         return reached and (forker is None or forker.is_ready)
 
     def _there(self, told: Mapping[str, Any]) -> dict[str, str]:
@@ -141,12 +143,13 @@ class OwnWork:
         return {key: told[key].replace(HEAD, head) for key in ("servers", "shard_server", "chief") if told.get(key)}
 
     def _started(self, order: pb.ChildOrder, before: _Process | None) -> _Process:
-        told = {**json.loads(order.told), **(self._ports_of(order.role) if before is None else _ports(before.told))}
+        role = value_of(order, "role")
+        told = {**json.loads(order.told), **(self._ports_of(role) if before is None else _ports(before.told))}
         report = self._ports_file(order.name)
         report.unlink(missing_ok=True)
         arguments, environment = self._words(order, told, report)
         log = self._place.folder / "logs" / f"{order.name}.log"
-        child = Child(order.name, order.role, arguments, log, environment, 0, self._place.forkers.get(order.role))
+        child = Child(order.name, role, arguments, log, environment, 0, self._place.forkers.get(role))
         child.start()
         again = " again" if order.start > 1 else ""
         self._say(f"{order.name} is started{again} (process {child.pid})")
@@ -169,7 +172,7 @@ class OwnWork:
         bind = LOOPBACK if place.address == LOOPBACK else EVERYWHERE
         shared = {"config": settings, "token_file": token, "report": report, "bind": bind}
         there = self._there(told)
-        if order.role == "server":
+        if value_of(order, "role") == "server":
             own = {"folder": place.folder / order.name, "index": told["index"], **_ports(told)}
             make_private(own["folder"])
             return server_words({**own, "chief": there["chief"], **shared}), self._environment

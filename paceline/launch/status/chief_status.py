@@ -11,6 +11,7 @@ from paceline.core.chief.scoring import Score
 from paceline.core.chief.warnings import RunWarning
 from paceline.core.errors import ConfigError, NotYet, PacelineError
 from paceline.rpc.conversions import score_value
+from paceline.rpc.enums import value_of
 from paceline.rpc.listening import PLAIN_TEXT
 from paceline.v1.run_service_pb2 import SetPolicyReply, SetPolicyRequest, StatusReply, StatusRequest, StopRequest
 from paceline.v1.switch_pb2 import Switch
@@ -160,11 +161,15 @@ class News:
 
 
 def plain(message: Message) -> dict[str, Any]:
-    """The message as JSON values, zeros included (protobuf's own JSON has 64-bit numbers as texts)."""
-    return {field.name: _value(field, getattr(message, field.name)) for field in message.DESCRIPTOR.fields}
+    """The message as JSON values, zeros included and enums by the names that core has for them (protobuf's own JSON has 64-bit
+    numbers as texts)."""
+    return {field.name: _value(message, field) for field in message.DESCRIPTOR.fields}
 
 
-def _value(field: Any, value: Any) -> Any:
+def _value(message: Message, field: Any) -> Any:
+    if field.enum_type is not None:
+        return value_of(message, field.name)
+    value = getattr(message, field.name)
     if field.message_type is not None and field.message_type.GetOptions().map_entry:
         return {key: _item(item) for key, item in value.items()}
     return [_item(item) for item in value] if field.is_repeated else _item(value)

@@ -20,6 +20,7 @@ from paceline.core.chief.warnings import CAPPED
 from paceline.core.explain.cause import Finding
 from paceline.launch.status.chief_status import loss, policy_name
 from paceline.launch.status.evidence import said
+from paceline.rpc.enums import phase_of
 from paceline.v1.run_service_pb2 import StatusReply, WorkerStatus
 
 EVERY = 5.0
@@ -100,7 +101,7 @@ class PlainLines:
         self._write(text)
 
     def show(self, status: StatusReply, rate: float, causes: Sequence[Finding] = ()) -> None:
-        here = (status.phase, tuple(status.missing))
+        here = (phase_of(status), tuple(status.missing))
         if here != self._last or self._now() - self._at >= EVERY:
             self._last = here
             self._at = self._now()
@@ -115,9 +116,9 @@ def headline(status: StatusReply, rate: float) -> str:
 
 
 def _facts(status: StatusReply, rate: float) -> list[str]:
-    if status.phase == "waiting":
+    if phase_of(status) == "waiting":
         return f"waiting for {', and '.join(status.missing) or 'the start'}".split(", ")
-    parts = [f"{status.phase}{done(status, ' ')}", f"elapsed {spell(status.seconds)}", *_remaining(status, rate)]
+    parts = [f"{phase_of(status)}{done(status, ' ')}", f"elapsed {spell(status.seconds)}", *_remaining(status, rate)]
     parts += [*_policy(status), _at(status), f"version {status.version:,}", _pace(status, rate)]
     mean, score = loss(status), newest_score(status)
     parts += [f"loss {mean:.4f}" if abs(mean) < 1e6 else f"loss {mean:.4g}"] if mean is not None else []
@@ -148,7 +149,7 @@ def spell(seconds: float) -> str:
 def _remaining(status: StatusReply, rate: float) -> list[str]:
     """How long it will train on at this rate; nothing while that is not known."""
     left = status.budget - status.examples
-    return [f"remaining {spell(left / rate)}"] if status.phase == "training" and rate > 0 and left > 0 else []
+    return [f"remaining {spell(left / rate)}"] if phase_of(status) == "training" and rate > 0 and left > 0 else []
 
 
 def _policy(status: StatusReply) -> list[str]:
@@ -291,7 +292,7 @@ def _phase(worker: WorkerStatus, is_slow: bool) -> RenderableType:
         return Text(f"silent {spell(worker.silent)}", style="red")
     if is_slow:
         return "straggler"
-    return f"{worker.phase} {spell(worker.phase_seconds)}" if worker.phase_seconds >= 1 else worker.phase
+    return f"{phase_of(worker)} {spell(worker.phase_seconds)}" if worker.phase_seconds >= 1 else phase_of(worker)
 
 
 def _figure(name: str, form: str, times: float = 1.0) -> Callable[[WorkerStatus], str]:

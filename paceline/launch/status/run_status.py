@@ -31,6 +31,7 @@ from paceline.launch.status.chief_status import (
 from paceline.launch.status.evidence import Causes, look_of
 from paceline.launch.status.live_table import PlainLines, show_picture
 from paceline.launch.status.recoveries import Recoveries, Recovery, standing_recoveries
+from paceline.rpc.enums import phase_of
 from paceline.v1.run_service_pb2 import StatusReply
 
 if TYPE_CHECKING:
@@ -107,7 +108,7 @@ def watch(
             time.sleep(every)
             chief = chief or find_chief(folder, connect)
             continue
-        if chief is None or status is None or status.phase == "finished":
+        if chief is None or status is None or phase_of(status) == "finished":
             break
         is_away = False
         causes = found.now(status) if found else []

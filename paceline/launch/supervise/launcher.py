@@ -39,6 +39,7 @@ from paceline.launch.supervise.run_history import Records
 from paceline.launch.supervise.starting import Starting
 from paceline.launch.this_machine.signals import Signals
 from paceline.launch.this_machine.surroundings import surroundings
+from paceline.rpc.enums import phase_of
 from paceline.server.description import described
 from paceline.settings.own_extensions import own_files
 from paceline.v1.run_service_pb2 import StatusReply, WorkerStatus
@@ -57,8 +58,8 @@ class Stall:
 
     def check(self, status: StatusReply | None, now: float) -> str | None:
         """Returns what to tell people, with each worker's last position, if it is time to."""
-        here = None if status is None else (status.phase, status.version)
-        if here != self._here or (status is not None and status.phase not in MOVING):
+        here = None if status is None else (phase_of(status), status.version)
+        if here != self._here or (status is not None and phase_of(status) not in MOVING):
             self._here = here
             self._since = now
             self._said = now
@@ -69,11 +70,11 @@ class Stall:
         if status is None:
             return f"server-0 has not answered for {seconds}; see its log."
         workers = "; ".join(map(_last_seen, status.workers)) or "there are no workers"
-        return f"no progress for {seconds} at version {status.version:,} ({status.phase}). Last seen: {workers}."
+        return f"no progress for {seconds} at version {status.version:,} ({phase_of(status)}). Last seen: {workers}."
 
 
 def _last_seen(worker: WorkerStatus) -> str:
-    words = f"{worker.worker} in {worker.phase} for {worker.phase_seconds:.0f} s at clock {worker.clock:,}"
+    words = f"{worker.worker} in {phase_of(worker)} for {worker.phase_seconds:.0f} s at clock {worker.clock:,}"
     return words + (f", silent for {worker.silent:.0f} s" if worker.silent >= 1 else "")
 
 
@@ -304,7 +305,7 @@ class _Launch:
     def _has_trained(self) -> bool:
         """Whether nothing is left but the last lines of scripts; asks, too."""
         status = self._chief.status() if self._chief is not None and self._config.is_script else None
-        return status is not None and status.phase == "finished"
+        return status is not None and phase_of(status) == "finished"
 
     def end(self) -> None:
         """No process is left after this."""
@@ -349,12 +350,12 @@ class _Launch:
             self._faults.hear(None if status is None else status.seconds, now)
             if status is not None:
                 self._note(status)
-                if status.phase == "finished":
+                if phase_of(status) == "finished":
                     return
-                if status.phase == "scoring" and is_deserted:
+                if phase_of(status) == "scoring" and is_deserted:
                     who = "every worker" if self._config.scored_by == "worker" else "the evaluator"
                     raise Ended(PacelineError.exit_code, f"nobody is left to take the final model: {who} has ended")
-                if status.phase == "waiting" and status.version:
+                if phase_of(status) == "waiting" and status.version:
                     self._processes.call_back()
                 if status.unfinished and self._processes.are_gone(status.unfinished):
                     with suppress(NotYet):

@@ -14,6 +14,7 @@ from paceline.launch.settings.loggers import loggers_of
 from paceline.launch.status.chief_status import plain, policy_name, scores, warnings
 from paceline.launch.supervise.listener import Listener, close_all
 from paceline.launch.supervise.outcome import Outcome
+from paceline.rpc.enums import phase_of
 from paceline.v1.run_service_pb2 import StatusReply
 
 PACE = 8 << 10
@@ -68,11 +69,11 @@ class Records:
         members = [worker.worker for worker in status.workers if worker.member]
         terms = [server.term for server in status.servers]
         counts = (len(status.scores), len(status.warnings), len(status.choices))
-        news = (status.phase, status.policy, counts, members, terms)
+        news = (phase_of(status), status.policy, counts, members, terms)
         here = (
             news,
             status.version,
-            [(worker.phase, *_logged(worker.figures).items()) for worker in status.workers],
+            [(phase_of(worker), *_logged(worker.figures).items()) for worker in status.workers],
         )
         if here == self._last:
             return
@@ -148,12 +149,12 @@ def status_value(status: StatusReply, rate: float) -> Status:
             worker.worker,
             worker.clock,
             worker.lead,
-            worker.phase,
+            phase_of(worker),
             worker.member,
             {name: value for name, value in worker.figures.items() if not name.startswith(LOG_PREFIX)},
             _logged(worker.figures),
         )
         for worker in status.workers
     )
-    facts = (status.phase, status.version, status.epoch, status.examples, status.seconds)
+    facts = (phase_of(status), status.version, status.epoch, status.examples, status.seconds)
     return Status(*facts, rate, policy_name(status), workers)

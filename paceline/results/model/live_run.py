@@ -14,6 +14,7 @@ from paceline.core.policies.policy import build_policy
 from paceline.core.values import Vector
 from paceline.launch.status.chief_status import RemoteChief
 from paceline.results.model.run_weights import Source, Weights
+from paceline.rpc.enums import phase_of
 from paceline.server.disk import Disk
 from paceline.server.json_files import CheckedFiles
 from paceline.server.snapshot_files import DAMAGES, SnapshotFiles
@@ -80,7 +81,7 @@ class LiveRun:
     def pull(self, status: StatusReply, into: Vector | None = None) -> Versions:
         """The newest version into the weights; in rounds one that all slices have had. NotYet: nothing is trained yet;
         ServersGone: a server does not answer."""
-        if status.phase == "waiting":
+        if phase_of(status) == "waiting":
             lacking = f", and waits for {', '.join(status.missing)}" if status.missing else ""
             raise NotYet(f"Run '{self._source.name}' has not begun to train{lacking}. Try again in a moment.")
         policy = json.loads(status.policy) if status.policy else self._source.config.policy.model_dump()

@@ -20,6 +20,7 @@ from paceline.results.model.live_run import KeptVersions, LiveRun, Versions, put
 from paceline.results.model.run_model import Trained
 from paceline.results.model.run_weights import Source, weights_of
 from paceline.rpc.agreed_settings import agreed_settings
+from paceline.rpc.enums import phase_of
 from paceline.settings.own_extensions import OWN
 from paceline.v1.run_service_pb2 import StatusReply
 
@@ -86,7 +87,7 @@ def pull(source: Source, out: Path, asked: Asked = Asked()) -> Pulled:  # noqa: 
 def _newest(source: Source, out: Path) -> Pulled:
     """From the servers while the run goes on; what an ended one has kept."""
     status = _status(source)
-    if status is not None and (status.phase != "finished" or not _has(source, "last")):
+    if status is not None and (phase_of(status) != "finished" or not _has(source, "last")):
         return _of_servers(source, out)
     if source.place is None:
         raise refuse_gone(source)

@@ -12,6 +12,7 @@ from paceline.launch.folder.run_folder import RunFolder
 from paceline.launch.status.chief_status import RemoteChief
 from paceline.launch.supervise.launcher import run_local
 from paceline.rpc.auth import Credentials
+from paceline.rpc.enums import phase_of
 from paceline.rpc.token_file import read_token_file
 from paceline.v1.run_service_pb2 import StatusReply
 from paceline_papers.reproduce.hogwild_races import settings
@@ -40,13 +41,13 @@ class Early(Disturbance):
 
     def watch(self, status: StatusReply, rate: float, causes: Sequence[Finding]) -> None:
         seated = {worker.worker: worker for worker in status.workers if worker.member}
-        if status.phase == "training" and (not self.members or self.members[-1] != set(seated)):
+        if phase_of(status) == "training" and (not self.members or self.members[-1] != set(seated)):
             self.members.append(set(seated))
         if len(self.members) > 1 and not seated.keys() & set(LEAVERS):
             self.join = self.leave
         super().watch(status, rate, causes)
         joiner = seated.get(f"worker-{JOINER}")
-        if status.phase == "training" and joiner and joiner.figures["steps"] >= 5:
+        if phase_of(status) == "training" and joiner and joiner.figures["steps"] >= 5:
             place = self._place
             with closing(RemoteChief(place.facts()["chief"], Credentials(read_token_file(place.token)))) as chief:
                 assert chief.stop("the worker that joined has trained"), chief.why

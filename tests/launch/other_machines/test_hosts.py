@@ -58,7 +58,7 @@ def test_workers_start_where_there_is_room_and_the_rest_waits(rig: Rig) -> None:
     assert rig.lent.awaited()
     orders = rig.report(host).children
     found = [(order.name, order.start, order.role) for order in orders]
-    assert found == [("worker-0", 1, "worker"), ("worker-1", 1, "worker")]
+    assert found == [("worker-0", 1, pb.PROCESS_ROLE_WORKER), ("worker-1", 1, pb.PROCESS_ROLE_WORKER)]
     rig.hosts.join("c", 4, 0, "10.0.0.3")
     assert rig.attend()[-1] == "worker-2 on c"
     assert not rig.lent.awaited()

@@ -89,7 +89,7 @@ class Chief(RunServiceServicer):
         if self.late:
             self.late -= 1
             context.abort(grpc.StatusCode.UNAVAILABLE, "busy")
-        return StatusReply(phase=self.phase, reason="the budget of epochs is spent")
+        return StatusReply(phase=f"RUN_PHASE_{self.phase.upper()}", reason="the budget of epochs is spent")
 
 
 @pytest.fixture

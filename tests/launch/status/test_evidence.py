@@ -38,7 +38,15 @@ def status(at: float, steps: int, slow: float = 0.02, *, phase: str = "training"
     figures = pb.ServerFigures(seconds=at + 30, busy_seconds=0.1 * at, pushes=4 * steps, slice_bytes=4000)
     servers = [pb.ServerStatus(server=0, term=1, figures=figures)]
     policy = '{"name": "bsp"}'
-    return pb.StatusReply(run="one", phase=phase, seconds=at, workers=workers, servers=servers, policy=policy, **more)
+    return pb.StatusReply(
+        run="one",
+        phase=f"RUN_PHASE_{phase.upper()}",
+        seconds=at,
+        workers=workers,
+        servers=servers,
+        policy=policy,
+        **more,
+    )
 
 
 def test_a_whole_run_is_the_sum_of_all_looks_and_servers_count_from_the_first() -> None:

@@ -38,7 +38,7 @@ def worker(number: int, step: float, **more: float) -> WorkerStatus:
         worker=f"worker-{number}",
         clock=1234567,
         lead=123,
-        phase="exchange",
+        phase="WORKER_PHASE_EXCHANGE",
         phase_seconds=98.7,
         member=True,
         figures=figures,
@@ -48,7 +48,7 @@ def worker(number: int, step: float, **more: float) -> WorkerStatus:
 def status(*workers: WorkerStatus) -> StatusReply:
     score = Score(epoch=1, metrics={"validation_accuracy": 0.9612, "validation_f1": 0.8765, "validation_majority": 0.5})
     return StatusReply(
-        phase="training",
+        phase="RUN_PHASE_TRAINING",
         policy='{"name": "staleness_aware"}',
         switching=True,
         version=123456789,
@@ -86,7 +86,7 @@ def test_no_line_is_wider_than_80_columns_and_no_row_takes_two() -> None:
 
 def test_what_is_waited_for_fits_with_many_workers() -> None:
     names = ", ".join(f"worker-{number}" for number in range(40))
-    found = StatusReply(phase="waiting", missing=[f"24 of 64 workers (ready: {names}; joining: none)"])
+    found = StatusReply(phase="RUN_PHASE_WAITING", missing=[f"24 of 64 workers (ready: {names}; joining: none)"])
 
     assert max(map(len, shown(found))) <= WIDTH
 

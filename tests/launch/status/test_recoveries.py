@@ -16,7 +16,7 @@ def server(number: int, term: int, version: int | None = None, damaged: int = 0)
 
 def status(*servers: ServerStatus, replayed: int = 0, rerun: int = 0) -> StatusReply:
     worker = WorkerStatus(worker="worker-0", figures={"replayed": replayed, "rerun": rerun})
-    return StatusReply(phase="training", servers=servers, workers=[worker])
+    return StatusReply(phase="RUN_PHASE_TRAINING", servers=servers, workers=[worker])
 
 
 NEW = (server(0, 1), server(1, 1))
@@ -94,7 +94,7 @@ def gone_back(orders: int, version: int = 142, *, still: bool = False) -> Status
     servers = [server(0, 1), server(1, 2, version=150)]
     for one in servers:
         one.term += orders
-    return StatusReply(phase="training", servers=servers, went_back=orders, back_to=version, going_back=still)
+    return StatusReply(phase="RUN_PHASE_TRAINING", servers=servers, went_back=orders, back_to=version, going_back=still)
 
 
 def test_that_all_servers_go_back_is_said_once_and_is_no_start_of_a_server() -> None:
@@ -123,7 +123,7 @@ def test_orders_to_go_back_of_an_earlier_launch_are_not_counted() -> None:
 
 def test_a_wait_for_other_workers_is_said_once_it_lasts_and_when_it_is_over() -> None:
     seen = Recoveries()
-    waits = StatusReply(phase="training", awaited=["worker-1", "worker-2"])
+    waits = StatusReply(phase="RUN_PHASE_TRAINING", awaited=["worker-1", "worker-2"])
 
     lines = [seen.of(each, now) for each, now in [(waits, 0.0), (waits, 2.0), (waits, 6.0), (status(), 9.0)]]
 
@@ -136,7 +136,7 @@ def test_a_wait_for_other_workers_is_said_once_it_lasts_and_when_it_is_over() ->
 
 def test_a_run_that_waits_for_workers_after_all_others_have_finished_says_so() -> None:
     seen = Recoveries()
-    waits = StatusReply(phase="training", unfinished=["worker-1"])
+    waits = StatusReply(phase="RUN_PHASE_TRAINING", unfinished=["worker-1"])
 
     lines = [seen.of(each, now) for each, now in [(waits, 0.0), (waits, 2.0), (status(), 9.0)]]
 
@@ -147,14 +147,14 @@ def test_a_run_that_waits_for_workers_after_all_others_have_finished_says_so() -
 
 def test_a_short_wait_for_other_workers_is_not_worth_a_line() -> None:
     seen = Recoveries()
-    waits = StatusReply(phase="training", awaited=["worker-1"])
+    waits = StatusReply(phase="RUN_PHASE_TRAINING", awaited=["worker-1"])
 
     assert [seen.of(waits, 0.0), seen.of(waits, 1.0), seen.of(status(), 1.5), seen.of(status(), 9.0)] == [[]] * 4
     assert str(seen.sum) == ""
 
 
 def finished(*servers: ServerStatus) -> StatusReply:
-    return StatusReply(phase="finished", servers=servers)
+    return StatusReply(phase="RUN_PHASE_FINISHED", servers=servers)
 
 
 BACK = (server(0, 1), server(1, 2, version=7))

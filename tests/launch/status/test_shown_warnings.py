@@ -46,7 +46,7 @@ def reply(*found: RunWarning, phase: str = "training", version: int = 1) -> pb.S
         )
         for each in found
     ]
-    return pb.StatusReply(phase=phase, version=version, warnings=messages)
+    return pb.StatusReply(phase=f"RUN_PHASE_{phase.upper()}", version=version, warnings=messages)
 
 
 @pytest.fixture

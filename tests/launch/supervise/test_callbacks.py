@@ -70,7 +70,9 @@ def status(version: int, scores: int = 0, phase: str = "training", **figures: fl
     ]
     found = [pb.Score(epoch=n, versions=[10 * n], metrics={"test_accuracy": n / 10}) for n in range(scores)]
     policy = '{"name": "ssp", "bound": 3}'
-    return pb.StatusReply(phase=phase, version=version, workers=workers, scores=found, policy=policy)
+    return pb.StatusReply(
+        phase=f"RUN_PHASE_{phase.upper()}", version=version, workers=workers, scores=found, policy=policy
+    )
 
 
 def play(

@@ -96,12 +96,12 @@ class FakeChief:
 
     def status(self) -> StatusReply:
         figures = {"loss": 0.5, "wait_seconds": 2.0}
-        workers = [WorkerStatus(worker="worker-0", clock=3, phase="compute", figures=figures)]
+        workers = [WorkerStatus(worker="worker-0", clock=3, phase="WORKER_PHASE_COMPUTE", figures=figures)]
         seen: dict[str, Any] = {"workers": workers, "servers": self.servers}
         if not self.done():
-            return StatusReply(phase="training", version=self.version, **seen)
+            return StatusReply(phase="RUN_PHASE_TRAINING", version=self.version, **seen)
         score = Score(epoch=1, seconds=4.0, versions=[3], metrics={"test_accuracy": 0.97}, final=True)
-        return StatusReply(phase="finished", version=3, examples=300, seconds=5.0, scores=[score], **seen)
+        return StatusReply(phase="RUN_PHASE_FINISHED", version=3, examples=300, seconds=5.0, scores=[score], **seen)
 
     def stop(self, reason: str) -> bool:
         return True
@@ -352,7 +352,7 @@ def test_a_worker_that_keeps_dying_is_given_up(
 def test_a_final_score_is_not_waited_for_where_nobody_is_left_to_take_it(stage: Stage) -> None:
     class Scoring(FakeChief):
         def status(self) -> StatusReply:
-            return StatusReply(phase="scoring", version=3)
+            return StatusReply(phase="RUN_PHASE_SCORING", version=3)
 
     stage.plot(worker_0=[0], worker_1=[0], evaluator=[0])
 
@@ -409,7 +409,7 @@ def test_nobody_waits_at_the_end_for_a_worker_without_restarts(stage: Stage) -> 
             super().__init__(lambda: len(self.reasons) == 2)
 
         def status(self) -> StatusReply:
-            waits = StatusReply(phase="training", version=3, unfinished=["worker-1"])
+            waits = StatusReply(phase="RUN_PHASE_TRAINING", version=3, unfinished=["worker-1"])
             return super().status() if self.done() else waits
 
         def stop(self, reason: str) -> bool:
@@ -517,7 +517,7 @@ def test_workers_that_had_left_come_back_where_the_run_waits_for_them_again(
 
         def status(self) -> StatusReply:
             is_back = len(stage.starts("worker-0")) == 2
-            return super().status() if is_back else StatusReply(phase="waiting", version=3)
+            return super().status() if is_back else StatusReply(phase="RUN_PHASE_WAITING", version=3)
 
     outcome = run_local(
         stage.config,
@@ -748,8 +748,8 @@ def test_tensorboard_can_read_the_curves(stage: Stage) -> None:
 
 def test_a_stalled_run_says_where_each_worker_is() -> None:
     stall = Stall(now=0.0)
-    worker = WorkerStatus(worker="worker-1", clock=7, phase="exchange", phase_seconds=61, silent=3)
-    status = StatusReply(phase="training", version=5, workers=[worker])
+    worker = WorkerStatus(worker="worker-1", clock=7, phase="WORKER_PHASE_EXCHANGE", phase_seconds=61, silent=3)
+    status = StatusReply(phase="RUN_PHASE_TRAINING", version=5, workers=[worker])
 
     said = [stall.check(status, now) for now in (0.0, STILL - 1, STILL, STILL + 1, 2 * STILL)]
 
@@ -760,8 +760,8 @@ def test_a_stalled_run_says_where_each_worker_is() -> None:
 def test_a_run_that_moves_or_waits_has_not_stalled() -> None:
     stall = Stall(now=0.0)
 
-    moving = [stall.check(StatusReply(phase="training", version=i), i * STILL) for i in range(5)]
-    waiting = [stall.check(StatusReply(phase="waiting"), i * STILL) for i in range(5, 9)]
+    moving = [stall.check(StatusReply(phase="RUN_PHASE_TRAINING", version=i), i * STILL) for i in range(5)]
+    waiting = [stall.check(StatusReply(phase="RUN_PHASE_WAITING"), i * STILL) for i in range(5, 9)]
 
     assert not any(moving + waiting)
 

@@ -20,6 +20,7 @@ from paceline.core.errors import BadPush, Behind, DataError, Fenced, Gap, Server
 from paceline.core.settings.config import CodecConfig, Config, PlanConfig
 from paceline.core.slice.plan import make_plan
 from paceline.core.values import GroupOption, Manner
+from paceline.rpc.enums import phase_of
 from paceline.rpc.transport import OpenSink, Parts, Transport, encoded_parts
 from paceline.v1 import parameter_service_pb2 as pb
 from paceline.worker.exchange import server_link as link_module
@@ -35,7 +36,7 @@ Act = Exception | pb.PullHead | Callable[[], pb.PullHead]
 
 
 def standing(clock: int = 0, phase: str = "serving", term: int = 1, **more: int) -> pb.ResumeReply:
-    return pb.ResumeReply(term=term, clock=clock, phase=phase, **more)
+    return pb.ResumeReply(term=term, clock=clock, phase=f"SLICE_PHASE_{phase.upper()}", **more)
 
 
 def answer(term: int = 1, version: int = 1, **more: Any) -> pb.PullHead:
@@ -448,7 +449,7 @@ def test_attach_and_first_weights_wait_for_a_server_that_is_not_up_yet() -> None
     line = Line()
     line.server.standings.extend([TryAgain("down"), TryAgain("down"), standing(phase="empty"), standing(phase="empty")])
     line.server.firsts.extend([TryAgain("down"), pb.InitialiseReply(term=1)])
-    assert line.link.attach(4).phase == "empty"
+    assert phase_of(line.link.attach(4)) == "empty"
     line.link.initialise(line.gradient)
     assert line.server.resumed[-1].incarnation == 4
     assert {data for _, data in line.server.sent} == {line.gradient[[0, 1, 2, 8, 9]].tobytes()}

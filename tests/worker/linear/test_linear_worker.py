@@ -23,6 +23,7 @@ from paceline.data.manifest import Recipe
 from paceline.data.sampler import Sampler, steps_per_epoch
 from paceline.data.shard_writer import Dealt, write_shards
 from paceline.data.shards import Shards, open_shards
+from paceline.rpc.enums import phase_of
 from paceline.settings.load_settings import task_of
 from paceline.v1 import run_service_pb2 as pb
 from paceline.worker.linear.linear_rows import LinearData
@@ -317,7 +318,7 @@ def test_every_policy_learns_the_plane(trial: Callable[[Config], Trial], policy:
     weights = run.start().finish()
 
     assert accuracy(weights) > 0.85
-    assert run.status.phase in ("scoring", "finished")
+    assert phase_of(run.status) in ("scoring", "finished")
 
 
 @pytest.mark.parametrize(
@@ -349,7 +350,7 @@ def test_workers_stop_when_the_mean_of_their_losses_or_their_own_has_settled(
         assert "the validation loss has settled at" in run.status.reason
     else:
         assert all(said.has("the validation loss has settled; leaving") for said in run.said)
-        assert run.status.phase == "scoring"
+        assert phase_of(run.status) == "scoring"
     assert run.status.examples < 500 * 180
 
 

@@ -403,7 +403,9 @@ def deliver(to: Member, kind: str, head: dict[str, Any], values: Any = (), token
     """A message that the test writes, of worker-1 where the head says nothing else."""
     sent = np.asarray(values, np.float32)
     said = {"worker": "worker-1", "incarnation": 1, "clock": 1, "plan_hash": PLAN.hash, "elements": len(sent)} | head
-    note = {"kind": "ask", "view": 1, "round": 1, "weight": 1.0, "to": to.incarnation} | said.pop("note", {})
+    note = {"kind": "PEER_MESSAGE_KIND_ASK", "view": 1, "round": 1, "weight": 1.0, "to": to.incarnation} | said.pop(
+        "note", {}
+    )
     message = pb.PushHead(**said, note=pb.PeerNote(**note))  # type: ignore[arg-type]
     with peer.PeerLine(to.address, Credentials(token), kind) as line:
         line.deliver(message, encoded_parts(sent, load_codec("none"), 64), SOON)
@@ -425,7 +427,7 @@ ONES = np.ones(PLAN.total)
     ("head", "values", "error", "match"),
     [
         ({"plan_hash": "another"}, ONES, PlanMismatch, "another plan"),
-        ({"note": {"kind": "gossip"}}, ONES, BadPush, "of kind 'gossip'"),
+        ({"note": {"kind": "PEER_MESSAGE_KIND_UNSPECIFIED"}}, ONES, BadPush, "of kind 'unspecified'"),
         ({"elements": 3 * PLAN.total}, ONES, BadPush, "announces"),
         ({"elements": PLAN.total}, ONES[1:], BadPush, f"of {PLAN.total:,} values"),
         ({"worker": "worker-7"}, ONES, NotYet, "does not know worker-7"),
@@ -434,7 +436,12 @@ ONES = np.ones(PLAN.total)
         ({"note": {"weight": np.inf}}, ONES, BadPush, r"PeerNote\.weight is (inf|-1)"),
         ({"note": {"weight": -1.0}}, ONES, BadPush, r"PeerNote\.weight is (inf|-1)"),
         ({"note": {"sparse": True}}, ONES, BadPush, r"announces .* \(ask\)"),
-        ({"note": {"kind": "update", "sparse": True}}, ONES, BadPush, "of kind 'update'; expected answer, ask"),
+        (
+            {"note": {"kind": "PEER_MESSAGE_KIND_UPDATE", "sparse": True}},
+            ONES,
+            BadPush,
+            "of kind 'update'; expected answer, ask",
+        ),
         ({"codec": "topk"}, ONES, BadPush, "Weights can't be sent as topk"),
     ],
 )
@@ -461,7 +468,7 @@ def test_a_sparse_message_with_wrong_places_changes_nothing(
     told(1, taker, other)
     taker.begin("broadcast", "complete")
     with pytest.raises(BadPush, match=match):
-        deliver(taker, kind, {"note": {"kind": "update", "sparse": True}}, values)
+        deliver(taker, kind, {"note": {"kind": "PEER_MESSAGE_KIND_UPDATE", "sparse": True}}, values)
     assert taker.own.local.tolist() == [1.0] * PLAN.total
 
 

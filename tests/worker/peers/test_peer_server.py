@@ -20,6 +20,7 @@ from paceline.core.settings.config import Config, Options, PlanConfig
 from paceline.core.slice.plan import make_plan
 from paceline.core.values import Vector
 from paceline.rpc.auth import HEADER, Credentials, held
+from paceline.rpc.enums import phase_of
 from paceline.rpc.protocol_version import PROTOCOL
 from paceline.tasks.task import load_task
 from paceline.v1 import peer_service_pb2 as peer_pb
@@ -300,7 +301,7 @@ def test_final_local_models_are_served_until_they_are_scored_and_a_killed_worker
         eventually(lambda: evaluator.events("scored", local_models=3), evaluator.text)
         evaluator.send(signal.SIGSTOP)
         cluster.stop()
-        cluster.until(lambda status: status.phase == "scoring")
+        cluster.until(lambda status: phase_of(status) == "scoring")
         for worker in workers:
             worker.wait_for("serving the local model until the run is scored")
         peers = list(cluster.chief.Evaluate(pb.EvaluateRequest(protocol=PROTOCOL, number=1), timeout=30).peers)
@@ -311,7 +312,7 @@ def test_final_local_models_are_served_until_they_are_scored_and_a_killed_worker
         workers[1].kill()
         evaluator.send(signal.SIGCONT)
         codes = [process.wait() for process in (workers[0], workers[2], evaluator)]
-        status = cluster.until(lambda status: status.phase == "finished")
+        status = cluster.until(lambda status: phase_of(status) == "finished")
         cluster.end_servers(0)
 
         assert codes == [0, 0, 0]
@@ -343,7 +344,7 @@ def test_evaluator_and_workers_follow_a_change_to_a_policy_whose_local_models_co
         cluster.until(lambda status: "vote_test_accuracy" in status.scores[-1].metrics and not status.switching)
         cluster.stop()
         codes = [process.wait() for process in (*workers, evaluator)]
-        status = cluster.until(lambda status: status.phase == "finished")
+        status = cluster.until(lambda status: phase_of(status) == "finished")
         cluster.end_servers(0)
 
         assert codes == [0, 0, 0]

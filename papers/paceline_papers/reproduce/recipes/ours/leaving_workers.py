@@ -21,6 +21,7 @@ from paceline.launch.settings.read_config import complete
 from paceline.launch.supervise.children import Child, end_all
 from paceline.launch.this_machine.child_environment import child_environment
 from paceline.results.result import Result
+from paceline.rpc.enums import phase_of
 from paceline.sharder.sharding import make_shards
 from paceline.v1.run_service_pb2 import StatusReply
 from paceline_papers.reproduce.claims import Apart, Between
@@ -102,7 +103,7 @@ class Disturbance:
         """Acts on what the chief says. PacelineError where the worker that was to join has failed."""
         if self._joiner is not None and self._joiner.poll():
             raise PacelineError(f"{self._joiner.name} {self._joiner.how_it_ended()}. It said:{self._joiner.tail()}")
-        if status.phase != "training" or not status.budget:
+        if phase_of(status) != "training" or not status.budget:
             return
         if not self._have_left and status.examples >= self.leave * status.budget:
             self._have_left = True
