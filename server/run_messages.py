@@ -1,6 +1,5 @@
 """Converts a run's status to a message, and reads the policy that a message asks for."""
 
-import json
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict
 
@@ -13,8 +12,10 @@ from paceline.core.settings.config import Options
 from paceline.core.values import worker_order
 from paceline.rpc.conversions import run_phase, score_message
 from paceline.rpc.enums import number_of
+from paceline.rpc.setting_values import policy_message, policy_value
 from paceline.server.own_figures import ServerStart, most_capped
 from paceline.v1 import run_service_pb2 as pb
+from paceline.v1.settings_pb2 import Policy
 
 
 def status_reply(
@@ -52,7 +53,7 @@ def status_reply(
         ],
         scores=[score_message(score) for score in run.scoring.scores],
         skipped_scores=run.scoring.skipped,
-        policy=json.dumps(run.policy.model_dump()),
+        policy=policy_message(run.policy.model_dump()),
         switching=run.policy_change.is_under_way,
         queued=run.membership.queued(now),
         warnings=[pb.RunWarning(**asdict(warning)) for warning in run.warnings.found],
@@ -101,14 +102,14 @@ def start_value(message: pb.ServerStart) -> ServerStart:
     return ServerStart(message.term, message.version if message.is_back else None, message.damaged)
 
 
-def wanted_policy(text: str, present: Options) -> Options:
-    """The policy asked for as JSON; without a name, or with the present name, its options change the present ones.
-    BadPush if it is not a JSON object."""
-    try:
-        found = json.loads(text)
-    except ValueError:
-        found = None
-    if not isinstance(found, dict) or not isinstance(found.get("name", ""), str):
-        raise BadPush(f'SetPolicy got {text[:80]!r}; expected a JSON object like {{"name": "ssp", "bound": 5}}.')
+def wanted_policy(message: Policy, present: Options) -> Options:
+    """The policy asked for; without a name, or with the present name, its options change the present ones. BadPush where it
+    has neither, as the message of an older release."""
+    found = policy_value(message)
+    if not found:
+        raise BadPush(
+            "SetPolicy names no policy and no option; expected one of them, like ssp with bound 5. Does its caller have an "
+            "older release of Paceline? Use the run's."
+        )
     is_same = found.get("name", present.name) == present.name
     return Options(**(present.model_dump() if is_same else {}) | found)

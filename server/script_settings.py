@@ -1,17 +1,17 @@
 """Gets a run's settings from its script: a server waits until a worker describes them, then saves them."""
 
-import json
 import threading
 from typing import Any
 
 from paceline.base.private import make_private
-from paceline.core.errors import BadPush, ConfigError, Stopped
+from paceline.core.errors import ConfigError, Stopped
 from paceline.core.settings.config import Config
 from paceline.rpc.auth import Credentials, authentication
 from paceline.rpc.host import Health, bind, make_server
 from paceline.rpc.process import report_ports
 from paceline.rpc.protocol_version import check_protocol
 from paceline.rpc.roles import speak_for
+from paceline.rpc.setting_values import settings_value
 from paceline.server.command_line import ToldServer
 from paceline.server.description import described, keep
 from paceline.settings.load_settings import differences, load
@@ -43,7 +43,7 @@ class ScriptServicer(ScriptServiceServicer):
         speak_for(request.worker)
         check_protocol(request.protocol, request.worker, f"server {self._told.index}")
         with self._lock:
-            found = _parsed(request.settings)
+            found = settings_value(request.settings)
             before = described(self._told.folder)
             if before is None:
                 load(self._told.config, self._told.overrides(), found)  # ConfigError: these can't make a run
@@ -89,13 +89,3 @@ def _listen(told: ToldServer, credentials: Credentials, stop: threading.Event) -
         server.stop(1.0).wait()
         health.stop()
     return servicer.description, port
-
-
-def _parsed(text: str) -> dict[str, Any]:
-    try:
-        found = json.loads(text)
-    except ValueError as error:
-        raise BadPush(f"A description is one JSON object: {error}.") from error
-    if not isinstance(found, dict):
-        raise BadPush(f"A description is one JSON object; got {type(found).__name__}.")
-    return found

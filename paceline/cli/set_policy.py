@@ -1,6 +1,5 @@
 """`paceline set`: changes the policy of a run, or its bounds, while it trains."""
 
-import json
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -13,6 +12,7 @@ from paceline.core.policies.policy import build_policy, from_shorthand
 from paceline.launch.folder.run_folder import RunFolder
 from paceline.launch.status.chief_status import Chief, RemoteChief
 from paceline.launch.status.run_status import PAUSE, Connect, find_chief, patiently
+from paceline.rpc.setting_values import policy_value
 from paceline.settings.load_settings import parse_sets
 from paceline.settings.own_extensions import OWN
 from paceline.v1.switch_pb2 import Switch
@@ -31,7 +31,7 @@ def set_policy(
         raise UsageError(f"Run '{folder.name}' has ended; a policy can only be changed while a run trains.")
     try:
         asked = time.monotonic()
-        switch = patiently(lambda: chief.set_policy(json.dumps(wanted)), asked + patience)
+        switch = patiently(lambda: chief.set_policy(wanted), asked + patience)
         return _begun(chief, switch, asked, patience)
     finally:
         chief.close()
@@ -72,7 +72,7 @@ def read_policy(settings: Sequence[str]) -> dict[str, Any]:
 
 def _begun(chief: Chief, switch: Switch, asked: float, patience: float) -> str:
     """Waits until every server trains under the new policy."""
-    policy = described(json.loads(switch.policy))
+    policy = described(policy_value(switch.policy))
     while time.monotonic() < asked + patience:
         status = chief.status()
         if status is None:

@@ -33,8 +33,8 @@ _SETTINGS = 4096
 _VERSIONS = 1 << 16
 """Snapshots of one server."""
 _TENSORS = 1 << 20
-_LINE, _WORDS, _SETTING, _DESCRIPTION = 200, 1000, 1 << 16, 4 << 20
-"""Characters of a name or host, of a reason, of a setting, of all settings."""
+_LINE, _WORDS, _SETTING = 200, 1000, 1 << 16
+"""Characters of a name or host, of a reason, of a setting."""
 _FACTOR = 1e12
 """What a script makes of a rate: times any usual rate it is finite in float32."""
 
@@ -238,9 +238,15 @@ RULES: dict[str, dict[str, Rule]] = {
     },
     "StatusRequest": {},
     "StopRequest": {"reason": WORDS},
-    "SetPolicyRequest": {"policy": text(_SETTING)},
+    "SetPolicyRequest": {},
+    # settings.proto
+    "Policy": {"name": LINE, "options": several(ANY, _SETTINGS)},
+    "Setting": {"name": LINE},
+    "Value": {"whole": ANY, "number": ANY, "text": text(_SETTING)},
+    "ValueList": {"values": several(ANY, _TENSORS)},
+    "SettingList": {"settings": several(ANY, _SETTINGS)},
     # script_service.proto
-    "DescribeRequest": {"worker": LINE, "settings": text(_DESCRIPTION), "protocol": ANY},
+    "DescribeRequest": {"worker": LINE, "settings": several(ANY, _SETTINGS), "protocol": ANY},
     # shard_service.proto
     "ManifestRequest": {"protocol": ANY},
     "FetchRequest": {"fingerprint": LINE, "name": LINE, "file": LINE, "ranges": several(ANY, _SHARDS)},

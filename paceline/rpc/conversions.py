@@ -1,13 +1,12 @@
 """Values of core as messages, and back: views, changes of policy, how to step, and scores."""
 
-import json
 from collections.abc import Iterable
-from typing import Any
 
 from paceline.core.chief.phases import RunPhase
 from paceline.core.chief.scoring import Score
 from paceline.core.values import GroupOption, Manner, Position, Seat, Switch, View
 from paceline.rpc.enums import number_of
+from paceline.rpc.setting_values import policy_message, policy_value
 from paceline.v1 import run_service_pb2 as pb
 from paceline.v1.parameter_service_pb2 import PullHead, PushHead
 from paceline.v1.switch_pb2 import Switch as SwitchMessage
@@ -67,7 +66,7 @@ def switch_message(switch: Switch | None, view: int) -> SwitchMessage | None:
         return None
     return SwitchMessage(
         number=switch.number,
-        policy=json.dumps(switch.policy),
+        policy=policy_message(switch.policy),
         version=switch.version,
         view=view,
         rate=switch.rate,
@@ -79,8 +78,9 @@ def switch_value(message: SwitchMessage) -> Switch | None:
     """The change of policy that was sent, if any."""
     if not message.number:
         return None
-    policy: dict[str, Any] = json.loads(message.policy)
-    return Switch(message.number, policy, message.version, message.rate or 1.0, tuple(message.back))
+    return Switch(
+        message.number, policy_value(message.policy), message.version, message.rate or 1.0, tuple(message.back)
+    )
 
 
 def newest_switch(heads: Iterable[PullHead]) -> SwitchMessage:

@@ -368,39 +368,77 @@ class ChildOrder(_message.Message):
     NAME_FIELD_NUMBER: _builtins.int
     START_FIELD_NUMBER: _builtins.int
     ROLE_FIELD_NUMBER: _builtins.int
-    TOLD_FIELD_NUMBER: _builtins.int
     SIGNAL_FIELD_NUMBER: _builtins.int
     LOG_SIZE_FIELD_NUMBER: _builtins.int
     TOKEN_FIELD_NUMBER: _builtins.int
+    ARGUMENTS_FIELD_NUMBER: _builtins.int
     name: _builtins.str
     """Like "worker-3"."""
     start: _builtins.int
     """Raised for each new start."""
     role: Global___ProcessRole.ValueType
     """What it is."""
-    told: _builtins.str
-    """What the process is told beside what the host itself knows, as a JSON object."""
     signal: _builtins.int
     """Signal that it is to get; 0: none."""
     log_size: _builtins.int
     """How many bytes of what was written under this name the head has (bytes)."""
     token: _builtins.str
     """The process's token file; empty once the host has made this start."""
+    @_builtins.property
+    def arguments(self) -> Global___ProcessArguments:
+        """What the host itself does not know."""
+
     def __init__(
         self,
         *,
         name: _builtins.str = ...,
         start: _builtins.int = ...,
         role: Global___ProcessRole.ValueType = ...,
-        told: _builtins.str = ...,
         signal: _builtins.int = ...,
         log_size: _builtins.int = ...,
         token: _builtins.str = ...,
+        arguments: Global___ProcessArguments | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["arguments", b"arguments"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["log_size", b"log_size", "name", b"name", "role", b"role", "signal", b"signal", "start", b"start", "token", b"token", "told", b"told"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["arguments", b"arguments", "log_size", b"log_size", "name", b"name", "role", b"role", "signal", b"signal", "start", b"start", "token", b"token"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___ChildOrder: _TypeAlias = ChildOrder  # noqa: Y015
+
+@_typing.final
+class ProcessArguments(_message.Message):
+    """What the head tells a process on another machine."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    NUMBER_FIELD_NUMBER: _builtins.int
+    SERVERS_FIELD_NUMBER: _builtins.int
+    SHARD_SERVER_FIELD_NUMBER: _builtins.int
+    CHIEF_FIELD_NUMBER: _builtins.int
+    number: _builtins.int
+    """Its number among workers or servers, from 0."""
+    shard_server: _builtins.str
+    """Where shards are streamed from (host:port); empty: the process needs none."""
+    chief: _builtins.str
+    """Server 0 (host:port); a server's only."""
+    @_builtins.property
+    def servers(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """The run's servers, in order (host:port); a worker's only."""
+
+    def __init__(
+        self,
+        *,
+        number: _builtins.int = ...,
+        servers: _abc.Iterable[_builtins.str] | None = ...,
+        shard_server: _builtins.str = ...,
+        chief: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["chief", b"chief", "number", b"number", "servers", b"servers", "shard_server", b"shard_server"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ProcessArguments: _TypeAlias = ProcessArguments  # noqa: Y015

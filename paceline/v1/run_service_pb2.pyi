@@ -8,6 +8,7 @@ from google.protobuf import descriptor as _descriptor
 from google.protobuf import message as _message
 from google.protobuf.internal import containers as _containers
 from google.protobuf.internal import enum_type_wrapper as _enum_type_wrapper
+from paceline.v1 import settings_pb2 as _settings_pb2
 from paceline.v1 import switch_pb2 as _switch_pb2
 import builtins as _builtins
 import sys
@@ -97,14 +98,16 @@ class SetPolicyRequest(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
     POLICY_FIELD_NUMBER: _builtins.int
-    policy: _builtins.str
-    """Name and options, as one JSON object. Without a name they are options of the present policy."""
+    @_builtins.property
+    def policy(self) -> _settings_pb2.Policy:
+        """Without a name its options are those of the present policy."""
+
     def __init__(
         self,
         *,
-        policy: _builtins.str = ...,
+        policy: _settings_pb2.Policy | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["policy", b"policy"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
     _ClearFieldArgType: _TypeAlias = _typing.Literal["policy", b"policy"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
@@ -1343,7 +1346,6 @@ class StatusReply(_message.Message):
     SERVERS_FIELD_NUMBER: _builtins.int
     SCORES_FIELD_NUMBER: _builtins.int
     SKIPPED_SCORES_FIELD_NUMBER: _builtins.int
-    POLICY_FIELD_NUMBER: _builtins.int
     SWITCHING_FIELD_NUMBER: _builtins.int
     QUEUED_FIELD_NUMBER: _builtins.int
     WARNINGS_FIELD_NUMBER: _builtins.int
@@ -1357,6 +1359,7 @@ class StatusReply(_message.Message):
     STEPS_FIELD_NUMBER: _builtins.int
     CHOICES_FIELD_NUMBER: _builtins.int
     CHOSEN_BY_FIELD_NUMBER: _builtins.int
+    POLICY_FIELD_NUMBER: _builtins.int
     run: _builtins.str
     """Name of the run; empty where it has none."""
     phase: Global___RunPhase.ValueType
@@ -1375,8 +1378,6 @@ class StatusReply(_message.Message):
     """Training time so far (seconds)."""
     skipped_scores: _builtins.int
     """Scores that were due while another one was made."""
-    policy: _builtins.str
-    """Name and options of the present policy, as one JSON object."""
     switching: _builtins.bool
     """The policy is just changing."""
     went_back: _builtins.int
@@ -1429,6 +1430,10 @@ class StatusReply(_message.Message):
     def choices(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
         """What a policy that changes by itself has chosen and why, or would choose, in sentences, oldest first."""
 
+    @_builtins.property
+    def policy(self) -> _settings_pb2.Policy:
+        """The present one."""
+
     def __init__(
         self,
         *,
@@ -1445,7 +1450,6 @@ class StatusReply(_message.Message):
         servers: _abc.Iterable[Global___ServerStatus] | None = ...,
         scores: _abc.Iterable[Global___Score] | None = ...,
         skipped_scores: _builtins.int = ...,
-        policy: _builtins.str = ...,
         switching: _builtins.bool = ...,
         queued: _abc.Iterable[_builtins.str] | None = ...,
         warnings: _abc.Iterable[Global___RunWarning] | None = ...,
@@ -1459,8 +1463,9 @@ class StatusReply(_message.Message):
         steps: _builtins.int = ...,
         choices: _abc.Iterable[_builtins.str] | None = ...,
         chosen_by: _builtins.str = ...,
+        policy: _settings_pb2.Policy | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["policy", b"policy"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
     _ClearFieldArgType: _TypeAlias = _typing.Literal["awaited", b"awaited", "back_to", b"back_to", "budget", b"budget", "choices", b"choices", "chosen_by", b"chosen_by", "epoch", b"epoch", "examples", b"examples", "gave_up", b"gave_up", "going_back", b"going_back", "missing", b"missing", "phase", b"phase", "plain_text", b"plain_text", "policy", b"policy", "queued", b"queued", "reason", b"reason", "run", b"run", "scores", b"scores", "seconds", b"seconds", "servers", b"servers", "skipped_scores", b"skipped_scores", "steps", b"steps", "switching", b"switching", "unfinished", b"unfinished", "version", b"version", "warnings", b"warnings", "went_back", b"went_back", "workers", b"workers"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...

@@ -22,19 +22,20 @@ _runtime_version.ValidateProtobufRuntimeVersion(
 _sym_db = _symbol_database.Default()
 
 
+from paceline.v1 import settings_pb2 as paceline_dot_v1_dot_settings__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n paceline/v1/script_service.proto\x12\x0bpaceline.v1\"E\n\x0f\x44\x65scribeRequest\x12\x0e\n\x06worker\x18\x01 \x01(\t\x12\x10\n\x08settings\x18\x02 \x01(\t\x12\x10\n\x08protocol\x18\x03 \x01(\r\"\x1e\n\rDescribeReply\x12\r\n\x05ready\x18\x01 \x01(\x08\x32U\n\rScriptService\x12\x44\n\x08\x44\x65scribe\x12\x1c.paceline.v1.DescribeRequest\x1a\x1a.paceline.v1.DescribeReplyb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n paceline/v1/script_service.proto\x12\x0bpaceline.v1\x1a\x1apaceline/v1/settings.proto\"a\n\x0f\x44\x65scribeRequest\x12\x0e\n\x06worker\x18\x01 \x01(\t\x12\x10\n\x08protocol\x18\x03 \x01(\r\x12&\n\x08settings\x18\x04 \x03(\x0b\x32\x14.paceline.v1.SettingJ\x04\x08\x02\x10\x03\"\x1e\n\rDescribeReply\x12\r\n\x05ready\x18\x01 \x01(\x08\x32U\n\rScriptService\x12\x44\n\x08\x44\x65scribe\x12\x1c.paceline.v1.DescribeRequest\x1a\x1a.paceline.v1.DescribeReplyb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
 _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'paceline.v1.script_service_pb2', _globals)
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
-  _globals['_DESCRIBEREQUEST']._serialized_start=49
-  _globals['_DESCRIBEREQUEST']._serialized_end=118
-  _globals['_DESCRIBEREPLY']._serialized_start=120
-  _globals['_DESCRIBEREPLY']._serialized_end=150
-  _globals['_SCRIPTSERVICE']._serialized_start=152
-  _globals['_SCRIPTSERVICE']._serialized_end=237
+  _globals['_DESCRIBEREQUEST']._serialized_start=77
+  _globals['_DESCRIBEREQUEST']._serialized_end=174
+  _globals['_DESCRIBEREPLY']._serialized_start=176
+  _globals['_DESCRIBEREPLY']._serialized_end=206
+  _globals['_SCRIPTSERVICE']._serialized_start=208
+  _globals['_SCRIPTSERVICE']._serialized_end=293
 # @@protoc_insertion_point(module_scope)

@@ -3,8 +3,11 @@
 isort:skip_file
 How a script of the user's own tells the servers what they train."""
 
+from collections import abc as _abc
 from google.protobuf import descriptor as _descriptor
 from google.protobuf import message as _message
+from google.protobuf.internal import containers as _containers
+from paceline.v1 import settings_pb2 as _settings_pb2
 import builtins as _builtins
 import sys
 import typing as _typing
@@ -21,20 +24,22 @@ class DescribeRequest(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
     WORKER_FIELD_NUMBER: _builtins.int
-    SETTINGS_FIELD_NUMBER: _builtins.int
     PROTOCOL_FIELD_NUMBER: _builtins.int
+    SETTINGS_FIELD_NUMBER: _builtins.int
     worker: _builtins.str
     """Name of the worker, like "worker-3"."""
-    settings: _builtins.str
-    """Settings below those of the run's file and flags, as one JSON object."""
     protocol: _builtins.int
     """Protocol that the caller speaks (paceline/rpc/protocol_version.py); another one is refused (FAILED_PRECONDITION)."""
+    @_builtins.property
+    def settings(self) -> _containers.RepeatedCompositeFieldContainer[_settings_pb2.Setting]:
+        """Settings below those of the run's file and flags."""
+
     def __init__(
         self,
         *,
         worker: _builtins.str = ...,
-        settings: _builtins.str = ...,
         protocol: _builtins.int = ...,
+        settings: _abc.Iterable[_settings_pb2.Setting] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...

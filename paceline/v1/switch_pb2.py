@@ -22,15 +22,16 @@ _runtime_version.ValidateProtobufRuntimeVersion(
 _sym_db = _symbol_database.Default()
 
 
+from paceline.v1 import settings_pb2 as paceline_dot_v1_dot_settings__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x18paceline/v1/switch.proto\x12\x0bpaceline.v1\"c\n\x06Switch\x12\x0e\n\x06number\x18\x01 \x01(\x04\x12\x0e\n\x06policy\x18\x02 \x01(\t\x12\x0f\n\x07version\x18\x03 \x01(\x04\x12\x0c\n\x04view\x18\x04 \x01(\x04\x12\x0c\n\x04rate\x18\x05 \x01(\x01\x12\x0c\n\x04\x62\x61\x63k\x18\x06 \x03(\x04\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x18paceline/v1/switch.proto\x12\x0bpaceline.v1\x1a\x1apaceline/v1/settings.proto\"~\n\x06Switch\x12\x0e\n\x06number\x18\x01 \x01(\x04\x12\x0f\n\x07version\x18\x03 \x01(\x04\x12\x0c\n\x04view\x18\x04 \x01(\x04\x12\x0c\n\x04rate\x18\x05 \x01(\x01\x12\x0c\n\x04\x62\x61\x63k\x18\x06 \x03(\x04\x12#\n\x06policy\x18\x07 \x01(\x0b\x32\x13.paceline.v1.PolicyJ\x04\x08\x02\x10\x03\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
 _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'paceline.v1.switch_pb2', _globals)
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
-  _globals['_SWITCH']._serialized_start=41
-  _globals['_SWITCH']._serialized_end=140
+  _globals['_SWITCH']._serialized_start=69
+  _globals['_SWITCH']._serialized_end=195
 # @@protoc_insertion_point(module_scope)

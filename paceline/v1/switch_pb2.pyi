@@ -7,6 +7,7 @@ from collections import abc as _abc
 from google.protobuf import descriptor as _descriptor
 from google.protobuf import message as _message
 from google.protobuf.internal import containers as _containers
+from paceline.v1 import settings_pb2 as _settings_pb2
 import builtins as _builtins
 import sys
 import typing as _typing
@@ -23,15 +24,13 @@ class Switch(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
     NUMBER_FIELD_NUMBER: _builtins.int
-    POLICY_FIELD_NUMBER: _builtins.int
     VERSION_FIELD_NUMBER: _builtins.int
     VIEW_FIELD_NUMBER: _builtins.int
     RATE_FIELD_NUMBER: _builtins.int
     BACK_FIELD_NUMBER: _builtins.int
+    POLICY_FIELD_NUMBER: _builtins.int
     number: _builtins.int
     """Changes so far, this one included; 0: the run still has the policy of its config."""
-    policy: _builtins.str
-    """Name and options of the policy, as one JSON object."""
     version: _builtins.int
     """Every slice's version, and every member's progress, when it begins."""
     view: _builtins.int
@@ -42,17 +41,21 @@ class Switch(_message.Message):
     def back(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
         """By server: the version of the snapshot whose weights it goes on with (folds); empty: it keeps its weights."""
 
+    @_builtins.property
+    def policy(self) -> _settings_pb2.Policy:
+        """The policy from then on."""
+
     def __init__(
         self,
         *,
         number: _builtins.int = ...,
-        policy: _builtins.str = ...,
         version: _builtins.int = ...,
         view: _builtins.int = ...,
         rate: _builtins.float = ...,
         back: _abc.Iterable[_builtins.int] | None = ...,
+        policy: _settings_pb2.Policy | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["policy", b"policy"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
     _ClearFieldArgType: _TypeAlias = _typing.Literal["back", b"back", "number", b"number", "policy", b"policy", "rate", b"rate", "version", b"version", "view", b"view"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...

@@ -12,6 +12,7 @@ from google.protobuf.message import Message
 from paceline.core.errors import BadPush
 from paceline.core.values import Manner
 from paceline.rpc.bounds import RULES, check
+from paceline.rpc.setting_values import policy_message, settings_message
 from paceline.v1 import host_service_pb2 as host_pb
 from paceline.v1 import parameter_service_pb2 as pb
 from paceline.v1 import peer_service_pb2 as peer_pb
@@ -125,8 +126,12 @@ WRONG: list[tuple[Message, str]] = [
         run_pb.StopRequest(reason="r" * 1001),
         r"StopRequest.reason is 'r+'... \(1,001 characters\); expected at most 1,000",
     ),
-    (run_pb.SetPolicyRequest(policy="{" * 70_000), "SetPolicyRequest.policy is"),
-    (script_pb.DescribeRequest(worker="worker-1", settings=" " * (5 << 20)), "DescribeRequest.settings is"),
+    (run_pb.SetPolicyRequest(policy=policy_message({"name": "n" * 201})), "Policy.name is"),
+    (run_pb.SetPolicyRequest(policy=policy_message({"bound": [{"deep": "x" * 70_000}]})), "Value.text is"),
+    (
+        script_pb.DescribeRequest(worker="worker-1", settings=settings_message(dict.fromkeys(map(str, range(4097))))),
+        "DescribeRequest.settings is",
+    ),
     (shard_pb.FetchRequest(name="n" * 201), "FetchRequest.name is"),
     (shard_pb.FetchRequest(ranges=[shard_pb.ByteRange(stop=HUGE)]), "ByteRange.stop is"),
     (host_pb.HostServiceJoinRequest(workers=1 << 31), "HostServiceJoinRequest.workers is"),

@@ -21,6 +21,7 @@ from paceline.core.policies.policy import PACKAGE
 from paceline.core.settings.config import Config
 from paceline.core.slice.plan import server_memory
 from paceline.rpc.enums import phase_of
+from paceline.rpc.setting_values import policy_message
 from paceline.tasks.task import load_config, load_task
 from paceline.v1 import run_service_pb2 as pb
 from paceline_studies.simulator.problem import problem_of
@@ -367,9 +368,9 @@ def test_changes_of_policy_while_workers_overlap_lose_no_push(tmp_path: Path) ->
         _, workers = started(cluster)
 
         for policy in ({"name": "ssp", "bound": 1}, {"name": "asp"}, {"name": "delay_threshold"}):
-            cluster.chief.SetPolicy(pb.SetPolicyRequest(policy=json.dumps(policy)), timeout=10)
+            cluster.chief.SetPolicy(pb.SetPolicyRequest(policy=policy_message(policy)), timeout=10)
             wanted = policy["name"]
-            cluster.until(lambda now, wanted=wanted: json.loads(now.policy)["name"] == wanted and not now.switching)
+            cluster.until(lambda now, wanted=wanted: now.policy.name == wanted and not now.switching)
             goes_on(cluster)
         cluster.stop()
         codes = [worker.wait() for worker in workers]

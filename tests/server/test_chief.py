@@ -1,7 +1,6 @@
 """The chief in one process: what it keeps, which workers it admits, and how a run ends."""
 
 import errno
-import json
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor, wait
@@ -20,6 +19,7 @@ from paceline.core.errors import BadPush, ConfigError, Fenced, PoolFull, TryAgai
 from paceline.core.settings.config import Options, ScheduleConfig
 from paceline.rpc.enums import phase_of
 from paceline.rpc.protocol_version import PROTOCOL
+from paceline.rpc.setting_values import policy_message
 from paceline.server.chief import Chief
 from paceline.v1 import run_service_pb2 as pb
 from tests.support.disks import FailingDisk
@@ -420,7 +420,7 @@ def test_the_policy_changes_twice_while_workers_push_to_two_servers(begin: Begin
         wait([threads.submit(learner.pusher.sit) for learner in learners])
         training = [threads.submit(learner.push_until, 2, 3) for learner in learners]
         for policy in ("ssp", "bsp"):
-            reply = cluster.run.SetPolicy(pb.SetPolicyRequest(policy=json.dumps({"name": policy})), CALL)
+            reply = cluster.run.SetPolicy(pb.SetPolicyRequest(policy=policy_message({"name": policy})), CALL)
             with chief.changed:
                 assert chief.wait(lambda: not chief.run.policy_change.is_under_way)
         for one in training:
@@ -437,19 +437,21 @@ def test_the_policy_changes_twice_while_workers_push_to_two_servers(begin: Begin
     late = Learner(cluster, 2)
     late.pusher.join()
     seat = late.pusher.chief.seat(late.pusher.incarnation, 0)
-    assert (seat.switch.number, json.loads(seat.switch.policy)["name"]) == (2, "bsp")
+    assert (seat.switch.number, seat.switch.policy.name) == (2, "bsp")
     assert seat.handicap == versions[0] + 2
 
 
 @pytest.mark.parametrize(
     ("policy", "error", "words"),
-    [("[", BadPush, "expected a JSON object"), ('{"name": "nope"}', ConfigError, "no 'nope' among the policies")],
+    [({}, BadPush, "names no policy and no option"), ({"name": "nope"}, ConfigError, "no 'nope' among the policies")],
 )
-def test_a_policy_that_is_none_is_refused(begin: Begin, policy: str, error: type[Exception], words: str) -> None:
+def test_a_policy_that_is_none_is_refused(
+    begin: Begin, policy: dict[str, str], error: type[Exception], words: str
+) -> None:
     cluster = begin(config_of())
     started(cluster)
     with pytest.raises(error, match=words):
-        cluster.run.SetPolicy(pb.SetPolicyRequest(policy=policy), CALL)
+        cluster.run.SetPolicy(pb.SetPolicyRequest(policy=policy_message(policy)), CALL)
     assert not chief_of(cluster).run.policy_change.is_under_way
 
 

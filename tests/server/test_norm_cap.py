@@ -17,6 +17,7 @@ from paceline.core.slice.plan import make_plan
 from paceline.core.values import Base, Dense, Push, Seat, Sparse, View
 from paceline.v1 import parameter_service_pb2 as pb
 from paceline.v1 import run_service_pb2 as run_pb
+from paceline.v1.settings_pb2 import Policy
 from paceline.worker.linear.linear_worker import SparseClient
 from tests.support.in_process import LENGTH, SHAPES, Cluster, Context, config_of, seated
 from tests.support.processes import eventually
@@ -192,7 +193,7 @@ def test_a_policy_that_pushes_weights_cannot_follow_in_a_run_with_a_cap(begin: B
     seated(cluster)
 
     with pytest.raises(ConfigError, match="push_norm_cap is 1, but workers of policy easgd push their weights"):
-        cluster.run.SetPolicy(run_pb.SetPolicyRequest(policy='{"name": "easgd"}'), Context())
+        cluster.run.SetPolicy(run_pb.SetPolicyRequest(policy=Policy(name="easgd")), Context())
 
 
 def test_a_worker_cannot_say_itself_how_often_it_was_capped(begin: Begin) -> None:

@@ -15,6 +15,7 @@ from paceline.v1 import (
     parameter_service_pb2,
     peer_service_pb2,
     run_service_pb2,
+    settings_pb2,
     shard_service_pb2,
     switch_pb2,
     tensor_pb2,
@@ -22,7 +23,15 @@ from paceline.v1 import (
 
 _FILES: tuple[FileDescriptor, ...] = tuple(
     module.DESCRIPTOR
-    for module in (tensor_pb2, switch_pb2, parameter_service_pb2, peer_service_pb2, run_service_pb2, shard_service_pb2)
+    for module in (
+        tensor_pb2,
+        settings_pb2,
+        switch_pb2,
+        parameter_service_pb2,
+        peer_service_pb2,
+        run_service_pb2,
+        shard_service_pb2,
+    )
 )
 _TYPES = {
     value: name.removeprefix("TYPE_").lower()
@@ -90,12 +99,15 @@ def table() -> str:
     return "{\n" + ",\n".join(lines) + "\n}\n"
 
 
-def filled(kind: Descriptor, only: dict[str, Fields]) -> Message:
-    """A message of that kind with its own value in every field that `only` has: what `stored_bytes` keeps."""
+def filled(kind: Descriptor, only: dict[str, Fields], within: tuple[str, ...] = ()) -> Message:
+    """A message of that kind with its own value in every field that `only` has: what `stored_bytes` keeps. A message that may
+    hold itself is left out `within` one of its kind."""
     message = GetMessageClass(kind)()
+    within = (*within, kind.full_name)
     for field in kind.fields:
-        if field.number in only[_name(kind)]:
-            _fill(message, field, only)
+        is_again = field.message_type is not None and field.message_type.full_name in within
+        if field.number in only[_name(kind)] and not is_again:
+            _fill(message, field, only, within)
     return message
 
 
@@ -128,19 +140,19 @@ def _field(field: FieldDescriptor) -> str:
     return f"{'repeated ' if field.is_repeated else presence}{named} {field.name}"
 
 
-def _fill(message: Message, field: FieldDescriptor, only: dict[str, Fields]) -> None:
+def _fill(message: Message, field: FieldDescriptor, only: dict[str, Fields], within: tuple[str, ...]) -> None:
     kind = field.message_type
     if kind is not None and kind.GetOptions().map_entry:
-        entry = filled(kind, only)
+        entry = filled(kind, only, within)
         place, value = getattr(message, field.name), getattr(entry, "value")  # noqa: B009 - no field for mypy
         if isinstance(value, Message):
             place[getattr(entry, "key")].CopyFrom(value)  # noqa: B009
         else:
             place[getattr(entry, "key")] = value  # noqa: B009
     elif kind is not None and field.is_repeated:
-        getattr(message, field.name).append(filled(kind, only))
+        getattr(message, field.name).append(filled(kind, only, within))
     elif kind is not None:
-        getattr(message, field.name).CopyFrom(filled(kind, only))
+        getattr(message, field.name).CopyFrom(filled(kind, only, within))
     elif field.is_repeated:
         getattr(message, field.name).extend([_value(field), _value(field)])
     else:

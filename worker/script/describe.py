@@ -1,6 +1,5 @@
 """Tells every server what a script asks for, until all of them serve it."""
 
-import json
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -11,6 +10,7 @@ from paceline.rpc.channel import call, open_channel
 from paceline.rpc.outages import Outage
 from paceline.rpc.protocol_version import PROTOCOL
 from paceline.rpc.retries import retried
+from paceline.rpc.setting_values import settings_message
 from paceline.v1 import script_service_pb2 as pb
 from paceline.v1.script_service_pb2_grpc import ScriptServiceStub
 
@@ -26,7 +26,7 @@ def describe(
 ) -> None:
     """Returns when all servers have built themselves by these settings. ConfigError: they make no run, or another worker has
     described another one. `patience`: longest time for each server (seconds)."""
-    request = pb.DescribeRequest(worker=worker, settings=json.dumps(settings), protocol=PROTOCOL)
+    request = pb.DescribeRequest(worker=worker, settings=settings_message(settings), protocol=PROTOCOL)
     for address in addresses:
         channel = open_channel(address, credentials)
         stub = ScriptServiceStub(channel)

@@ -2,7 +2,6 @@
 
 Both sides say their whole state each time, so that anything that got lost is said again."""
 
-import json
 import threading
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
@@ -13,6 +12,7 @@ from typing import Any
 from paceline.base.private import make_private
 from paceline.core.errors import PoolFull, Stopped, UsageError
 from paceline.launch.folder.own_records import append
+from paceline.launch.other_machines.process_arguments import arguments_message
 from paceline.rpc.enums import number_of
 from paceline.v1 import host_service_pb2 as pb
 
@@ -48,7 +48,7 @@ class RemoteProcess:
             name=self.name,
             start=self.start,
             role=number_of(pb.ProcessRole.DESCRIPTOR, self.role),
-            told=json.dumps(self.told),
+            arguments=arguments_message(self.role, self.told),
             signal=self.signal,
             log_size=self.log_size,
         )

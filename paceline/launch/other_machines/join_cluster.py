@@ -98,13 +98,12 @@ def free_ranks(count: int, taken: Collection[str]) -> list[int]:
 
 def orders(key: ClusterKey, ranks: Collection[int]) -> list[pb.ChildOrder]:
     """To start a worker of each number."""
-    told = {"servers": ",".join(key.servers), "shard_server": key.shard_server}
     return [
         pb.ChildOrder(
             name=f"worker-{rank}",
             role=pb.PROCESS_ROLE_WORKER,
             start=1,
-            told=json.dumps({**told, "rank": rank}),
+            arguments=pb.ProcessArguments(number=rank, servers=key.servers, shard_server=key.shard_server),
             token=key.token,
         )
         for rank in ranks

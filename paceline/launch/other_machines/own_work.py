@@ -1,6 +1,5 @@
 """The processes that a host runs for the head: made from the head's orders, started, watched and reported."""
 
-import json
 import os
 import time
 from collections.abc import Callable, Iterable, Mapping
@@ -12,6 +11,7 @@ from paceline.base.private import make_private
 from paceline.core.settings.config import Config
 from paceline.launch.forks.forker import Forker
 from paceline.launch.other_machines.packed_files import GIVEN, SETTINGS
+from paceline.launch.other_machines.process_arguments import arguments_value
 from paceline.launch.other_machines.reach_servers import ReachServers
 from paceline.launch.supervise.children import Child, end_all
 from paceline.launch.supervise.frozen_servers import Asked, AskedForHealth, FrozenServers
@@ -132,7 +132,7 @@ class OwnWork:
         role = value_of(order, "role")
         forker = self._place.forkers.get(role)
         if role == "worker" and self._reach is None:
-            there = self._there(json.loads(order.told))
+            there = self._there(arguments_value(order))
             self._reach = ReachServers([each for all_ in there.values() for each in all_.split(",")])
         reached = role != "worker" or (self._reach is not None and self._reach.is_done)
         return reached and (forker is None or forker.is_ready)
@@ -144,7 +144,7 @@ class OwnWork:
 
     def _started(self, order: pb.ChildOrder, before: _Process | None) -> _Process:
         role = value_of(order, "role")
-        told = {**json.loads(order.told), **(self._ports_of(role) if before is None else _ports(before.told))}
+        told = {**arguments_value(order), **(self._ports_of(role) if before is None else _ports(before.told))}
         report = self._ports_file(order.name)
         report.unlink(missing_ok=True)
         arguments, environment = self._words(order, told, report)

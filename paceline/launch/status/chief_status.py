@@ -13,7 +13,9 @@ from paceline.core.errors import ConfigError, NotYet, PacelineError
 from paceline.rpc.conversions import score_value
 from paceline.rpc.enums import value_of
 from paceline.rpc.listening import PLAIN_TEXT
+from paceline.rpc.setting_values import policy_message, policy_value
 from paceline.v1.run_service_pb2 import SetPolicyReply, SetPolicyRequest, StatusReply, StatusRequest, StopRequest
+from paceline.v1.settings_pb2 import Policy
 from paceline.v1.switch_pb2 import Switch
 
 if TYPE_CHECKING:
@@ -35,8 +37,8 @@ class Chief(Protocol):
         """Ends the training early; the run is then scored. False when the chief can't be reached; NotYet where it can't end the
         training just now."""
 
-    def set_policy(self, policy: str) -> Switch:
-        """Changes the policy, given as JSON. TryAgain where the run can't do it just now, ConfigError where never."""
+    def set_policy(self, policy: Mapping[str, Any]) -> Switch:
+        """Changes the policy to this name and options. TryAgain where the run can't do it just now, ConfigError where never."""
 
     def close(self) -> None: ...
 
@@ -62,10 +64,12 @@ class RemoteChief:
     def stop(self, reason: str) -> bool:
         return self._call(self._service.Stop, StopRequest(reason=reason)) is not None
 
-    def set_policy(self, policy: str) -> Switch:
+    def set_policy(self, policy: Mapping[str, Any]) -> Switch:
         from paceline.rpc.channel import call
 
-        reply: SetPolicyReply = call(self._service.SetPolicy, SetPolicyRequest(policy=policy), self._patience)
+        reply: SetPolicyReply = call(
+            self._service.SetPolicy, SetPolicyRequest(policy=policy_message(policy)), self._patience
+        )
         return reply.switch
 
     def close(self) -> None:
@@ -113,7 +117,7 @@ def loss(status: StatusReply) -> float | None:
 
 def policy_name(status: StatusReply) -> str:
     """The name of the policy in force; empty where the chief does not say it."""
-    return str(json.loads(status.policy)["name"]) if status.policy else ""
+    return status.policy.name
 
 
 def accuracy(metrics: Mapping[str, float], split: str = "test") -> float | None:
@@ -176,4 +180,6 @@ def _value(message: Message, field: Any) -> Any:
 
 
 def _item(value: Any) -> Any:
+    if isinstance(value, Policy):
+        return json.dumps(policy_value(value)) if value.name else ""
     return plain(value) if isinstance(value, Message) else value

@@ -154,7 +154,7 @@ def _remaining(status: StatusReply, rate: float) -> list[str]:
 
 def _policy(status: StatusReply) -> list[str]:
     """The policy's name, behind the one that has chosen it, and whether it is just changing."""
-    if not status.policy:
+    if not status.HasField("policy"):
         return []
     name = policy_name(status)
     chosen = f"{status.chosen_by}: {name}" if status.chosen_by not in ("", name) else name

@@ -15,6 +15,7 @@ from paceline.launch.status.chief_status import plain, policy_name, scores, warn
 from paceline.launch.supervise.listener import Listener, close_all
 from paceline.launch.supervise.outcome import Outcome
 from paceline.rpc.enums import phase_of
+from paceline.rpc.setting_values import policy_value
 from paceline.v1.run_service_pb2 import StatusReply
 
 PACE = 8 << 10
@@ -69,7 +70,7 @@ class Records:
         members = [worker.worker for worker in status.workers if worker.member]
         terms = [server.term for server in status.servers]
         counts = (len(status.scores), len(status.warnings), len(status.choices))
-        news = (phase_of(status), status.policy, counts, members, terms)
+        news = (phase_of(status), policy_value(status.policy), counts, members, terms)
         here = (
             news,
             status.version,

@@ -1,6 +1,5 @@
 """Reads versions of a run's weights: the newest from its servers while it trains, others from their snapshots."""
 
-import json
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -15,6 +14,7 @@ from paceline.core.values import Vector
 from paceline.launch.status.chief_status import RemoteChief
 from paceline.results.model.run_weights import Source, Weights
 from paceline.rpc.enums import phase_of
+from paceline.rpc.setting_values import policy_value
 from paceline.server.disk import Disk
 from paceline.server.json_files import CheckedFiles
 from paceline.server.snapshot_files import DAMAGES, SnapshotFiles
@@ -84,7 +84,7 @@ class LiveRun:
         if phase_of(status) == "waiting":
             lacking = f", and waits for {', '.join(status.missing)}" if status.missing else ""
             raise NotYet(f"Run '{self._source.name}' has not begun to train{lacking}. Try again in a moment.")
-        policy = json.loads(status.policy) if status.policy else self._source.config.policy.model_dump()
+        policy = policy_value(status.policy) if status.HasField("policy") else self._source.config.policy.model_dump()
         is_in_rounds = bool(build_policy(Options(**policy)).rounds)
         self._client.give_up_after(PATIENCE)
         flat = self._weights.flat if into is None else into

@@ -52,9 +52,10 @@ class Rig:
         self.work = OwnWork(place, self.said.append)
 
     def order(self, start: int = 1, signal: int = 0, log_size: int = 0, name: str = "worker-3") -> pb.ChildOrder:
-        told = json.dumps({"rank": 3, "servers": "127.0.0.1:5,10.0.0.7:6", "shard_server": "127.0.0.1:8"})
+        servers = ["127.0.0.1:5", "10.0.0.7:6"]
+        arguments = pb.ProcessArguments(number=3, servers=servers, shard_server="127.0.0.1:8")
         return pb.ChildOrder(
-            name=name, start=start, role=pb.PROCESS_ROLE_WORKER, told=told, signal=signal, log_size=log_size
+            name=name, start=start, role=pb.PROCESS_ROLE_WORKER, arguments=arguments, signal=signal, log_size=log_size
         )
 
     def ended(self) -> pb.ChildReport:
@@ -166,8 +167,8 @@ def test_a_frozen_server_here_is_ended_and_the_head_is_told(tmp_path: Path, monk
     own_time(monkeypatch, own_work, monotonic=lambda: now[0])
     place = Place(folder=tmp_path, config=Config(), head="10.0.0.1", address="b", name="b", device="cpu", threads=1)
     work = OwnWork(place, lambda text: None, Silent)
-    told = json.dumps({"index": 1, "chief": "127.0.0.1:5"})
-    work.carry_out([pb.ChildOrder(name="server-1", start=1, role=pb.PROCESS_ROLE_SERVER, told=told)])
+    told = pb.ProcessArguments(number=1, chief="127.0.0.1:5")
+    work.carry_out([pb.ChildOrder(name="server-1", start=1, role=pb.PROCESS_ROLE_SERVER, arguments=told)])
     (tmp_path / "ports").mkdir()
     ports = {"pid": work.reports()[0].pid, "port": 5, "health_port": 6}
     (tmp_path / "ports" / "server-1.json").write_text(json.dumps(ports))

@@ -11,6 +11,7 @@ from paceline.core.settings.config import Config, Options
 from paceline.launch.status.chief_status import plain
 from paceline.launch.status.evidence import Causes, Counters, evidence_of, look_of, restarts
 from paceline.v1 import run_service_pb2 as pb
+from paceline.v1.settings_pb2 import Policy
 
 CONFIG = Config(workers=4, servers=1, policy=Options(name="bsp"), batch_size=256)
 
@@ -37,7 +38,7 @@ def status(at: float, steps: int, slow: float = 0.02, *, phase: str = "training"
     ]
     figures = pb.ServerFigures(seconds=at + 30, busy_seconds=0.1 * at, pushes=4 * steps, slice_bytes=4000)
     servers = [pb.ServerStatus(server=0, term=1, figures=figures)]
-    policy = '{"name": "bsp"}'
+    policy = Policy(name="bsp")
     return pb.StatusReply(
         run="one",
         phase=f"RUN_PHASE_{phase.upper()}",

@@ -22,6 +22,7 @@ from paceline.launch.status.live_table import (
     without_domain,
 )
 from paceline.v1.run_service_pb2 import Score, StatusReply, WorkerStatus
+from paceline.v1.settings_pb2 import Policy
 from tests.launch.status import test_evidence as evidence
 
 
@@ -49,7 +50,7 @@ def status(*workers: WorkerStatus) -> StatusReply:
     score = Score(epoch=1, metrics={"validation_accuracy": 0.9612, "validation_f1": 0.8765, "validation_majority": 0.5})
     return StatusReply(
         phase="RUN_PHASE_TRAINING",
-        policy='{"name": "staleness_aware"}',
+        policy=Policy(name="staleness_aware"),
         switching=True,
         version=123456789,
         examples=500_000_000,

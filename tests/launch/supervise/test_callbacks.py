@@ -22,6 +22,7 @@ from paceline.launch.settings.loggers import check_callbacks
 from paceline.launch.supervise import listener
 from paceline.launch.supervise.outcome import Outcome
 from paceline.launch.supervise.run_history import PACE, Records
+from paceline.rpc.setting_values import policy_message
 from paceline.v1 import run_service_pb2 as pb
 from tests.support.processes import eventually
 
@@ -69,7 +70,7 @@ def status(version: int, scores: int = 0, phase: str = "training", **figures: fl
         pb.WorkerStatus(worker=f"worker-{rank}", clock=version, member=True, figures=figures) for rank in range(2)
     ]
     found = [pb.Score(epoch=n, versions=[10 * n], metrics={"test_accuracy": n / 10}) for n in range(scores)]
-    policy = '{"name": "ssp", "bound": 3}'
+    policy = policy_message({"name": "ssp", "bound": 3})
     return pb.StatusReply(
         phase=f"RUN_PHASE_{phase.upper()}", version=version, workers=workers, scores=found, policy=policy
     )

@@ -1,6 +1,5 @@
 """Workers of a linear model against real servers: lock-step is sequential training bit for bit, nobody loses a change."""
 
-import json
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -26,6 +25,7 @@ from paceline.data.shards import Shards, open_shards
 from paceline.rpc.enums import phase_of
 from paceline.settings.load_settings import task_of
 from paceline.v1 import run_service_pb2 as pb
+from paceline.v1.settings_pb2 import Policy
 from paceline.worker.linear.linear_rows import LinearData
 from paceline.worker.linear.linear_worker import LinearWorker, bounds, touched
 from paceline.worker.surroundings import Surroundings
@@ -329,10 +329,10 @@ def test_the_policy_changes_in_mid_run(trial: Callable[[Config], Trial], before:
     run.start()
     eventually(lambda: run.status.examples > 400)
 
-    run.cluster.run.SetPolicy(pb.SetPolicyRequest(policy=json.dumps({"name": after})), Context())
+    run.cluster.run.SetPolicy(pb.SetPolicyRequest(policy=Policy(name=after)), Context())
     weights = run.finish()
 
-    assert json.loads(run.status.policy)["name"] == after
+    assert run.status.policy.name == after
     assert not run.status.switching
     assert accuracy(weights) > 0.85
 

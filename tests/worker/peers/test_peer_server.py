@@ -26,6 +26,7 @@ from paceline.tasks.task import load_task
 from paceline.v1 import peer_service_pb2 as peer_pb
 from paceline.v1 import run_service_pb2 as pb
 from paceline.v1.peer_service_pb2_grpc import PeerServiceStub
+from paceline.v1.settings_pb2 import Policy
 from paceline.worker.surroundings import Surroundings
 from tests.support.in_process import SHAPES, Said
 from tests.support.ports import own_port
@@ -340,7 +341,7 @@ def test_evaluator_and_workers_follow_a_change_to_a_policy_whose_local_models_co
         workers, evaluator = started(cluster)
 
         before = set(cluster.until(lambda status: True).scores[-1].metrics)
-        cluster.chief.SetPolicy(pb.SetPolicyRequest(policy='{"name": "ensemble"}'), timeout=10)
+        cluster.chief.SetPolicy(pb.SetPolicyRequest(policy=Policy(name="ensemble")), timeout=10)
         cluster.until(lambda status: "vote_test_accuracy" in status.scores[-1].metrics and not status.switching)
         cluster.stop()
         codes = [process.wait() for process in (*workers, evaluator)]
