@@ -64,37 +64,50 @@ class Follower:
         pauses = backoff()
         while not self._stopping.is_set():
             try:
-                self._take(call(self._stub.FollowView, self._report(), timeout=LONGEST_WAIT + 10))
+                what = "FollowView"
+                self._take(call(self._stub.FollowView, self._heard(), timeout=LONGEST_WAIT + 10))
+                what = "ReportServer"
+                call(self._stub.ReportServer, self._report(), timeout=LONGEST_WAIT)
                 pauses = backoff()
                 self._outage.works()
             except (OtherProtocol, DataError, PermissionDenied, BadPush) as error:  # waiting does not help
                 self.refusal = error
                 return
             except PacelineError as error:
-                self._outage.failed("FollowView", str(error))
+                self._outage.failed(what, str(error))
                 self._stopping.wait(next(pauses))
             except Exception as error:
                 self._driver.fails(error)
                 return
 
-    def _report(self) -> pb.FollowViewRequest:
-        """What the chief learns of this server."""
+    def _heard(self) -> pb.FollowViewRequest:
+        """Returns what this server knows of the run."""
         return pb.FollowViewRequest(
             server=self._driver.index,
             term=self._driver.term,
             view=self._view.number,
             phase=run_phase(self.phase),
-            switch=self._driver.switch_number,
-            gone=self._driver.gone,
             protocol=PROTOCOL,
-            start=start_message(self._start),
-            kept=self._versions.kept,
+            due=self._versions.due,
+            common=self._versions.common,
+            spared=self._versions.spared,
+        )
+
+    def _report(self) -> pb.ReportServerRequest:
+        """Returns what the chief learns of this server."""
+        return pb.ReportServerRequest(
+            server=self._driver.index,
+            term=self._driver.term,
+            view=self._view.number,
+            switch=self._driver.switch_number,
+            unseated_examples=self._driver.gone,
+            version=self._driver.clocks.version,
+            round_snapshots=self._versions.kept,
+            snapshots=self._versions.stored,
             due=self._versions.due,
             back=self._versions.back,
-            common=self._versions.common,
-            version=self._driver.clocks.version,
-            stored=self._versions.stored,
             spared=self._versions.spared,
+            start=start_message(self._start),
             figures=self._figures.message(),
         )
 

@@ -1,7 +1,6 @@
 """Converts a run's status to a message, and reads the policy that a message asks for."""
 
 from collections.abc import Iterator, Mapping
-from dataclasses import asdict
 
 from paceline.core.chief.phases import RunPhase
 from paceline.core.chief.run import Run
@@ -10,7 +9,7 @@ from paceline.core.errors import BadPush
 from paceline.core.policies.clocks import Clocks
 from paceline.core.settings.config import Options
 from paceline.core.values import worker_order
-from paceline.rpc.conversions import run_phase, score_message
+from paceline.rpc.conversions import run_phase, score_message, warning_message
 from paceline.rpc.enums import number_of
 from paceline.rpc.setting_values import policy_message, policy_value
 from paceline.server.own_figures import ServerStart, most_capped
@@ -56,7 +55,7 @@ def status_reply(
         policy=policy_message(run.policy.model_dump()),
         switching=run.policy_change.is_under_way,
         queued=run.membership.queued(now),
-        warnings=[pb.RunWarning(**asdict(warning)) for warning in run.warnings.found],
+        warnings=[warning_message(warning) for warning in run.warnings.found],
         awaited=run.membership.missing,
         went_back=run.common_snapshots.back.number,
         back_to=run.common_snapshots.back.version,

@@ -20,11 +20,12 @@ from paceline.v1.run_service_pb2_grpc import RunServiceServicer
 
 CHIEF = "the chief"
 _STORED = 2.0
-"""Time after which a server reports again which snapshots it has, where a diverged run may go back to them (seconds)."""
+"""Time after which FollowView is answered, so that the server reports which snapshots it has, where a diverged run may go back
+to them (seconds)."""
 _FIGURES = 5.0
-"""Time after which a server tells its figures again, where there is no other news (seconds)."""
+"""The same for its figures, where there is no other news (seconds)."""
 _SWITCHING = 0.1
-"""Longest time that a server's call waits while the policy changes (seconds)."""
+"""The same while the policy changes (seconds)."""
 _BEFORE_START = 2.0
 """Longest time that a worker's call for a seat waits for the start (seconds)."""
 _OVER = (RunPhase.STOPPING, RunPhase.SCORING, RunPhase.FINISHED)
@@ -60,8 +61,8 @@ class RunServicer(RunServiceServicer):
             )
             self._chief.settle()
             shards = run.membership.shards(request.worker, request.shards)
-            place = run.membership.places[request.worker].index
-            return pb.JoinReply(incarnation=incarnation, shards=shards, phase=run_phase(run.phase), place=place)
+            seat = run.membership.places[request.worker].index
+            return pb.JoinReply(incarnation=incarnation, shards=shards, phase=run_phase(run.phase), seat=seat)
 
     def Seat(self, request: pb.SeatRequest, context: Any) -> pb.SeatReply:
         speak_for(request.worker)
@@ -104,7 +105,7 @@ class RunServicer(RunServiceServicer):
         )
         with self._chief.answering():
             self._chief.beat(request.worker, request.incarnation, report)
-            if request.told:
+            if request.stopping:
                 self._chief.run.told(request.worker, request.incarnation, report.seen)
             known = self._chief.terms
             terms = [known.get(server, 0) for server in range(self._config.server_processes)]
@@ -127,7 +128,7 @@ class RunServicer(RunServiceServicer):
         speak_for(request.worker)
         with self._chief.answering():
             now = time.monotonic()
-            self._chief.run.leave(request.worker, request.incarnation, request.finished, now, request.told)
+            self._chief.run.leave(request.worker, request.incarnation, request.finished, now, request.stopping)
             self._chief.settle()
         return pb.LeaveReply()
 
@@ -145,29 +146,22 @@ class RunServicer(RunServiceServicer):
             return pb.GoBackReply(done=not common.is_going_back)
 
     def FollowView(self, request: pb.FollowViewRequest, context: Any) -> pb.FollowViewReply:
-        speak_for(f"server-{request.server}")
         chief = self._chief
+        self._check_server(request.server)
         check_protocol(request.protocol, f"server {request.server}", CHIEF)
 
         common = chief.run.common_snapshots
 
         def has_news() -> bool:
-            has_view = chief.membership.view.number != request.view or run_phase(chief.run.phase) != request.phase
-            is_told = common.due == request.due and (common.newest or 0) == request.common
-            is_told = is_told and chief.run.divergence.spared(request.server) == list(request.spared)
-            return has_view or not is_told or common.order(request.server) is not None
+            view, phase = chief.membership.view.number, run_phase(chief.run.phase)
+            knows_run = (view, phase) == (request.view, request.phase)
+            knows_snapshots = (common.due, common.newest or 0) == (request.due, request.common)
+            knows_spared = chief.run.divergence.spared(request.server) == list(request.spared)
+            is_known = chief.terms.get(request.server) == request.term
+            has_order = common.order(request.server) is not None
+            return has_order or not (knows_run and knows_snapshots and knows_spared and is_known)
 
-        if not 0 < request.server < self._config.servers:
-            raise BadPush(f"There is no server {request.server} to follow views; the run has {self._config.servers}.")
         with chief.answering():
-            if request.HasField("figures"):
-                chief.figures[request.server] = request.figures
-            if request.HasField("start"):
-                chief.starts[request.server] = start_value(request.start)
-            chief.acknowledged(request.server, request.term, request.view, request.switch, request.gone)
-            chief.reported(request.server, request.kept, request.due, request.back)
-            chief.run.divergence.reported(request.server, request.stored, request.spared)
-            chief.compare(request.version)
             # a server that changes its policy or writes a snapshot reports at once when it is done
             is_busy = chief.run.policy_change.is_under_way or not common.is_written
             longest = _SWITCHING if is_busy else _STORED if chief.run.divergence.is_on else _FIGURES
@@ -180,6 +174,24 @@ class RunServicer(RunServiceServicer):
             if (order := common.order(request.server)) is not None:
                 reply.back, reply.back_to = order.number, order.version
             return reply
+
+    def ReportServer(self, request: pb.ReportServerRequest, context: Any) -> pb.ReportServerReply:
+        chief, server = self._chief, request.server
+        self._check_server(server)
+        with chief.answering():
+            chief.figures[server] = request.figures
+            chief.starts[server] = start_value(request.start)
+            chief.acknowledged(server, request.term, request.view, request.switch, request.unseated_examples)
+            chief.reported(server, request.round_snapshots, request.due, request.back)
+            chief.run.divergence.reported(server, request.snapshots, request.spared)
+            chief.compare(request.version)
+        return pb.ReportServerReply()
+
+    def _check_server(self, server: int) -> None:
+        """Raises PermissionDenied where the caller is another one, BadPush where the run has no such server."""
+        speak_for(f"server-{server}")
+        if not 0 < server < self._config.servers:
+            raise BadPush(f"There is no server {server} to follow views; the run has {self._config.servers}.")
 
     def Evaluate(self, request: pb.EvaluateRequest, context: Any) -> pb.EvaluateReply:
         chief, run = self._chief, self._chief.run

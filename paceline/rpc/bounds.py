@@ -198,15 +198,22 @@ RULES: dict[str, dict[str, Rule]] = {
         "server": COUNT,
         "term": TERM,
         "view": COUNT,
-        "switch": COUNT,
         "protocol": ANY,
-        "gone": whole(_TERM),  # a sum of what many pushes said
-        "kept": several(COUNT, _VERSIONS),
+        "due": COUNT,
+        "common": COUNT,
+        "spared": several(COUNT, _VERSIONS),
+    },
+    "ReportServerRequest": {
+        "server": COUNT,
+        "term": TERM,
+        "view": COUNT,
+        "switch": COUNT,
+        "unseated_examples": whole(_TERM),  # a sum of what many pushes said
+        "version": COUNT,
+        "round_snapshots": several(COUNT, _VERSIONS),
+        "snapshots": several(COUNT, _VERSIONS),
         "due": COUNT,
         "back": COUNT,
-        "common": COUNT,
-        "version": COUNT,
-        "stored": several(COUNT, _VERSIONS),
         "spared": several(COUNT, _VERSIONS),
     },
     "ServerFigures": {

@@ -4,6 +4,7 @@ from collections.abc import Iterable
 
 from paceline.core.chief.phases import RunPhase
 from paceline.core.chief.scoring import Score
+from paceline.core.chief.warnings import RunWarning
 from paceline.core.values import GroupOption, Manner, Position, Seat, Switch, View
 from paceline.rpc.enums import number_of
 from paceline.rpc.setting_values import policy_message, policy_value
@@ -111,4 +112,23 @@ def score_value(message: pb.Score) -> Score:
         message.final,
         message.measure,
         dict(message.examples),
+    )
+
+
+def warning_message(warning: RunWarning) -> pb.RunWarning:
+    """The warning as it is sent."""
+    return pb.RunWarning(
+        kind=warning.kind,
+        problem=warning.said,
+        advice=warning.advice,
+        settings=warning.settings,
+        epoch=warning.epoch,
+        passed=warning.passed,
+    )
+
+
+def warning_value(message: pb.RunWarning) -> RunWarning:
+    """The warning that was sent."""
+    return RunWarning(
+        message.kind, message.problem, message.advice, list(message.settings), message.epoch, message.passed
     )

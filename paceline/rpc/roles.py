@@ -21,6 +21,7 @@ _OPEN: tuple[tuple[str, tuple[Role, ...]], ...] = (
     ("PullLocal", ("worker", "evaluator", "reader")),
     ("Evaluate", ("worker", "evaluator")),  # a worker only takes the model where nobody scores
     ("FollowView", ("server",)),
+    ("ReportServer", ("server",)),
     ("Status", ("worker", "evaluator", "server", "reader")),
     ("Stop", ("worker", "evaluator")),  # of a training script: its own rules may end the run
     ("SetPolicy", ()),

@@ -202,13 +202,13 @@ class JoinReply(_message.Message):
     INCARNATION_FIELD_NUMBER: _builtins.int
     SHARDS_FIELD_NUMBER: _builtins.int
     PHASE_FIELD_NUMBER: _builtins.int
-    PLACE_FIELD_NUMBER: _builtins.int
+    SEAT_FIELD_NUMBER: _builtins.int
     incarnation: _builtins.int
     """Restart number of this worker's process, from 1; 0 when the run is finished and nobody joins any more."""
     phase: Global___RunPhase.ValueType
     """The run's."""
-    place: _builtins.int
-    """Place in the pool, from 0; place 0 sends the first weights."""
+    seat: _builtins.int
+    """Of its seat in the pool, from 0; the worker of seat 0 sends the first weights."""
     @_builtins.property
     def shards(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
         """Shards this worker trains on (shard numbers, from 0)."""
@@ -219,11 +219,11 @@ class JoinReply(_message.Message):
         incarnation: _builtins.int = ...,
         shards: _abc.Iterable[_builtins.int] | None = ...,
         phase: Global___RunPhase.ValueType = ...,
-        place: _builtins.int = ...,
+        seat: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["incarnation", b"incarnation", "phase", b"phase", "place", b"place", "shards", b"shards"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["incarnation", b"incarnation", "phase", b"phase", "seat", b"seat", "shards", b"shards"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -348,7 +348,7 @@ class HeartbeatRequest(_message.Message):
     PHASE_SECONDS_FIELD_NUMBER: _builtins.int
     FIGURES_FIELD_NUMBER: _builtins.int
     REACHED_FIELD_NUMBER: _builtins.int
-    TOLD_FIELD_NUMBER: _builtins.int
+    STOPPING_FIELD_NUMBER: _builtins.int
     OUTAGE_FIELD_NUMBER: _builtins.int
     worker: _builtins.str
     """Name of the worker."""
@@ -362,8 +362,8 @@ class HeartbeatRequest(_message.Message):
     """For how long it has been doing that (seconds)."""
     reached: _builtins.int
     """The newest clock that any slice has of it, as far as it knows (pushes)."""
-    told: _builtins.bool
-    """The process was told to stop (SIGTERM, Ctrl-C)."""
+    stopping: _builtins.bool
+    """The process has got a signal to stop (SIGTERM, Ctrl-C)."""
     outage: _builtins.str
     """Calls of it that keep failing: which, to whom, since when, why, and what to do, in words; empty where none do."""
     @_builtins.property
@@ -384,12 +384,12 @@ class HeartbeatRequest(_message.Message):
         phase_seconds: _builtins.float = ...,
         figures: _abc.Mapping[_builtins.str, _builtins.float] | None = ...,
         reached: _builtins.int = ...,
-        told: _builtins.bool = ...,
+        stopping: _builtins.bool = ...,
         outage: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["clock", b"clock", "figures", b"figures", "incarnation", b"incarnation", "outage", b"outage", "phase", b"phase", "phase_seconds", b"phase_seconds", "reached", b"reached", "told", b"told", "worker", b"worker"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["clock", b"clock", "figures", b"figures", "incarnation", b"incarnation", "outage", b"outage", "phase", b"phase", "phase_seconds", b"phase_seconds", "reached", b"reached", "stopping", b"stopping", "worker", b"worker"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -525,26 +525,26 @@ class LeaveRequest(_message.Message):
     WORKER_FIELD_NUMBER: _builtins.int
     INCARNATION_FIELD_NUMBER: _builtins.int
     FINISHED_FIELD_NUMBER: _builtins.int
-    TOLD_FIELD_NUMBER: _builtins.int
+    STOPPING_FIELD_NUMBER: _builtins.int
     worker: _builtins.str
     """Name of the worker."""
     incarnation: _builtins.int
     """Restart number of its process, from Join."""
     finished: _builtins.bool
     """The worker has reached its last clock."""
-    told: _builtins.bool
-    """The process was told to stop. Where all are, the run stops as a whole, and in rounds they keep their seats."""
+    stopping: _builtins.bool
+    """The process has got a signal to stop. Where all have, the run stops as a whole, and in rounds they keep their seats."""
     def __init__(
         self,
         *,
         worker: _builtins.str = ...,
         incarnation: _builtins.int = ...,
         finished: _builtins.bool = ...,
-        told: _builtins.bool = ...,
+        stopping: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["finished", b"finished", "incarnation", b"incarnation", "told", b"told", "worker", b"worker"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["finished", b"finished", "incarnation", b"incarnation", "stopping", b"stopping", "worker", b"worker"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -627,55 +627,98 @@ class FollowViewRequest(_message.Message):
     TERM_FIELD_NUMBER: _builtins.int
     VIEW_FIELD_NUMBER: _builtins.int
     PHASE_FIELD_NUMBER: _builtins.int
-    SWITCH_FIELD_NUMBER: _builtins.int
     PROTOCOL_FIELD_NUMBER: _builtins.int
-    GONE_FIELD_NUMBER: _builtins.int
-    START_FIELD_NUMBER: _builtins.int
-    KEPT_FIELD_NUMBER: _builtins.int
+    DUE_FIELD_NUMBER: _builtins.int
+    COMMON_FIELD_NUMBER: _builtins.int
+    SPARED_FIELD_NUMBER: _builtins.int
+    server: _builtins.int
+    """Number of the server, from 1."""
+    term: _builtins.int
+    """Its restart number, from 1. One that the chief has no report of is answered at once."""
+    view: _builtins.int
+    """Newest view that this server follows."""
+    phase: Global___RunPhase.ValueType
+    """The run's phase that this server knows."""
+    protocol: _builtins.int
+    """Protocol that the caller speaks (paceline/rpc/protocol_version.py); another one is refused (FAILED_PRECONDITION)."""
+    due: _builtins.int
+    """The named version that it knows, as in FollowViewReply."""
+    common: _builtins.int
+    """As in FollowViewReply, as far as it has heard."""
+    @_builtins.property
+    def spared(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
+        """As in FollowViewReply, as far as it has heard."""
+
+    def __init__(
+        self,
+        *,
+        server: _builtins.int = ...,
+        term: _builtins.int = ...,
+        view: _builtins.int = ...,
+        phase: Global___RunPhase.ValueType = ...,
+        protocol: _builtins.int = ...,
+        due: _builtins.int = ...,
+        common: _builtins.int = ...,
+        spared: _abc.Iterable[_builtins.int] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["common", b"common", "due", b"due", "phase", b"phase", "protocol", b"protocol", "server", b"server", "spared", b"spared", "term", b"term", "view", b"view"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___FollowViewRequest: _TypeAlias = FollowViewRequest  # noqa: Y015
+
+@_typing.final
+class ReportServerRequest(_message.Message):
+    """What a server has, and how it is."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    SERVER_FIELD_NUMBER: _builtins.int
+    TERM_FIELD_NUMBER: _builtins.int
+    VIEW_FIELD_NUMBER: _builtins.int
+    SWITCH_FIELD_NUMBER: _builtins.int
+    UNSEATED_EXAMPLES_FIELD_NUMBER: _builtins.int
+    VERSION_FIELD_NUMBER: _builtins.int
+    ROUND_SNAPSHOTS_FIELD_NUMBER: _builtins.int
+    SNAPSHOTS_FIELD_NUMBER: _builtins.int
     DUE_FIELD_NUMBER: _builtins.int
     BACK_FIELD_NUMBER: _builtins.int
-    COMMON_FIELD_NUMBER: _builtins.int
-    VERSION_FIELD_NUMBER: _builtins.int
-    STORED_FIELD_NUMBER: _builtins.int
     SPARED_FIELD_NUMBER: _builtins.int
+    START_FIELD_NUMBER: _builtins.int
     FIGURES_FIELD_NUMBER: _builtins.int
     server: _builtins.int
     """Number of the server, from 1."""
     term: _builtins.int
     """Its restart number, from 1."""
     view: _builtins.int
-    """Newest view that this server follows."""
-    phase: Global___RunPhase.ValueType
-    """The run's phase that this server knows."""
+    """Newest view that is in force on its slice."""
     switch: _builtins.int
-    """Number of the policy change that this server's slice has made last; 0 where none."""
-    protocol: _builtins.int
-    """Protocol that the caller speaks (paceline/rpc/protocol_version.py); another one is refused (FAILED_PRECONDITION)."""
-    gone: _builtins.int
+    """Number of the policy change that its slice has made last; 0 where none."""
+    unseated_examples: _builtins.int
     """Training examples that the slice has counted of workers that have no seat in that view."""
-    due: _builtins.int
-    """The named version that it knows, as in FollowViewReply."""
-    back: _builtins.int
-    """The newest order to go back that it has followed."""
-    common: _builtins.int
-    """As in FollowViewReply, as far as it has heard."""
     version: _builtins.int
     """Of its slice (folds)."""
+    due: _builtins.int
+    """The named version that it knew when it looked at its disk, as in FollowViewReply."""
+    back: _builtins.int
+    """The newest order to go back that it has followed."""
     @_builtins.property
-    def start(self) -> Global___ServerStart:
-        """How its process began."""
-
-    @_builtins.property
-    def kept(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
+    def round_snapshots(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
         """Versions of its snapshots on disk that were written in rounds (folds)."""
 
     @_builtins.property
-    def stored(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
+    def snapshots(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
         """Versions of all its snapshots on disk (folds)."""
 
     @_builtins.property
     def spared(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
         """As in FollowViewReply, as far as it has heard."""
+
+    @_builtins.property
+    def start(self) -> Global___ServerStart:
+        """How its process began."""
 
     @_builtins.property
     def figures(self) -> Global___ServerFigures:
@@ -687,27 +730,39 @@ class FollowViewRequest(_message.Message):
         server: _builtins.int = ...,
         term: _builtins.int = ...,
         view: _builtins.int = ...,
-        phase: Global___RunPhase.ValueType = ...,
         switch: _builtins.int = ...,
-        protocol: _builtins.int = ...,
-        gone: _builtins.int = ...,
-        start: Global___ServerStart | None = ...,
-        kept: _abc.Iterable[_builtins.int] | None = ...,
+        unseated_examples: _builtins.int = ...,
+        version: _builtins.int = ...,
+        round_snapshots: _abc.Iterable[_builtins.int] | None = ...,
+        snapshots: _abc.Iterable[_builtins.int] | None = ...,
         due: _builtins.int = ...,
         back: _builtins.int = ...,
-        common: _builtins.int = ...,
-        version: _builtins.int = ...,
-        stored: _abc.Iterable[_builtins.int] | None = ...,
         spared: _abc.Iterable[_builtins.int] | None = ...,
+        start: Global___ServerStart | None = ...,
         figures: Global___ServerFigures | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["figures", b"figures", "start", b"start"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["back", b"back", "common", b"common", "due", b"due", "figures", b"figures", "gone", b"gone", "kept", b"kept", "phase", b"phase", "protocol", b"protocol", "server", b"server", "spared", b"spared", "start", b"start", "stored", b"stored", "switch", b"switch", "term", b"term", "version", b"version", "view", b"view"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["back", b"back", "due", b"due", "figures", b"figures", "round_snapshots", b"round_snapshots", "server", b"server", "snapshots", b"snapshots", "spared", b"spared", "start", b"start", "switch", b"switch", "term", b"term", "unseated_examples", b"unseated_examples", "version", b"version", "view", b"view"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
-Global___FollowViewRequest: _TypeAlias = FollowViewRequest  # noqa: Y015
+Global___ReportServerRequest: _TypeAlias = ReportServerRequest  # noqa: Y015
+
+@_typing.final
+class ReportServerReply(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    def __init__(
+        self,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ReportServerReply: _TypeAlias = ReportServerReply  # noqa: Y015
 
 @_typing.final
 class ServerFigures(_message.Message):
@@ -1478,7 +1533,7 @@ class RunWarning(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
     KIND_FIELD_NUMBER: _builtins.int
-    SAID_FIELD_NUMBER: _builtins.int
+    PROBLEM_FIELD_NUMBER: _builtins.int
     ADVICE_FIELD_NUMBER: _builtins.int
     SETTINGS_FIELD_NUMBER: _builtins.int
     EPOCH_FIELD_NUMBER: _builtins.int
@@ -1487,7 +1542,7 @@ class RunWarning(_message.Message):
     """Like not_finite (docs/failures/warnings.md has them all): a name and no enum, since a second one of a kind is called
     rolled_back_2, and so on.
     """
-    said: _builtins.str
+    problem: _builtins.str
     """What was seen, in words without a full stop."""
     advice: _builtins.str
     """What to try, likewise."""
@@ -1503,7 +1558,7 @@ class RunWarning(_message.Message):
         self,
         *,
         kind: _builtins.str = ...,
-        said: _builtins.str = ...,
+        problem: _builtins.str = ...,
         advice: _builtins.str = ...,
         settings: _abc.Iterable[_builtins.str] | None = ...,
         epoch: _builtins.float = ...,
@@ -1511,7 +1566,7 @@ class RunWarning(_message.Message):
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["advice", b"advice", "epoch", b"epoch", "kind", b"kind", "passed", b"passed", "said", b"said", "settings", b"settings"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["advice", b"advice", "epoch", b"epoch", "kind", b"kind", "passed", b"passed", "problem", b"problem", "settings", b"settings"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -69,6 +69,11 @@ class RunServiceStub:
                 request_serializer=paceline_dot_v1_dot_run__service__pb2.FollowViewRequest.SerializeToString,
                 response_deserializer=paceline_dot_v1_dot_run__service__pb2.FollowViewReply.FromString,
                 _registered_method=True)
+        self.ReportServer = channel.unary_unary(
+                '/paceline.v1.RunService/ReportServer',
+                request_serializer=paceline_dot_v1_dot_run__service__pb2.ReportServerRequest.SerializeToString,
+                response_deserializer=paceline_dot_v1_dot_run__service__pb2.ReportServerReply.FromString,
+                _registered_method=True)
         self.Evaluate = channel.unary_unary(
                 '/paceline.v1.RunService/Evaluate',
                 request_serializer=paceline_dot_v1_dot_run__service__pb2.EvaluateRequest.SerializeToString,
@@ -141,8 +146,15 @@ class RunServiceServicer:
         raise NotImplementedError('Method not implemented!')
 
     def FollowView(self, request, context):
-        """The other servers follow the chief's views: each call says what the server has, and waits for up to 20 s until
-        there is something newer. Safe to repeat.
+        """The other servers follow the chief's views: each call says what the server has heard, and waits until there is something
+        newer, for up to 5 s: then the server reports. Changes nothing; safe to repeat.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def ReportServer(self, request, context):
+        """The other servers say what they have, after each answer to FollowView. Never blocks; safe to repeat.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -215,6 +227,11 @@ def add_RunServiceServicer_to_server(servicer, server):
                     servicer.FollowView,
                     request_deserializer=paceline_dot_v1_dot_run__service__pb2.FollowViewRequest.FromString,
                     response_serializer=paceline_dot_v1_dot_run__service__pb2.FollowViewReply.SerializeToString,
+            ),
+            'ReportServer': grpc.unary_unary_rpc_method_handler(
+                    servicer.ReportServer,
+                    request_deserializer=paceline_dot_v1_dot_run__service__pb2.ReportServerRequest.FromString,
+                    response_serializer=paceline_dot_v1_dot_run__service__pb2.ReportServerReply.SerializeToString,
             ),
             'Evaluate': grpc.unary_unary_rpc_method_handler(
                     servicer.Evaluate,
@@ -426,6 +443,33 @@ class RunService:
             '/paceline.v1.RunService/FollowView',
             paceline_dot_v1_dot_run__service__pb2.FollowViewRequest.SerializeToString,
             paceline_dot_v1_dot_run__service__pb2.FollowViewReply.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ReportServer(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/paceline.v1.RunService/ReportServer',
+            paceline_dot_v1_dot_run__service__pb2.ReportServerRequest.SerializeToString,
+            paceline_dot_v1_dot_run__service__pb2.ReportServerReply.FromString,
             options,
             channel_credentials,
             insecure,

@@ -294,7 +294,7 @@ def test_the_start_of_a_run(tmp_path: Path):
         cluster.evaluator_ready()
         join = join_request(config, W0)
         joined = cluster.run.Join(join, CALL)
-        called("Join", 0, join, "examples shards", joined, "incarnation shards place phase")
+        called("Join", 0, join, "examples shards", joined, "incarnation shards seat phase")
         resume = pb.ResumeRequest(worker=W0, incarnation=1, tensors=tensors, plan_hash=plan.hash, protocol=PROTOCOL)
         for server in (0, 1):
             reply = data[server].Resume(resume, timeout=30)

@@ -104,7 +104,7 @@ def test_every_field_says_what_it_means_and_in_which_unit() -> None:
     for path in sorted((ROOT / "protos").rglob("*.proto")):
         lines = path.read_text().splitlines()
         for before, line in pairwise(lines):
-            if re.fullmatch(r"  [\w<>., ]+ \w+ = \d+;", line) and not before.startswith("  //"):
+            if re.fullmatch(r"  [\w<>., ]+ \w+ = \d+;", line) and not before.lstrip().startswith("//"):
                 silent_fields.append(line.split()[-3])
     assert not silent_fields
 

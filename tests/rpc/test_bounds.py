@@ -111,9 +111,9 @@ WRONG: list[tuple[Message, str]] = [
     (heartbeat(figures={"f" * 201: 0.0}), "HeartbeatRequest.figures is .* names of at most 200 characters"),
     (run_pb.ValidatedRequest(worker="worker-1", examples=HUGE), "ValidatedRequest.examples is"),
     (run_pb.GoBackRequest(worker="worker-1", terms=[2**63]), "GoBackRequest.terms is 9,?223"),
-    (run_pb.FollowViewRequest(start=run_pb.ServerStart(version=HUGE)), "ServerStart.version is"),
+    (run_pb.ReportServerRequest(start=run_pb.ServerStart(version=HUGE)), "ServerStart.version is"),
     (
-        run_pb.FollowViewRequest(figures=run_pb.ServerFigures(capped={"a": run_pb.CappedPushes(share=NAN)})),
+        run_pb.ReportServerRequest(figures=run_pb.ServerFigures(capped={"a": run_pb.CappedPushes(share=NAN)})),
         "CappedPushes.share is nan; expected a number from 0 to 1",
     ),
     (scored(epoch=HUGE), "Score.epoch is"),

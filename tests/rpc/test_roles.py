@@ -164,8 +164,12 @@ def test_a_worker_can_t_push_or_pull_for_another_one(cluster: Cluster, transport
 
 def test_a_server_can_t_speak_for_another_one(cluster: Cluster) -> None:
     stub = RunServiceStub(open_channel(cluster.addresses[0], shows("server", "server-2")))
-    with pytest.raises(PermissionDenied, match="can't speak for server-1"):
-        call(stub.FollowView, run_pb.FollowViewRequest(server=1), 10.0)
+    for method, request in (
+        (stub.FollowView, run_pb.FollowViewRequest(server=1)),
+        (stub.ReportServer, run_pb.ReportServerRequest(server=1)),
+    ):
+        with pytest.raises(PermissionDenied, match="can't speak for server-1"):
+            call(method, request, 10.0)
 
 
 def test_a_worker_of_any_name_may_be_any_worker_but_no_server(cluster: Cluster) -> None:

@@ -126,6 +126,8 @@ def test_only_servers_of_the_run_follow_views(begin: Begin) -> None:
     for server in (0, 1, 99):
         with pytest.raises(BadPush, match=f"no server {server}"):
             cluster.run.FollowView(pb.FollowViewRequest(server=server, protocol=PROTOCOL), CALL)
+        with pytest.raises(BadPush, match=f"no server {server}"):
+            cluster.run.ReportServer(pb.ReportServerRequest(server=server), CALL)
 
 
 def test_stopping_a_run_that_waits_finishes_it_at_once_and_says_why(begin: Begin) -> None:

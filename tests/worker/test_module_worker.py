@@ -207,7 +207,7 @@ def test_a_worker_takes_its_own_shards_or_all(access: str, mine: list[int], monk
     one._shards.manifest.train_examples = 10
     one._shards.verify = verified.append
     one._take_seat = lambda incarnation, place, shards, sampler: trained.append((shards, sampler))
-    one._session(run_pb.JoinReply(shards=[1], place=1), 3, one.epoch_lens()[1])
+    one._session(run_pb.JoinReply(shards=[1], seat=1), 3, one.epoch_lens()[1])
 
     (shards, sampler), rows = trained[0], set()
     for clock in range(1, 61):

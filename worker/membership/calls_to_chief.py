@@ -104,7 +104,7 @@ class ChiefClient:
             phase_seconds=seconds,
             figures=figures,
             reached=reached,
-            told=self.is_told,
+            stopping=self.is_told,
             outage=str(self._outages),
         )
         reply: pb.HeartbeatReply = call(self._stub.Heartbeat, request, 5.0)
@@ -119,7 +119,9 @@ class ChiefClient:
 
     def leave(self, incarnation: int, finished: bool) -> None:
         """Announces that this worker leaves; an unreachable chief learns it from the lapsed lease."""
-        request = pb.LeaveRequest(worker=self._worker, incarnation=incarnation, finished=finished, told=self.is_told)
+        request = pb.LeaveRequest(
+            worker=self._worker, incarnation=incarnation, finished=finished, stopping=self.is_told
+        )
         patience = min(self._patience, 5.0)
         try:
             retried(lambda: call(self._stub.Leave, request, 5.0), patience, self._outage, self._stop, "Leave")

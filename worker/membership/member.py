@@ -66,7 +66,7 @@ class Member(ABC):
                 self.late()
                 return
             try:
-                self._session(joined, steps, lens[joined.place])
+                self._session(joined, steps, lens[joined.seat])
                 return
             except Fenced as error:
                 self.say("joining anew", why=str(error))
@@ -133,7 +133,7 @@ class Member(ABC):
                 shuffle=self._shards.shuffle,
                 fills=self._shards.fills,
             )
-            self._take_seat(joined.incarnation, joined.place, mine, sampler)
+            self._take_seat(joined.incarnation, joined.seat, mine, sampler)
             finished = True
         except BaseException as error:
             is_failure = getattr(error, "is_failure", isinstance(error, Exception))

@@ -3,6 +3,7 @@
 import json
 from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Any, Protocol
 
 from google.protobuf.message import Message
@@ -10,10 +11,11 @@ from google.protobuf.message import Message
 from paceline.core.chief.scoring import Score
 from paceline.core.chief.warnings import RunWarning
 from paceline.core.errors import ConfigError, NotYet, PacelineError
-from paceline.rpc.conversions import score_value
+from paceline.rpc.conversions import score_value, warning_value
 from paceline.rpc.enums import value_of
 from paceline.rpc.listening import PLAIN_TEXT
 from paceline.rpc.setting_values import policy_message, policy_value
+from paceline.v1.run_service_pb2 import RunWarning as RunWarningMessage
 from paceline.v1.run_service_pb2 import SetPolicyReply, SetPolicyRequest, StatusReply, StatusRequest, StopRequest
 from paceline.v1.settings_pb2 import Policy
 from paceline.v1.switch_pb2 import Switch
@@ -137,10 +139,7 @@ def scores(status: StatusReply) -> list[Score]:
 
 def warnings(status: StatusReply) -> list[RunWarning]:
     """What goes wrong although the run goes on, oldest first."""
-    return [
-        RunWarning(each.kind, each.said, each.advice, list(each.settings), each.epoch, each.passed)
-        for each in status.warnings
-    ]
+    return [warning_value(each) for each in status.warnings]
 
 
 def standing(found: Iterable[RunWarning]) -> list[str]:
@@ -182,4 +181,6 @@ def _value(message: Message, field: Any) -> Any:
 def _item(value: Any) -> Any:
     if isinstance(value, Policy):
         return json.dumps(policy_value(value)) if value.name else ""
+    if isinstance(value, RunWarningMessage):
+        return asdict(warning_value(value))
     return plain(value) if isinstance(value, Message) else value

@@ -47,7 +47,7 @@ class Pusher:
         self._clock = 0
         threading.Thread(target=self._beat, args=(chief, joined.incarnation, config.heartbeat), daemon=True).start()
         self._client.attach(joined.incarnation)
-        if joined.place == 0:
+        if joined.seat == 0:
             self._client.initialise(self.model)
         seat = chief.seat(joined.incarnation, 0)
         assert seat is not None

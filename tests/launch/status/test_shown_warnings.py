@@ -38,7 +38,7 @@ def reply(*found: RunWarning, phase: str = "training", version: int = 1) -> pb.S
     messages = [
         pb.RunWarning(
             kind=each.kind,
-            said=each.said,
+            problem=each.said,
             advice=each.advice,
             settings=each.settings,
             epoch=each.epoch,

@@ -26,7 +26,7 @@ from paceline.rpc.setting_values import policy_message
 from paceline.v1 import run_service_pb2 as pb
 from tests.support.processes import eventually
 
-ROSE = pb.RunWarning(kind="loss_above_start", said="the loss is 9", advice="optimizer.lr=0.01", epoch=1.0)
+ROSE = pb.RunWarning(kind="loss_above_start", problem="the loss is 9", advice="optimizer.lr=0.01", epoch=1.0)
 
 
 class Noted(paceline.Callback):

@@ -213,7 +213,7 @@ def test_a_push_that_reached_one_server_of_two_leaves_no_change_that_the_servers
     run = trial(config("asp", workers=1, batch_size=100, epochs=1, budget="per_worker", svm={"batches": 2}))
     dead = run.worker(0)
     joined = dead.chief.join(False, dead.train_examples, 1, run.shards.manifest.fingerprint, 1)
-    dead._ready(joined.incarnation, joined.place)
+    dead._ready(joined.incarnation, joined.seat)
     seat = dead.chief.seat(joined.incarnation, 0)
     dead.client.pull(np.zeros(D, np.float32))
     link = dead.client.links[0]
