@@ -17,6 +17,7 @@ from paceline.base.variables import TLS
 from paceline.core.errors import ConfigError, DiskError, ServersGone, TryAgain, UsageError
 from paceline.core.settings.config import Config
 from paceline.rpc.roles import ANY_PROCESS
+from paceline.rpc.setting_values import policy_message
 from paceline.rpc.tls import is_named, read_keys
 from paceline.settings.load_settings import load
 from paceline.v1.run_service_pb2 import Score, StatusReply
@@ -585,9 +586,9 @@ class Chief:
         self.calls.append("stop")
         return True
 
-    def set_policy(self, policy: Any) -> Switch:
-        self.calls.append(f"set {policy}")
-        return Switch(number=1, policy='{"name": "ssp", "bound": 5}', version=7)
+    def set_policy(self, policy: dict[str, Any]) -> Switch:
+        self.calls.append(f"set {policy['name']}")
+        return Switch(number=1, policy=policy_message({"name": "ssp", "bound": 5}), version=7)
 
     def status(self) -> StatusReply:
         return StatusReply()
@@ -603,7 +604,7 @@ def test_a_run_in_the_cluster_gets_another_policy_and_a_proper_end(monkeypatch: 
 
     assert "ssp (bound 5) trains from version 7 on" in live_changes.set_policy(cluster, ["policy=ssp:5"])
     assert "run demo stops" in live_changes.stop(cluster)
-    assert [call.partition(" ")[0] for call in chief.calls] == ["set", "stop"]
+    assert chief.calls == ["set ssp", "stop"]
 
 
 def test_a_finished_run_gets_no_other_policy() -> None:
