@@ -14,7 +14,7 @@ from paceline.v1.switch_pb2 import Switch as SwitchMessage
 
 
 def run_phase(phase: RunPhase) -> pb.RunPhase.ValueType:
-    """Returns the run's phase as a message has it."""
+    """Returns the number of the run's phase."""
     found: pb.RunPhase.ValueType = number_of(pb.RunPhase.DESCRIPTOR, phase)
     return found
 

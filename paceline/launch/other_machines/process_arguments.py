@@ -1,4 +1,4 @@
-"""What the head tells a process on another machine beside what its host knows: as the process takes it, and as a message."""
+"""What the head tells a process on another machine, as the process takes it and as a message; its host knows the rest."""
 
 from collections.abc import Mapping
 from typing import Any
