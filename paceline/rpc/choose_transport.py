@@ -87,6 +87,11 @@ class _OnLane(Transport):
     def pull(self, request: pb.PullRequest, open_sink: OpenSink, timeout: float) -> pb.PullHead:
         return self._call(lambda way: way.pull(request, open_sink, timeout), lambda found: found)
 
+    @property
+    def silence(self) -> float:
+        lane = self._lane
+        return 0.0 if lane is None else lane.silence
+
     def _call(self, send: Callable[[Transport], T], head_of: Callable[[T], pb.PullHead | None]) -> T:
         if self._lane is not None and self._is_sure:
             try:

@@ -29,6 +29,7 @@ def retried(
     stop."""
     failed: float | None = None
     for pause in backoff():
+        began = time.monotonic()
         try:
             found = attempt()
         except PoolFull:
@@ -36,7 +37,7 @@ def retried(
         except again as error:
             now = time.monotonic()
             failed = failed or now
-            outage.failed(what, str(error))
+            outage.failed(what, str(error), now - began)
             if now + pause - failed > patience:
                 raise ServersGone(f"{outage.to} did not answer in time: {error}") from error
         else:

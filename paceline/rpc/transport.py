@@ -62,6 +62,12 @@ class Transport(ABC):
     def pull(self, request: pb.PullRequest, open_sink: OpenSink, timeout: float) -> pb.PullHead:
         """ParameterService.Pull, in the same way."""
 
+    @property
+    def silence(self) -> float:
+        """For how long the server has not even answered a ping while a call waits for it (seconds); 0 where it does, or where
+        the transport does not know."""
+        return 0.0
+
 
 @dataclass(frozen=True, slots=True)
 class Outgoing:

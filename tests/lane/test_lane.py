@@ -18,6 +18,7 @@ from paceline.core.errors import BadPush, Fenced, PacelineError, TryAgain, Unaut
 from paceline.core.values import Vector
 from paceline.rpc.auth import Credentials
 from paceline.rpc.lane import client as lane_client
+from paceline.rpc.lane import connection
 from paceline.rpc.lane.connection import STREAMS
 from paceline.rpc.lane.stream import UNOPENED
 from paceline.rpc.lane.writer import Writer
@@ -29,6 +30,7 @@ from paceline.v1 import parameter_service_pb2 as pb
 from tests.support.fake_service import SOON, Gate, Gathered, Served, Service, client, exchange, parts
 from tests.support.in_process import LENGTH, Cluster, Pusher, Said, config_of
 from tests.support.ports import own_port
+from tests.support.processes import eventually as happens
 
 LARGE = 8 << 20
 """Elements of a push that is larger than all windows and buffers on its way."""
@@ -469,3 +471,20 @@ def test_first_weights_find_the_lane_of_a_restarted_server(cluster: Cluster) -> 
 def on_the_lane(cluster: Cluster) -> int:
     """Connections to the servers' lanes."""
     return sum(len(server.lane._connections) for server in cluster.servers if server.lane is not None)
+
+
+def test_a_server_that_answers_no_ping_is_known_to_be_silent_while_a_call_waits(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(connection, "_LOOK", 0.05)
+    with socket.create_server(("localhost", 0)) as mute, ThreadPoolExecutor(1) as threads:
+        way = client("lane", f"localhost:{mute.getsockname()[1]}")
+        assert way.silence == 0
+        waits = threads.submit(exchange, way, numbers(10))
+        try:
+            happens(lambda: way.silence > 0)
+        finally:
+            mute.accept()[0].close()
+        with pytest.raises(TryAgain):
+            waits.result(SOON)
+    assert way.silence == 0

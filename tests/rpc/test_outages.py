@@ -37,6 +37,39 @@ def test_the_third_failure_and_one_each_ten_seconds_after_it_is_a_line() -> None
     assert "firewall" in facts["advice"]
 
 
+def test_the_first_failure_is_a_line_where_it_took_long() -> None:
+    process = Process()
+    outage = process.outages.watch("the chief at a:1")
+
+    outage.failed("Heartbeat", WHY, lasted=4.0)
+    assert str(process.outages) == ""
+    outage.works()
+    outage.failed("Heartbeat", WHY, lasted=5.0)
+
+    assert str(process.outages).startswith("Heartbeat to the chief at a:1 has failed 1 times in 5 s: UNAVAILABLE")
+    assert [(facts["times"], facts["seconds"]) for _, facts in process.said] == [(1, 5.0)]
+
+
+def test_a_server_that_is_silent_while_a_call_waits_is_said_until_it_answers() -> None:
+    process, silences = Process(), [4.0, 6.0, 8.0, 16.5, 0.0]
+    process.outages.watch("server 1 at b:1").silence = lambda: silences.pop(0)
+
+    for _ in range(4):
+        process.now += 2
+        process.outages.look()
+    text = str(process.outages)
+    assert text.startswith(
+        "a call to server 1 at b:1 has failed in 10 s: Not even a ping has had an answer for 16 s. Look"
+    )
+    process.outages.look()
+
+    assert [event for event, _ in process.said] == [
+        "a call to server 1 at b:1 keeps failing",
+        "a call to server 1 at b:1 works again",
+    ]
+    assert str(process.outages) == ""
+
+
 def test_two_failures_are_nothing_to_speak_of() -> None:
     process = Process()
     outage = process.outages.watch("server 0 at a:1")

@@ -1,6 +1,7 @@
 """The chief in one process: what it keeps, which workers it admits, and how a run ends."""
 
 import errno
+import threading
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor, wait
@@ -22,6 +23,7 @@ from paceline.rpc.protocol_version import PROTOCOL
 from paceline.rpc.setting_values import policy_message
 from paceline.server.chief import Chief
 from paceline.v1 import run_service_pb2 as pb
+from paceline.worker.membership.calls_to_chief import Heartbeat
 from tests.support.disks import FailingDisk
 from tests.support.in_process import LENGTH, Cluster, Context, Pusher, config_of, join_request
 from tests.support.processes import eventually
@@ -324,6 +326,39 @@ def test_calls_of_a_worker_that_keep_failing_are_in_the_status_until_they_work(b
     assert shown().startswith("a push to server 7 at a:1 has failed 3 times")
     outage.works()
     assert shown() == ""
+
+
+def test_heartbeats_that_have_no_answer_are_said_with_what_to_do_until_they_have(
+    begin: Begin, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cluster = begin(config_of())
+    (pusher,) = started(cluster)
+    answers, rest, alarm = iter([False, False, False, True]), threading.Event(), threading.Event()
+
+    def beaten(*state: Any) -> Any:
+        alarm.set()  # the next one is due at once
+        if next(answers, True):
+            return pb.HeartbeatReply()
+        raise TryAgain("DEADLINE_EXCEEDED")
+
+    def answered(reply: pb.HeartbeatReply) -> None:
+        rest.set()
+
+    monkeypatch.setattr(pusher.chief, "beat", beaten)
+    heartbeat = Heartbeat(
+        pusher.chief,
+        pusher.incarnation,
+        every=60.0,
+        state=lambda: (1, "compute", 0.0, {}, 0),
+        on_reply=answered,
+        fenced=threading.Event(),
+        say=pusher.around.say,
+        alarm=alarm,
+    )
+    assert rest.wait(20)
+    heartbeat.close()
+    events = [(event.rpartition(" at ")[0], "advice" in facts) for event, facts in pusher.said if "Heartbeat" in event]
+    assert events == [("Heartbeat to the chief", True), ("Heartbeat to the chief", False)]
 
 
 def test_what_goes_wrong_is_in_the_status_and_once_in_the_log(begin: Begin) -> None:

@@ -67,6 +67,10 @@ class LinkedTransport(Transport):
         self._way = way
         self._link = link
 
+    @property
+    def silence(self) -> float:
+        return self._way.silence
+
     def resume(self, request: pb.ResumeRequest, timeout: float) -> pb.ResumeReply:
         return self._way.resume(request, timeout)
 

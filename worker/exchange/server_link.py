@@ -76,6 +76,7 @@ class Link:
         self._on_retry = on_retry
         where = f" at {around.addresses[index]}" if index < len(around.addresses) else ""
         self._outage = around.outages.watch(f"server {index}{where}")
+        self._outage.silence = lambda: transport.silence
         self._codecs = config.codec
         self._pull_codec = config.codec.pull_codec
         self._part_bytes = config.part_bytes

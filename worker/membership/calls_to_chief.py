@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TypeVar
 
 from paceline.core.chief.phases import RunPhase
-from paceline.core.errors import Fenced, PacelineError, PoolFull, ServersGone, Stopped
+from paceline.core.errors import Fenced, PacelineError, PoolFull, ServersGone, Stopped, TryAgain
 from paceline.rpc.agreed_settings import joining_settings
 from paceline.rpc.channel import call, open_channel, waiting_call
 from paceline.rpc.enums import number_of, phase_of
@@ -43,7 +43,7 @@ class ChiefClient:
         self._host = around.host
         self._patience = around.patience
         self._outages = around.outages
-        self._outage = around.outages.watch(f"the chief at {self._address}")
+        self.outage = around.outages.watch(f"the chief at {self._address}")
         self._stop = around.stop
         self._say = around.say
 
@@ -95,7 +95,8 @@ class ChiefClient:
     def beat(
         self, incarnation: int, clock: int, phase: str, seconds: float, figures: dict[str, float], reached: int = 0
     ) -> pb.HeartbeatReply:
-        """One heartbeat, not repeated."""
+        """One heartbeat, not repeated; it tells what this process can't reach."""
+        self._outages.look()
         request = pb.HeartbeatRequest(
             worker=self._worker,
             incarnation=incarnation,
@@ -124,7 +125,7 @@ class ChiefClient:
         )
         patience = min(self._patience, 5.0)
         try:
-            retried(lambda: call(self._stub.Leave, request, 5.0), patience, self._outage, self._stop, "Leave")
+            retried(lambda: call(self._stub.Leave, request, 5.0), patience, self.outage, self._stop, "Leave")
         except PacelineError as error:
             self._say("could not say goodbye; the lease will end", why=str(error))
 
@@ -178,7 +179,7 @@ class ChiefClient:
         try:
             while True:
                 reply = retried(
-                    lambda: self.beat(incarnation, *state()), patience, self._outage, self._stop, "Heartbeat"
+                    lambda: self.beat(incarnation, *state()), patience, self.outage, self._stop, "Heartbeat"
                 )
                 if phase_of(reply) == RunPhase.FINISHED:
                     return
@@ -187,7 +188,7 @@ class ChiefClient:
             self._say("can't learn whether the run is finished", why=str(error))
 
     def _retried(self, what: str, attempt: Callable[[], T]) -> T:
-        return retried(attempt, self._patience, self._outage, self._stop, what)
+        return retried(attempt, self._patience, self.outage, self._stop, what)
 
     def _pause(self, seconds: float) -> None:
         if self._stop.wait(seconds):
@@ -232,13 +233,18 @@ class Heartbeat:
     def _work(self) -> None:
         while True:
             last = self._stopping.is_set()
+            began = time.monotonic()
             try:
-                self._on_reply(self._chief.beat(self._incarnation, *self._state()))
+                reply = self._chief.beat(self._incarnation, *self._state())
+                self._chief.outage.works()
+                self._on_reply(reply)
             except Fenced as error:
                 if not last:
                     self._say("this worker's seat is lost", why=str(error))
                     self._fenced.set()
                 return
+            except TryAgain as error:
+                self._chief.outage.failed("Heartbeat", str(error), time.monotonic() - began)
             except PacelineError as error:
                 self._say("heartbeat failed", why=str(error))
             if last:

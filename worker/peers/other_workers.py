@@ -297,6 +297,7 @@ class Peers:
         room = line.scratch(codec, self._part_bytes, len(values))
         parts = list(encoded_parts(values, codec, self._part_bytes, room))
         outage = self._outages.watch(_named([message.to])[0])
+        outage.silence = lambda: line.peer.silence
         for pause in backoff():
             try:
                 line.peer.deliver(head, parts, IDLE)

@@ -159,6 +159,11 @@ class PeerLine:
     def __exit__(self, *_: object) -> None:
         self.close()
 
+    @property
+    def silence(self) -> float:
+        """As that of a Transport."""
+        return self._way.silence if isinstance(self._way, LaneClient) else 0.0
+
     def close(self) -> None:
         """Ends its calls."""
         self._way.close()

@@ -52,6 +52,13 @@ class LaneClient:
             if self._connection is not None:
                 self._connection.close()
 
+    @property
+    def silence(self) -> float:
+        """For how long the server has answered nothing, though calls wait for it and it was asked whether it is there; 0 where
+        it does (seconds)."""
+        connection = self._connection
+        return 0.0 if connection is None else connection.silence
+
     def greet(self) -> None:
         """Makes the connection, where there is none, and waits for the far side's first word. TryAgain where that fails."""
         if not self._connected().greeted.wait(_CONNECT):

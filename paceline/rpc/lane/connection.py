@@ -2,6 +2,7 @@
 thread reads; the caller's thread sends. What a peer may cost is bounded, each bound next to what it is for."""
 
 import threading
+import time
 import traceback
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
@@ -24,6 +25,8 @@ STREAMS = 128
 """Calls at once."""
 _WINDOW = 1 << 30
 """Bytes of all streams that may be under way: their own windows are what bounds them."""
+_LOOK = 3.0
+"""Silence after which a client sends a ping (seconds): who waits for a server wants to know soon that it is gone."""
 _CONTROL = headers.MOST
 """Bytes of a frame that is read as a whole before it is looked at: everything but DATA."""
 _SETTINGS = {
@@ -64,7 +67,8 @@ class Connection:
         self._encoder = headers.Encoder()
         self._decoder = headers.Decoder()
         self._calm = Calm()
-        self._pinged = False
+        self._pinged = 0.0
+        """When a ping was sent that nothing has come since; 0: none was."""
         self._taken = 0
         """Bytes that the far side had acknowledged when it was silent last."""
         self.greeted = threading.Event()
@@ -83,6 +87,8 @@ class Connection:
     def start(self) -> None:
         """Says hello, and begins to read."""
         self._sock.on_silence = self._ping
+        if self.is_client:
+            self._sock.wake_each(_LOOK)
         hello = frames.settings_frame(_SETTINGS) + frames.window_update(0, _WINDOW - frames.DEFAULT_WINDOW)
         self._writer.send([(frames.PREFACE if self.is_client else b"") + hello])
         self._thread.start()
@@ -175,6 +181,13 @@ class Connection:
         return self._writer.is_stuck()
 
     @property
+    def silence(self) -> float:
+        """For how long nothing has come while calls wait for it, not even the answer to our ping; 0 where it came, and where no
+        ping was sent (seconds)."""
+        since = self._pinged
+        return _LOOK + time.monotonic() - since if since and not self.is_idle and self.why is None else 0.0
+
+    @property
     def acknowledged(self) -> int:
         """Bytes that the far side's kernel has taken so far."""
         return self._sock.acknowledged
@@ -254,7 +267,7 @@ class Connection:
             if not self._writer.has_left or self._sock.wait_for_either():
                 break
         length, kind, flags, number = frames.parse_header(self._reader.exact(frames.HEADER_BYTES))
-        self._pinged = False
+        self._pinged = 0.0
         frames.check_shape(length, kind, flags, number, FRAME)
         if is_first and (kind != Kind.SETTINGS or flags & frames.ACK):
             raise Violation(Code.PROTOCOL_ERROR, "The first frame must be SETTINGS.")
@@ -417,12 +430,15 @@ class Connection:
         self._writer.answer(frames.reset(error.stream, error.code))
 
     def _ping(self) -> None:
-        """The far side has been silent. TimeoutError where it was so at the last ping, too, and took no data meanwhile: on a
-        slow line the ping comes behind these."""
+        """The far side has been silent. TimeoutError where a ping has had no answer for too long, and no data was taken
+        meanwhile: on a slow line the ping comes behind these."""
+        now = time.monotonic()
         before, self._taken = self._taken, self._sock.acknowledged
         if self._taken - before >= PROGRESS:
+            self._pinged = now if self._pinged else 0.0
             return
-        if self._pinged:
+        if not self._pinged:
+            self._pinged = now
+            self._writer.answer(frames.frame(Kind.PING, 0, 0, b"paceline"))
+        elif now - self._pinged > 0.9 * self._sock.patience:  # the kernel's timer is not as exact
             raise TimeoutError("the far side does not answer pings")
-        self._pinged = True
-        self._writer.answer(frames.frame(Kind.PING, 0, 0, b"paceline"))

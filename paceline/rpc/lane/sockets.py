@@ -30,10 +30,15 @@ class PlainSocket:
         for option in (socket.SO_RCVTIMEO, socket.SO_SNDTIMEO):
             sock.setsockopt(socket.SOL_SOCKET, option, _TIMEVAL.pack(*divmod(int(patience * 1e6), 10**6)))
         self._sock = sock
+        self.patience = patience
         self.certificate: str | None = None
         """The name in the far side's certificate, '' where it has none; None without TLS."""
         self.on_silence: Callable[[], None] = lambda: None
         """Called when nothing has come for so long; what it raises ends the wait."""
+
+    def wake_each(self, seconds: float) -> None:
+        """From now on `on_silence` is called when nothing has come for so long."""
+        self._sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, _TIMEVAL.pack(*divmod(int(seconds * 1e6), 10**6)))
 
     @property
     def acknowledged(self) -> int:
