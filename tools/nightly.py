@@ -46,6 +46,10 @@ PARTS = {
     "points": Part(f"{CHAOS} points", "runs whose servers die at each point of their work on a push"),
     "bits": Part(f"{CHAOS} bits", "runs in lock-step with kills, which must end with the bits of one without"),
     "soak": Part(f"{CHAOS} soak --seconds 600", "a long run with a fault every 5 to 15 s, whose memory must not grow"),
+    "networks": Part(
+        f"{CHAOS} networks",
+        "35 runs on networks that lose, delay, forget or cut off what is sent; they need root and nft",
+    ),
     "e2e": Part(".ci/e2e all", "all runs on a cluster; `.ci/run` has one"),
     "docs-blocks": Part("make docs-blocks", "the commands and code of README and docs, run for real"),
     "docs": Part("make docs", "the guide as a site; a link that leads nowhere fails"),

@@ -12,7 +12,7 @@ from itertools import count
 from pathlib import Path
 
 from tests.chaos import bits as lock_step
-from tests.chaos import report, schedules
+from tests.chaos import networks, report, schedules
 from tests.chaos.kills import Kill
 from tests.chaos.results import write_down
 from tests.chaos.rounds import FORMS, KINDS, Round, can_retain, deaths
@@ -69,6 +69,11 @@ def arguments(words: list[str]) -> argparse.Namespace:
     )
     one.add_argument("--cases", type=int, default=250_000, help="for each reader")
     one.add_argument("readers", nargs="*", metavar="reader", help=f"of: {', '.join(FUZZERS)}; default: all")
+    one = part(
+        "networks", disturbed, "runs on networks that lose, delay, forget or drop what is sent; needs root and nftables"
+    )
+    one.add_argument("--policies", nargs="+", choices=networks.POLICIES, default=list(networks.POLICIES))
+    one.add_argument("--only", nargs="+", choices=networks.DISTURBANCES, default=list(networks.DISTURBANCES))
     one = part("all", everything, "all of the above, then the mutants and the report", with_kinds=True)
     one.add_argument("--rounds", type=int, default=29, help="of each kind")
     one.add_argument("--kills", type=int, default=5, help="in each round")
@@ -200,6 +205,20 @@ def tried(what: str, one: Round, kills: int | Sequence[Kill], keep: bool) -> boo
         print(f"     kills: {'; '.join(map(str, result.kills))}\n     logs: {folder}", flush=True)
     write_down(what, asdict(result) | {"good": good, "why": why})
     return good
+
+
+def disturbed(asked: argparse.Namespace) -> bool:
+    """Each disturbance of the network under each policy."""
+    if why := networks.why_not():
+        print(f"SKIPPED: {why}", flush=True)
+        return True
+    cells = networks.run(asked.policies, asked.only)
+    for one in cells:
+        write_down("network", asdict(one) | {"good": not one.why})
+    print(
+        f"{len(cells)} runs on disturbed networks, {sum(bool(one.why) for one in cells)} of them not good", flush=True
+    )
+    return not any(one.why for one in cells)
 
 
 def virtual(asked: argparse.Namespace) -> bool:

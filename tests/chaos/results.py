@@ -12,7 +12,7 @@ FILE = ROOT / "build" / "chaos" / "results.jsonl"
 
 
 def write_down(what: str, facts: dict[str, Any]) -> None:
-    """Adds a line. `what`: round, bits, soak, held, schedules or fuzz."""
+    """Adds a line. `what`: round, bits, soak, held, network, schedules or fuzz."""
     FILE.parent.mkdir(parents=True, exist_ok=True)
     with FILE.open("a") as lines:
         lines.write(json.dumps({"what": what, **tried_on(ROOT), "at": int(time.time()), **facts}) + "\n")

@@ -7,7 +7,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, TypeVar
@@ -221,9 +221,13 @@ class Cluster:
         own = QUIET | {"NUMPY_WORKER": mode}
         real = {"paceline.worker", "paceline.worker.evaluator"} & {*map(str, arguments[:2])}
         forker = forker_of(TORCH if real else LIGHT)
-        process = Process(name, list(arguments), self.folder, inherited | own, forker)
+        process = Process(name, self.words(name, arguments), self.folder, inherited | own, forker)
         self.processes.append(process)
         return process
+
+    def words(self, name: str, arguments: Sequence[Any]) -> list[Any]:
+        """What is run for the process of this name."""
+        return list(arguments)
 
     def sharder(self, *more: Any) -> Process:
         return self.start("sharder", "-m", "paceline.sharder", "--config", self.config, "--out", self.shards, *more)
