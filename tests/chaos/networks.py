@@ -18,6 +18,7 @@ from typing import Any, Self
 
 import numpy as np
 
+from paceline.rpc.enums import phase_of
 from paceline_papers.reproduce.network import INTERFACE, UNLIMITED, Network, Node, missing
 from tests.chaos.kills import Kill
 from tests.chaos.own.numbered import WORKERS
@@ -255,7 +256,7 @@ def ring(folder: Path, nodes: dict[str, Node], weather: Weather) -> list[str]:
         workers[0].wait_for("training")
         cluster.until(lambda status: status.examples > 0)
         weather.strike(workers[int(HIT[-1])])
-        status = cluster.until(lambda status: status.phase == "scoring")
+        status = cluster.until(lambda status: phase_of(status) == "scoring")
         first, models = final_models(cluster)
         cluster.score()
         found = [f"{worker.name} ended with {code}" for worker in workers if (code := worker.wait())]
