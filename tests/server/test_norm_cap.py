@@ -183,7 +183,7 @@ def test_a_worker_that_is_capped_most_of_the_time_is_warned_of(begin: Begin, mon
 
     (warning,) = eventually(warned, "a warning")
     assert (warning.kind, warning.passed, list(warning.settings)) == ("capped", False, [])
-    assert warning.said.startswith("worker-2: most of the last pushes had a norm above push_norm_cap (1)")
+    assert warning.problem.startswith("worker-2: most of the last pushes had a norm above push_norm_cap (1)")
     assert capped(cluster) == {"worker-0": 0, "worker-1": 0, "worker-2": 60}
     assert cluster.metric("pushes_capped_total", server=1, worker="worker-2") == 60
 
