@@ -1,4 +1,4 @@
-"""Runs of real processes on a disturbed network: each worker in a network namespace of its own, linked to that of the servers;
+"""Runs of real processes on a disturbed network: each worker in its own network namespace, linked to that of the servers;
 tc, nftables and a slow road on their way. The run must end, its books must be even, and what stands still is said."""
 
 import json
@@ -19,12 +19,13 @@ from typing import Any, Self
 import numpy as np
 
 from paceline.rpc.enums import phase_of
+from paceline.v1.run_service_pb2 import StatusReply
 from paceline_papers.reproduce.network import INTERFACE, UNLIMITED, Network, Node, missing
 from tests.chaos.kills import Kill
 from tests.chaos.own.numbered import WORKERS
 from tests.chaos.rounds import KINDS, OWN, Kind, Round, Variant
 from tests.runs.test_peer_runs import final_models
-from tests.support.processes import Cluster, Process
+from tests.support.processes import Cluster, Process, eventually
 
 SERVERS = "servers"
 """The node of servers, sharder and evaluator; each worker's has its name."""
@@ -132,7 +133,7 @@ HEAD = "| network | policy | good | took | lost | said after |\n|---|---|---|---
 
 
 class Spread(Cluster):
-    """A cluster whose workers are each on a node of their own. Who makes it is in the servers' node."""
+    """A cluster in which each worker has its own node. Who makes it is in the servers' node."""
 
     def __init__(self, folder: Path, nodes: dict[str, Node], **settings: Any) -> None:
         super().__init__(folder, **settings)
@@ -213,7 +214,7 @@ class Weather:
                 _within(node, "nft", "flush", "ruleset")
 
     def _listen(self, hit: Process, before: int, began: float, seconds: float) -> None:
-        """For so long; notes the first new line on an outage, which has to say what, to whom, since when, and what to do."""
+        """For so long; notes the first new line on an outage, which has to say what fails, since when, and what to do."""
         while (left := began + seconds - time.monotonic()) > 0:
             if self.said is None and len(lines := _outages(hit)) > before:
                 self.said, self.words = time.monotonic() - began, lines[before]
@@ -256,7 +257,7 @@ def ring(folder: Path, nodes: dict[str, Node], weather: Weather) -> list[str]:
         workers[0].wait_for("training")
         cluster.until(lambda status: status.examples > 0)
         weather.strike(workers[int(HIT[-1])])
-        status = cluster.until(lambda status: phase_of(status) == "scoring")
+        status = eventually(lambda: _at_its_end(cluster), "the end of the training", PATIENCE)
         first, models = final_models(cluster)
         cluster.score()
         found = [f"{worker.name} ended with {code}" for worker in workers if (code := worker.wait())]
@@ -323,6 +324,12 @@ def why_not() -> str:
     if why := missing():
         return why
     return "" if shutil.which("nft") else "There is no program nft (package nftables)."
+
+
+def _at_its_end(cluster: Cluster) -> StatusReply | None:
+    """Its status, where all that is left is to score it."""
+    status = cluster.status()
+    return status if status is not None and phase_of(status) == "scoring" else None
 
 
 def _outages(process: Process) -> list[str]:

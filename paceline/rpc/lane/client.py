@@ -54,8 +54,7 @@ class LaneClient:
 
     @property
     def silence(self) -> float:
-        """For how long the server has answered nothing, though calls wait for it and it was asked whether it is there; 0 where
-        it does (seconds)."""
+        """For how long the server has answered nothing, not even a ping, while calls wait for it; 0 where it does (seconds)."""
         connection = self._connection
         return 0.0 if connection is None else connection.silence
 
