@@ -1,8 +1,11 @@
 """What hostile and slow readers cost training: pushes a second of one worker without them and next to 200 readers that wait for
-a version to come and 20 that read slowly, in turns; and whether heartbeats were answered. Run: python -m benchmarks.hostile"""
+a version to come and 20 that read slowly, in turns; the server's CPU time for these readers, which other work on the machine
+does not change; and whether heartbeats were answered. Readers would be on other machines: here they get the CPU time that is
+left over (nice 19). Run: python -m benchmarks.hostile"""
 
 import argparse
 import multiprocessing
+import os
 import tempfile
 import threading
 import time
@@ -62,6 +65,7 @@ def read(ports: tuple[str, int], plan: str, number: int) -> None:
 
 def readers(ports: tuple[str, int], plan: str) -> None:
     """All of them, in another process."""
+    os.nice(19)
     for number in range(WAITING + SLOW):
         threading.Thread(target=read, args=(ports, plan, number), daemon=True).start()
     threading.Event().wait()
@@ -73,6 +77,13 @@ def pushes_per_second(pusher: in_process.Pusher, seconds: float) -> float:
         pusher.push(0.0)
         count += 1
     return count / (time.monotonic() - begun)
+
+
+def busy(seconds: float) -> float:
+    """The share of a core that this process takes while nobody pushes."""
+    before = time.process_time()
+    time.sleep(seconds)
+    return (time.process_time() - before) / seconds
 
 
 def main() -> None:
@@ -105,12 +116,15 @@ def main() -> None:
         threading.Thread(target=beat, daemon=True).start()
         pushes_per_second(fast, asked.seconds)
         rates: dict[bool, list[float]] = {False: [], True: []}
+        shares: dict[bool, list[float]] = {False: [], True: []}
         for _ in range(asked.turns):
             rates[False].append(pushes_per_second(fast, asked.seconds))
+            shares[False].append(busy(asked.seconds))
             hostile = context.Process(target=readers, args=(ports, plan), daemon=True)
             hostile.start()
             time.sleep(_START)
             rates[True].append(pushes_per_second(fast, asked.seconds))
+            shares[True].append(busy(asked.seconds))
             hostile.kill()
             hostile.join()
         alone, beside_them = median(rates[False]), median(rates[True])
@@ -118,6 +132,7 @@ def main() -> None:
         print(
             f"pushes a second alone: {alone:.1f}; beside {WAITING} that wait and {SLOW} slow readers: {beside_them:.1f}"
         )
+        print(f"of a core, without pushes: alone {median(shares[False]):.3f}; beside them {median(shares[True]):.3f}")
         print(f"ratio {beside_them / alone:.2f}; heartbeats refused: {missed}; leases lapsed: {lapsed}")
         cluster.close()
 
