@@ -23,6 +23,7 @@ from paceline.server.metrics import ServerMetrics
 from paceline.server.slice_driver import SliceDriver
 from paceline.server.snapshots import Snapshots
 from paceline.server.state_folder import StateFolder
+from paceline.v1 import parameter_service_pb2 as pb
 
 HEADS = (
     "snapshots",
@@ -73,7 +74,7 @@ class Bench:
         name, rng, base = f"worker-{number}", np.random.default_rng(number), Base(1, 0)
         while monotonic() < end:
             sleep(rng.uniform(0.5, 1.5) * pause)
-            values, _ = self.driver.take_buffer(name, lambda: True)
+            values, _ = self.driver.take_buffer(pb.PushHead(worker=name), lambda: True)
             values.fill(1e-3)
             self._clocks[number] += 1
             push = Push(name, 1, self._clocks[number], Dense(values), 1, base, 1, monotonic())

@@ -89,6 +89,7 @@ class ParameterServicer:
         check_protocol(request.protocol, request.worker, f"server {self._driver.index}")
         shapes = [(tensor.name, tuple(tensor.shape)) for tensor in request.tensors]
         self._driver.adopt(shapes, request.plan_hash, request.worker)
+        arrived = self._driver.arrived(request.worker, request.upload)
         standing = self._driver.resume(request.worker, request.incarnation)
         if request.clock > standing.clock:
             lacks = standing.clock + 1, request.clock
@@ -102,6 +103,7 @@ class ParameterServicer:
             oldest=standing.oldest,
             lane_port=self.lane_port,
             position=standing.position,
+            arrived=arrived,
         )
 
     @contextmanager
@@ -242,11 +244,11 @@ class ParameterServicer:
         """The answer to a push that was counted before."""
         return self._driver.ask(head.worker, head.incarnation, head.clock, is_there)
 
-    def take_buffer(self, worker: str, is_there: IsThere) -> tuple[Vector, float]:
-        return self._driver.take_buffer(worker, is_there)
+    def take_buffer(self, head: pb.PushHead, is_there: IsThere) -> tuple[Vector, float]:
+        return self._driver.take_buffer(head, is_there)
 
-    def give_back(self, worker: str, values: Vector) -> None:
-        self._driver.give_back(worker, values)
+    def give_back(self, worker: str, values: Vector, filled: int) -> None:
+        self._driver.give_back(worker, values, filled)
 
     def received(self, encoded_bytes: int) -> None:
         self._metrics.received.inc(encoded_bytes)
@@ -343,8 +345,9 @@ class _PartsOfPush:
         self._head = head
         self._is_there = is_there
         self._buffer: Vector | None
-        self._buffer, self._waited = servicer.take_buffer(head.worker, is_there)
-        self._assembly = Assembly(head.worker, self._buffer, servicer.coding(load_codec(head.codec or "none")))
+        self._buffer, self._waited = servicer.take_buffer(head, is_there)
+        coding = servicer.coding(load_codec(head.codec or "none"))
+        self._assembly = Assembly(head.worker, self._buffer, coding, head.start)
 
     def place(self, offset: int, length: int) -> memoryview | None:
         return self._assembly.place(offset, length)
@@ -362,9 +365,13 @@ class _PartsOfPush:
         return self._servicer.reply(self._head, reply, wants_weights)
 
     def close(self) -> None:
-        """Returns the buffer if the push was not completed."""
+        """Returns the buffer if the push was not completed, with what has come."""
+        self._give_back(self._assembly.filled)
+
+    def _give_back(self, filled: int) -> None:
         if self._buffer is not None:
-            self._servicer.give_back(self._head.worker, self._buffer)
+            self._servicer.give_back(self._head.worker, self._buffer, filled)
+            self._buffer = None
 
 
 class _FirstWeights(_PartsOfPush):
@@ -377,6 +384,7 @@ class _FirstWeights(_PartsOfPush):
         if hashlib.sha256(weights.data).digest() != digest:
             raise BadPush("The first weights don't have the digest that was announced. Send them again.")
         yield Outgoing(pb.PullHead(term=self._servicer.keep_first(weights.copy(), digest)), iter(()))
+        self._give_back(0)
 
 
 def _check_name(worker: str) -> None:

@@ -27,11 +27,14 @@ from paceline.rpc.transport import IsThere
 from paceline.server.metrics import ServerMetrics
 from paceline.server.push_assembly import AssemblyBuffers
 from paceline.server.slice_snapshots import SliceSnapshots
-from paceline.server.waiting_calls import LONGEST_WAIT, WaitingPulls, WaitingPush, WaitingPushes, wait_until
+from paceline.server.waiting_calls import LONGEST_WAIT, LOOK, WaitingPulls, WaitingPush, WaitingPushes, wait_until
+from paceline.v1 import parameter_service_pb2 as pb
 
 T = TypeVar("T")
 PATIENCE = 2.0
 """How long a fold waits for an array that a reader holds, before it is taken back (seconds)."""
+_ENDING = 2 * LOOK
+"""How long Resume waits for the end of a push whose caller has gone away (seconds)."""
 
 
 class SliceDriver(SliceSnapshots):
@@ -155,6 +158,8 @@ class SliceDriver(SliceSnapshots):
     def view(self, view: View, open_from: int | None = None) -> None:
         """Takes the new view."""
         with self.changed, self._whole():
+            if self._buffers is not None:
+                self._buffers.drop(partial(_is_over, self._view, view))
             self._view = view
             if self.slice is not None:
                 if open_from is not None:
@@ -207,17 +212,18 @@ class SliceDriver(SliceSnapshots):
             self.changed.notify_all()
 
     # pushes
-    def take_buffer(self, worker: str, is_there: IsThere) -> tuple[Vector, float]:
-        """Waits for an array in which to assemble the worker's push; Overloaded if none becomes free. Returns it with the time
-        in which a round's sum waited for other workers' pushes, which come before it (seconds)."""
-        start = time.monotonic()
+    def take_buffer(self, head: pb.PushHead, is_there: IsThere) -> tuple[Vector, float]:
+        """Waits for an array in which to assemble the push; Overloaded if none becomes free, TryAgain where the push goes on
+        with what is not kept. Returns it with the time in which a round's sum waited for other workers' pushes, which come
+        before it (seconds)."""
+        start, worker = time.monotonic(), head.worker
         self._metrics.queue.inc()
         try:
             with self.changed:
                 is_in_turn = self.model_slice.next_in_order() in (None, worker)
                 values = wait_until(
                     self.changed,
-                    lambda: self._pool.take(worker, self.model_slice.next_in_order()),
+                    lambda: self._pool.take(head, self.model_slice.next_in_order()),
                     start + LONGEST_WAIT,
                     is_there,
                 )
@@ -232,11 +238,20 @@ class SliceDriver(SliceSnapshots):
         """How this slice's values travel with that codec."""
         return SliceCodec(codec, self._exact_from)
 
-    def give_back(self, worker: str, values: Vector) -> None:
-        """Gives up the push that was assembled there."""
+    def arrived(self, worker: str, upload: int) -> int:
+        """Elements that have come of an upload that broke off. Its last attempt may just be ending: waits a moment for that."""
+        with self.changed:
+            if self._buffers is None or not upload:
+                return 0
+            buffers = self._buffers
+            self.changed.wait_for(lambda: buffers.arrived(worker, upload) is not None, _ENDING)
+            return buffers.arrived(worker, upload) or 0
+
+    def give_back(self, worker: str, values: Vector, filled: int) -> None:
+        """Gives up the push that was assembled there, of which so many elements have come."""
         with self.changed:
             if self._buffers is not None:
-                self._buffers.give_back(worker, values)
+                self._buffers.give_back(worker, values, filled)
             self.changed.notify_all()
 
     def push(self, push: Push, values: Vector | None, is_there: IsThere) -> Reply | None:
@@ -251,7 +266,7 @@ class SliceDriver(SliceSnapshots):
                 self._when_ready(lambda: self._count(push, values, call, was_capped), deadline, is_there)
             finally:
                 if values is not None and not call.is_counted:
-                    self.give_back(push.worker, values)
+                    self.give_back(push.worker, values, 0 if was_capped else len(values))
             return self._answer(push.worker, call, deadline, is_there) if call.is_counted else None
 
         return self._answered(pushed, deadline)
@@ -453,3 +468,9 @@ class SliceDriver(SliceSnapshots):
                 return None
 
         return wait_until(self.changed, tried, deadline, is_there)
+
+
+def _is_over(before: View, now: View, head: pb.PushHead) -> bool:
+    """Whether nobody goes on with this push: its worker has left, or another process of it has its seat."""
+    seat = now.seats.get(head.worker)
+    return head.worker in before.seats if seat is None else head.incarnation < seat.incarnation

@@ -13,7 +13,7 @@ from paceline.rpc.transport import IsThere
 
 LONGEST_WAIT = 20.0
 """Longest time that a call waits before its caller has to ask again (seconds)."""
-_LOOK = 1.0
+LOOK = 1.0
 """Time between two checks that a waiting caller is still there (seconds)."""
 
 T = TypeVar("T")
@@ -30,7 +30,7 @@ def wait_until(
             break
         if not is_there():
             raise TryAgain("The caller has gone away.")
-        changed.wait(min(left, _LOOK))
+        changed.wait(min(left, LOOK))
     return result
 
 

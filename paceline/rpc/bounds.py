@@ -125,6 +125,7 @@ RULES: dict[str, dict[str, Rule]] = {
         "tensors": _SHAPES,
         "plan_hash": LINE,
         "protocol": ANY,
+        "upload": ANY,
     },
     "Tensor": {"name": text(_WORDS), "shape": several(whole(_MODEL), 32)},
     "PushHead": {
@@ -143,6 +144,8 @@ RULES: dict[str, dict[str, Rule]] = {
         "rates": several(number(0, _FACTOR), _TENSORS),
         "untouched": _RISING,
         "options": several(ANY, _TENSORS),
+        "upload": ANY,
+        "start": COUNT,
     },
     "Position": {"batches": COUNT, "examples": whole(_MINI_BATCH)},
     "GroupOption": {"group": whole(_TENSORS), "name": LINE, "values": several(number(0, _FACTOR), 2)},

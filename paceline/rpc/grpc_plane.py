@@ -14,15 +14,13 @@ from paceline.core.codecs.codec import load_codec
 from paceline.core.errors import BadPush, ConfigError, TryAgain
 from paceline.rpc.bounds import check
 from paceline.rpc.channel import call, translated
-from paceline.rpc.transport import OpenSink, Outgoing, ParameterService, Parts, Transport, Upload
+from paceline.rpc.transport import PIECE, OpenSink, Outgoing, ParameterService, Parts, Transport, Upload
 from paceline.rpc.watchdog import Watchdog
 from paceline.rpc.wire import Message, check_head, frame, parse
 from paceline.v1 import parameter_service_pb2 as pb
 
 T = TypeVar("T")
 SERVICE = "paceline.v1.ParameterService"
-_PIECE = 256 << 10
-"""Bytes of a message, where a part can be cut: over a line of 10 KB/s one moves in each `IDLE` seconds."""
 _SLOWEST = 8e3
 """Bytes a second of a sparse push, which is one message and shows no progress."""
 
@@ -163,7 +161,7 @@ def frames(head: pb.PushHead | pb.PullHead, parts: Parts) -> Iterator[bytes]:
     of a message than that it has moved as a whole."""
     first = head.SerializeToString()
     with suppress(ConfigError):  # a codec that is unknown here is for the far side to refuse
-        parts = load_codec(head.codec or "none").pieces(parts, _PIECE)
+        parts = load_codec(head.codec or "none").pieces(parts, PIECE)
     for offset, data in parts:
         yield frame(first, offset, data)
         first = b""

@@ -31,6 +31,9 @@ class Sink(Protocol):
         """Elements from `offset` on, encoded; they must follow the last ones without a gap (BadPush)."""
 
 
+PIECE = 256 << 10
+"""Bytes of a part's pieces, where its progress counts: over a line of 10 KB/s one moves in each `IDLE` seconds."""
+
 OpenSink = Callable[[pb.PullHead], Sink]
 """Chooses the sink when the head of a reply has come."""
 

@@ -112,6 +112,7 @@ class ResumeRequest(_message.Message):
     TENSORS_FIELD_NUMBER: _builtins.int
     PLAN_HASH_FIELD_NUMBER: _builtins.int
     PROTOCOL_FIELD_NUMBER: _builtins.int
+    UPLOAD_FIELD_NUMBER: _builtins.int
     worker: _builtins.str
     """Name of the worker, like "worker-3"."""
     incarnation: _builtins.int
@@ -124,6 +125,8 @@ class ResumeRequest(_message.Message):
     """Hash of the slice plan made from them; another one is refused (FAILED_PRECONDITION)."""
     protocol: _builtins.int
     """Protocol that the caller speaks (paceline/rpc/protocol_version.py); another one is refused (FAILED_PRECONDITION)."""
+    upload: _builtins.int
+    """Upload that broke off, as in its head: how much of it has come? 0: none did."""
     @_builtins.property
     def tensors(self) -> _containers.RepeatedCompositeFieldContainer[_tensor_pb2.Tensor]:
         """The model's tensors in order; the first Resume of a run fixes the plan."""
@@ -137,10 +140,11 @@ class ResumeRequest(_message.Message):
         tensors: _abc.Iterable[_tensor_pb2.Tensor] | None = ...,
         plan_hash: _builtins.str = ...,
         protocol: _builtins.int = ...,
+        upload: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["clock", b"clock", "incarnation", b"incarnation", "plan_hash", b"plan_hash", "protocol", b"protocol", "tensors", b"tensors", "worker", b"worker"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["clock", b"clock", "incarnation", b"incarnation", "plan_hash", b"plan_hash", "protocol", b"protocol", "tensors", b"tensors", "upload", b"upload", "worker", b"worker"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -158,6 +162,7 @@ class ResumeReply(_message.Message):
     DURABLE_FIELD_NUMBER: _builtins.int
     OLDEST_FIELD_NUMBER: _builtins.int
     POSITION_FIELD_NUMBER: _builtins.int
+    ARRIVED_FIELD_NUMBER: _builtins.int
     term: _builtins.int
     """Restart number of this server, from 1."""
     clock: _builtins.int
@@ -174,6 +179,8 @@ class ResumeReply(_message.Message):
     """Oldest version of the weights that is still given out (folds)."""
     position: _builtins.int
     """Mini-batches that this worker's script had done with its clock on the slice; absent where its pushes say no position."""
+    arrived: _builtins.int
+    """Elements of the upload that have come; 0 where none are kept."""
     def __init__(
         self,
         *,
@@ -185,10 +192,11 @@ class ResumeReply(_message.Message):
         durable: _builtins.int = ...,
         oldest: _builtins.int = ...,
         position: _builtins.int | None = ...,
+        arrived: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_position", b"_position", "position", b"position"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_position", b"_position", "clock", b"clock", "durable", b"durable", "lane_port", b"lane_port", "oldest", b"oldest", "phase", b"phase", "position", b"position", "term", b"term", "version", b"version"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_position", b"_position", "arrived", b"arrived", "clock", b"clock", "durable", b"durable", "lane_port", b"lane_port", "oldest", b"oldest", "phase", b"phase", "position", b"position", "term", b"term", "version", b"version"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__position: _TypeAlias = _typing.Literal["position"]  # noqa: Y015
     _WhichOneofArgType__position: _TypeAlias = _typing.Literal["_position", b"_position"]  # noqa: Y015
@@ -221,6 +229,8 @@ class PushHead(_message.Message):
     DROPPED_FIELD_NUMBER: _builtins.int
     OPTIONS_FIELD_NUMBER: _builtins.int
     POSITION_FIELD_NUMBER: _builtins.int
+    UPLOAD_FIELD_NUMBER: _builtins.int
+    START_FIELD_NUMBER: _builtins.int
     worker: _builtins.str
     """Name of the sender, like "worker-3"."""
     incarnation: _builtins.int
@@ -250,6 +260,14 @@ class PushHead(_message.Message):
     dropped: _builtins.bool
     """It was dropped when it first came, and a restart of the server has lost that: it is dropped again, its examples count as
     before, and no parts follow.
+    """
+    upload: _builtins.int
+    """Drawn for each push and first weights of several parts, and the same for all attempts to send them, whose heads are alike:
+    what has come of one counts for the next. 0: each attempt begins anew.
+    """
+    start: _builtins.int
+    """First element that follows, at most as many as have come (ResumeReply.arrived). UNAVAILABLE where they are not kept any
+    more: ask again.
     """
     @_builtins.property
     def note(self) -> Global___PeerNote:
@@ -299,10 +317,12 @@ class PushHead(_message.Message):
         dropped: _builtins.bool = ...,
         options: _abc.Iterable[Global___GroupOption] | None = ...,
         position: Global___Position | None = ...,
+        upload: _builtins.int = ...,
+        start: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["note", b"note", "position", b"position"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["ask", b"ask", "base_term", b"base_term", "base_version", b"base_version", "clock", b"clock", "codec", b"codec", "digest", b"digest", "dropped", b"dropped", "elements", b"elements", "examples", b"examples", "incarnation", b"incarnation", "note", b"note", "options", b"options", "plan_hash", b"plan_hash", "position", b"position", "pull_codec", b"pull_codec", "rates", b"rates", "untouched", b"untouched", "view", b"view", "worker", b"worker"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["ask", b"ask", "base_term", b"base_term", "base_version", b"base_version", "clock", b"clock", "codec", b"codec", "digest", b"digest", "dropped", b"dropped", "elements", b"elements", "examples", b"examples", "incarnation", b"incarnation", "note", b"note", "options", b"options", "plan_hash", b"plan_hash", "position", b"position", "pull_codec", b"pull_codec", "rates", b"rates", "start", b"start", "untouched", b"untouched", "upload", b"upload", "view", b"view", "worker", b"worker"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

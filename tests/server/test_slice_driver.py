@@ -20,6 +20,7 @@ from paceline.server import slice_driver, waiting_calls
 from paceline.server.metrics import ServerMetrics
 from paceline.server.push_assembly import AssemblyBuffers
 from paceline.server.slice_driver import SliceDriver
+from paceline.v1 import parameter_service_pb2 as pb
 
 SHAPES = (("layer.weight", (4,)),)
 PLAIN = Options(name="sgd", lr=1.0, momentum=0.0, weight_decay=0.0)
@@ -27,6 +28,10 @@ PLAIN = Options(name="sgd", lr=1.0, momentum=0.0, weight_decay=0.0)
 
 def always() -> bool:
     return True
+
+
+def head_of(worker: str, **more: int) -> pb.PushHead:
+    return pb.PushHead(worker=worker, **more)
 
 
 LOCKSTEP = Options(name="ssp", bound=0)
@@ -66,7 +71,7 @@ class Cast:
         push = Push(worker, incarnation, clock, Dense(np.empty(0)), 1, Base(1, self.driver.model_slice.version), 0, 0.0)
 
         def work() -> Reply | None:
-            values, self.waited[worker] = self.driver.take_buffer(worker, is_there)
+            values, self.waited[worker] = self.driver.take_buffer(head_of(worker), is_there)
             values[:] = -1.0
             update = Dense(values)
             own = Push(worker, incarnation, clock, update, push.examples, push.base, push.view, push.time)
@@ -172,11 +177,11 @@ def test_a_slice_is_called_empty_until_its_first_weights_are_written(cast: Stage
 def test_an_array_that_brought_a_repeat_is_free_again_at_once() -> None:
     pool = AssemblyBuffers(4, 2)
     for _ in range(2):
-        values = pool.take("worker-1", "worker-1")
+        values = pool.take(head_of("worker-1"), "worker-1")
         assert values is not None
         pool.hand("worker-1", values)
     pool.reclaim(lambda worker: True)
-    assert pool.take("worker-1", "worker-1") is not None
+    assert pool.take(head_of("worker-1"), "worker-1") is not None
 
 
 def test_a_refused_push_leaves_the_call_that_waits_alone(cast: Stage) -> None:
@@ -219,7 +224,7 @@ def test_a_worker_that_is_no_member_any_more_is_not_waited_for(cast: Stage) -> N
 
 def test_a_caller_that_leaves_frees_its_thread_and_pins_nothing(cast: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
     play = cast("bsp", 2)
-    monkeypatch.setattr(waiting_calls, "_LOOK", 0.005)
+    monkeypatch.setattr(waiting_calls, "LOOK", 0.005)
     gone = threading.Event()
     waiting = play.push("worker-1", is_there=lambda: not gone.is_set())
     play.until(lambda: play.is_waiting("worker-1"))
@@ -234,11 +239,11 @@ def test_a_caller_that_goes_away_while_it_waits_for_a_buffer_frees_its_thread(
     cast: Stage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     play = cast("asp", 2)
-    monkeypatch.setattr(waiting_calls, "_LOOK", 0.005)
-    arrays = [play.driver.take_buffer("worker-0", always)[0] for _ in range(2)]
+    monkeypatch.setattr(waiting_calls, "LOOK", 0.005)
+    arrays = [play.driver.take_buffer(head_of("worker-0"), always)[0] for _ in range(2)]
     with pytest.raises(TryAgain, match="gone away"):
         play.push("worker-1", is_there=lambda: False).result(timeout=10)
-    play.driver.give_back("worker-0", arrays[0])
+    play.driver.give_back("worker-0", arrays[0], 0)
     assert reply_of(play.push("worker-1", repeat=True)).weights.version == 1
 
 
@@ -298,7 +303,7 @@ def test_a_second_view_does_not_loosen_the_hold_of_the_first(cast: Stage) -> Non
 )
 def test_the_last_buffer_is_for_the_one_the_sum_waits_for(takers: str, taken: list[bool]) -> None:
     pool = AssemblyBuffers(4, 2)
-    assert [pool.take(f"worker-{one}", "worker-0") is not None for one in takers] == taken
+    assert [pool.take(head_of(f"worker-{one}"), "worker-0") is not None for one in takers] == taken
 
 
 def test_without_rounds_the_last_array_is_kept_for_workers_whose_pushes_come_quickly() -> None:
@@ -306,7 +311,7 @@ def test_without_rounds_the_last_array_is_kept_for_workers_whose_pushes_come_qui
     pool = AssemblyBuffers(4, 2, lambda: now[0])
 
     def pushes(worker: str, seconds: float) -> None:
-        values = pool.take(worker, None)
+        values = pool.take(head_of(worker), None)
         assert values is not None
         now[0] += seconds
         pool.hand(worker, values)
@@ -315,22 +320,62 @@ def test_without_rounds_the_last_array_is_kept_for_workers_whose_pushes_come_qui
     pushes("worker-0", 0.01)
     for slow in ("worker-1", "worker-2", "worker-3"):  # nobody knows them yet
         pushes(slow, 5.0)
-    assert pool.take("worker-1", None) is not None
-    assert pool.take("worker-2", None) is None
-    assert pool.take("worker-3", None) is None
+    assert pool.take(head_of("worker-1"), None) is not None
+    assert pool.take(head_of("worker-2"), None) is None
+    assert pool.take(head_of("worker-3"), None) is None
     pushes("worker-0", 0.01)
-    assert pool.take("worker-4", None) is not None, "who is new may be quick"
+    assert pool.take(head_of("worker-4"), None) is not None, "who is new may be quick"
 
 
 def test_workers_that_are_all_as_slow_share_all_arrays() -> None:
     now = [0.0]
     pool = AssemblyBuffers(4, 2, lambda: now[0])
     for worker in ("worker-0", "worker-1"):
-        values = pool.take(worker, None)
+        values = pool.take(head_of(worker), None)
         assert values is not None
         now[0] += 60.0
         pool.give_back(worker, values)
-    assert [pool.take(worker, None) is not None for worker in ("worker-0", "worker-1")] == [True, True]
+    assert [pool.take(head_of(worker), None) is not None for worker in ("worker-0", "worker-1")] == [True, True]
+
+
+def test_what_has_come_of_a_broken_push_holds_no_array_that_others_need() -> None:
+    pool = AssemblyBuffers(4, 2)
+    for worker in ("worker-0", "worker-1"):
+        head = head_of(worker, upload=1)
+        values = pool.take(head, None)
+        assert values is not None
+        pool.give_back(worker, values, filled=2)
+    assert [pool.arrived(worker, 1) for worker in ("worker-0", "worker-1")] == [2, 2]
+
+    assert pool.take(head_of("worker-2", upload=1), "worker-2") is not None
+    assert [pool.arrived(worker, 1) for worker in ("worker-0", "worker-1")] == [0, 2], "that which broke first goes"
+    with pytest.raises(TryAgain, match="worker-0 goes on with a push at element 2"):
+        pool.take(head_of("worker-0", upload=1, start=2), None)
+    assert pool.take(head_of("worker-1", upload=1, start=2), "worker-1") is values
+    assert pool.arrived("worker-1", 1) is None, "it comes in again"
+
+
+@pytest.mark.parametrize(
+    "seats",
+    [{}, {"worker-0": Seat(2, 0)}, {"worker-0": Seat(1, 0)}],
+    ids=["its worker left", "another process has its seat", "its worker stays"],
+)
+def test_what_has_come_of_a_push_goes_with_its_worker(cast: Stage, seats: dict[str, Seat]) -> None:
+    driver = cast("asp", 1).driver
+    values, _ = driver.take_buffer(head_of("worker-0", incarnation=1, upload=1), always)
+    driver.give_back("worker-0", values, 2)
+    driver.view(View(2, seats))
+    assert driver.arrived("worker-0", 1) == (2 if seats == {"worker-0": Seat(1, 0)} else 0)
+
+
+def test_a_complete_push_whose_caller_goes_away_while_it_waits_goes_on_at_its_end(cast: Stage) -> None:
+    driver = cast("bsp", 2).driver
+    values, _ = driver.take_buffer(head_of("worker-1", upload=1), always)
+    values[:] = 1.0
+    update = Push("worker-1", 1, 1, Dense(values), 1, Base(1, 0), 2, 0.0)  # of a view to come
+    with pytest.raises(TryAgain, match="gone away"):
+        driver.push(update, values, lambda: False)
+    assert driver.arrived("worker-1", 1) == 4
 
 
 @given(st.integers(2, 6), st.integers(0, 1 << 30))
@@ -347,12 +392,13 @@ def test_no_order_of_uploads_leaves_a_round_without_a_buffer(workers: int, seed:
             moves = [("take", name) for name in takers] + [("finish", name) for name in filling]
             move, name = random.choice(moves)
             if move == "take":
-                values = pool.take(name, expected)
+                values = pool.take(head_of(name), expected)
                 if values is not None:
                     filling[name] = values
                 elif not filling:
-                    assert pool.take(expected or "", expected) is not None, "the round can't go on"
-                    filling[expected or ""] = np.empty(1)
+                    values = pool.take(head_of(expected or ""), expected)
+                    assert values is not None, "the round can't go on"
+                    filling[expected or ""] = values
             else:
                 pool.hand(name, filling.pop(name))
                 pushed.add(name)

@@ -25,6 +25,7 @@ from paceline.rpc.transport import Parts, Transport, encoded, encoded_parts, roo
 from paceline.rpc.watchdog import IDLE
 from paceline.v1 import parameter_service_pb2 as pb
 from paceline.v1.tensor_pb2 import Tensor
+from paceline.worker.exchange.broken_upload import BrokenUpload, draw_upload
 from paceline.worker.exchange.received_weights import SliceSink
 from paceline.worker.exchange.residuals import open_owed
 from paceline.worker.exchange.retained import Retained, RetainedPush, Sending
@@ -96,6 +97,7 @@ class Link:
         self.counted = 0
         """Newest clock that the slice has, as far as this link knows."""
         self.retained = Retained(retain)
+        self._broken = BrokenUpload()
         self.replayed = 0
         """Pushes sent again to a server that had come back without them."""
         self.term = 0
@@ -164,21 +166,21 @@ class Link:
 
     def resume(self) -> pb.ResumeReply:
         """The slice's state."""
-        reply = self._transport.resume(
-            pb.ResumeRequest(
-                worker=self._worker,
-                incarnation=self.incarnation,
-                clock=self.answered,
-                tensors=self._tensors,
-                plan_hash=self._plan.hash,
-                protocol=PROTOCOL,
-            ),
-            timeout=10.0,
+        request = pb.ResumeRequest(
+            worker=self._worker,
+            incarnation=self.incarnation,
+            clock=self.answered,
+            tensors=self._tensors,
+            plan_hash=self._plan.hash,
+            protocol=PROTOCOL,
+            upload=self._broken.upload,
         )
+        reply = self._transport.resume(request, timeout=10.0)
         if phase_of(reply) == Phase.EMPTY and self.answered:
             raise lost([self.index])
         self._note_term(reply.term, reply.version)
         self.counted = reply.clock
+        self._broken.note(request.upload, reply.arrived)
         return reply
 
     def catch_up(self) -> None:
@@ -204,11 +206,13 @@ class Link:
             codec=codec.name,
             elements=self._length,
             digest=hashlib.sha256(mine.data).digest(),
+            upload=draw_upload(mine.nbytes),
         )
 
         def send() -> pb.InitialiseReply:
+            parts = self._broken.rest(head, list(encoded_parts(mine, codec, self._part_bytes)))
             try:
-                return self._transport.initialise(head, encoded_parts(mine, codec, self._part_bytes), _QUIET)
+                return self._transport.initialise(head, parts, _QUIET)
             except TryAgain:
                 with suppress(TryAgain):
                     self.resume()  # the server may not know the plan yet
@@ -273,6 +277,7 @@ class Link:
         if position is not None:
             head.position.CopyFrom(pb.Position(batches=position.batches, examples=position.examples))
         sending = self._encoded(clock, gradient)
+        head.upload = draw_upload(sending.size)
         is_new = clock > self.counted
         head.ask = not is_new
         self.sent += sending.size
@@ -280,7 +285,7 @@ class Link:
         def send() -> pb.PullHead:
             if is_known and not head.ask:
                 raise Behind(f"Server {self.index} has come back without clock {clock} of {self._worker}.")
-            return self._send(head, () if head.ask else sending, choose, turn)
+            return self._send(head, () if head.ask else self._broken.rest(head, sending), choose, turn)
 
         answer = self._answered(head, send, lambda found: found, turn)
         with self._keeping:
@@ -418,7 +423,8 @@ class Link:
             if isinstance(message, pb.PushPullSparseRequest):
                 answer = self._transport.push_sparse(message, _QUIET).head
             else:
-                answer = self._transport.push(message, () if is_asking else push.parts, _QUIET)
+                parts = () if is_asking else self._broken.rest(message, push.parts)
+                answer = self._transport.push(message, parts, _QUIET)
             if answer.outcome != pb.OUTCOME_WAIT:
                 return
             is_asking = True
@@ -429,11 +435,11 @@ class Link:
 
     def _failed(self, what: str, error: TryAgain, began: float) -> None:
         """Counts a temporary failure of the call `what` that `began` then, or was answered last; ServersGone if no time is left
-        for another attempt."""
+        for another attempt, and no more of a push has come meanwhile."""
         self.retries += 1
         self._outage.failed(what, str(error))
         self._on_retry(error.status)
-        if time.monotonic() - began > self.patience:
+        if time.monotonic() - max(began, self._broken.grew) > self.patience:
             raise ServersGone(
                 f"Server {self.index} has given no answer for {self.patience:g} s (deadline): {error}"
             ) from error
