@@ -1,14 +1,21 @@
-"""A worker's emulated network link (`faults: link worker-1=10Mbit,50ms,1%`): its pushes and pulls wait for as long as they
-would take on it."""
+"""A worker's emulated network link (`faults: link worker-1=10Mbit,50ms,1%`): its pushes and pulls go out and come in piece by
+piece, as slowly as they would on it, so that servers hold for them what they would hold then."""
 
+import math
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 
+from paceline.core.codecs.codec import load_codec
+from paceline.core.errors import ConfigError
 from paceline.core.fault import Fault, RunClock
 from paceline.core.network_link import NetworkLink
-from paceline.rpc.transport import OpenSink, Parts, Transport, weights_codec
+from paceline.rpc.transport import PIECE, OpenSink, Parts, Sink, Transport
 from paceline.v1 import parameter_service_pb2 as pb
+
+_LONGEST = 10.0
+"""Longest wait for one piece (seconds): no end may take the stream for idle. What is left of it follows after the call."""
 
 
 class EmulatedLink:
@@ -43,21 +50,103 @@ class EmulatedLink:
         with self._lock:
             self._run.hear(seconds, self._clock())
 
-    def carry(self, way: str, size: int) -> None:
-        """Waits for a message of this size (bytes) on its way "out" or "in"."""
+    def carry(self, way: str, size: int, is_first: bool = True, longest: float = math.inf) -> float:
+        """Waits for a message of this size (bytes) on its way "out" or "in", for `longest` seconds at most; returns when it has
+        come, by the clock. `is_first`: it is not the next piece of a message, which follows the last one at once."""
         with self._lock:
             now = self._clock()
             links = [found for fault in self._faults if (found := fault.link_at(max(0.0, self._run.read(now))))]
             if not links:
-                return
-            end = max(self._end(way, size, link, now) for link in links)
+                return now
+            end = max(self._end(way, size, link, now if is_first else now - link.latency) for link in links)
             self.waited += max(0.0, end - max(now, self._until))
             self._until = max(end, self._until)
-        self._pause(end - now)
+        self._pause(min(end - now, longest))
+        return end
 
-    def _end(self, way: str, size: int, link: NetworkLink, now: float) -> float:
-        sent = self._free[way] = max(now, self._free[way]) + size / link.rate
+    def wait(self, end: float) -> None:
+        """Waits until then, by the clock."""
+        if (left := end - self._clock()) > 0:
+            self._pause(left)
+
+    def _end(self, way: str, size: int, link: NetworkLink, start: float) -> float:
+        sent = self._free[way] = max(start, self._free[way]) + size / link.rate
         return sent + link.latency
+
+
+class _Message:
+    """One message of parts on its way over such a link."""
+
+    def __init__(self, link: EmulatedLink, way: str) -> None:
+        self._link = link
+        self._way = way
+        self._is_first = True
+        self._end = 0.0
+
+    def carry(self, size: int) -> None:
+        """Waits for the next piece (bytes)."""
+        self._end = self._link.carry(self._way, size, self._is_first, _LONGEST)
+        self._is_first = False
+
+    def end(self) -> None:
+        """There are no more pieces; waits for the head where there were none."""
+        if self._is_first:
+            self.carry(0)
+
+    def finish(self) -> None:
+        """Waits for what is left."""
+        self.end()
+        self._link.wait(self._end)
+
+
+class _Outgoing:
+    """The parts of a push, each of which may go when the last one has. May be read again, for another attempt."""
+
+    def __init__(self, link: EmulatedLink, head: pb.PushHead, parts: Parts) -> None:
+        self._link = link
+        self._codec = head.codec or "none"
+        self._parts = parts
+        self._message = _Message(link, "out")
+
+    def __iter__(self) -> Iterator[tuple[int, memoryview]]:
+        self._message = message = _Message(self._link, "out")
+        parts = self._parts
+        with suppress(ConfigError):  # a codec that is unknown here is for the server to refuse
+            parts = load_codec(self._codec).pieces(parts, PIECE)
+        for offset, data in parts:
+            message.carry(data.nbytes)
+            yield offset, data
+        message.end()
+
+    def finish(self) -> None:
+        """Waits for what has not been waited for."""
+        self._message.finish()
+
+
+class _Incoming:
+    """Where weights go as they come over the link: until a part is taken, the server sends no more than a stream holds."""
+
+    def __init__(self, link: EmulatedLink, open_sink: OpenSink) -> None:
+        self._open = open_sink
+        self._message = _Message(link, "in")
+        self._sink: Sink | None = None
+
+    def opened(self, head: pb.PullHead) -> Sink:
+        self._sink = self._open(head)
+        return self
+
+    def place(self, offset: int, length: int) -> memoryview | None:
+        assert self._sink is not None
+        return self._sink.place(offset, length)
+
+    def take(self, offset: int, data: memoryview) -> None:
+        assert self._sink is not None
+        self._message.carry(len(data))
+        self._sink.take(offset, data)
+
+    def finish(self) -> None:
+        """Waits for what has not been waited for."""
+        self._message.finish()
 
 
 class LinkedTransport(Transport):
@@ -75,19 +164,22 @@ class LinkedTransport(Transport):
         return self._way.resume(request, timeout)
 
     def initialise(self, head: pb.PushHead, parts: Parts, timeout: float) -> pb.InitialiseReply:
-        parts = list(parts)
-        self._link.carry("out", _size(parts))
-        return self._way.initialise(head, parts, timeout)
+        outgoing = _Outgoing(self._link, head, parts)
+        reply = self._way.initialise(head, outgoing, timeout)
+        outgoing.finish()
+        return reply
 
     def push_pull(self, head: pb.PushHead, parts: Parts, open_sink: OpenSink, timeout: float) -> pb.PullHead:
-        parts = list(parts)
-        self._link.carry("out", _size(parts))
-        return self._came(self._way.push_pull(head, parts, open_sink, timeout))
+        outgoing, incoming = _Outgoing(self._link, head, parts), _Incoming(self._link, open_sink)
+        answer = self._way.push_pull(head, outgoing, incoming.opened, timeout)
+        outgoing.finish()
+        incoming.finish()
+        return answer
 
     def push(self, head: pb.PushHead, parts: Parts, timeout: float) -> pb.PullHead:
-        parts = list(parts)
-        self._link.carry("out", _size(parts))
-        answer = self._way.push(head, parts, timeout)
+        outgoing = _Outgoing(self._link, head, parts)
+        answer = self._way.push(head, outgoing, timeout)
+        outgoing.finish()
         self._link.carry("in", 0)
         return answer
 
@@ -99,12 +191,7 @@ class LinkedTransport(Transport):
 
     def pull(self, request: pb.PullRequest, open_sink: OpenSink, timeout: float) -> pb.PullHead:
         self._link.carry("out", 0)
-        return self._came(self._way.pull(request, open_sink, timeout))
-
-    def _came(self, head: pb.PullHead) -> pb.PullHead:
-        self._link.carry("in", weights_codec(head.codec).most_bytes(head.elements) if head.elements else 0)
-        return head
-
-
-def _size(parts: Parts) -> int:
-    return sum(part.nbytes for _, part in parts)
+        incoming = _Incoming(self._link, open_sink)
+        answer = self._way.pull(request, incoming.opened, timeout)
+        incoming.finish()
+        return answer

@@ -1,15 +1,16 @@
 """Emulated links and slow workers, in virtual time: what a worker waits for."""
 
-from typing import Any
-
 import numpy as np
 import pytest
 
 from paceline.core.codecs.codec import load_codec
+from paceline.core.codecs.slice_codec import SliceCodec
 from paceline.core.fault import faults_of
-from paceline.rpc.transport import encoded_parts
+from paceline.core.slice.plan import Range
+from paceline.rpc.transport import OpenSink, Parts, encoded_parts
 from paceline.v1 import parameter_service_pb2 as pb
 from paceline.worker.exchange.emulated_link import EmulatedLink, LinkedTransport
+from paceline.worker.exchange.received_weights import SliceSink
 from paceline.worker.training.emulated_slowness import Slowness
 
 
@@ -63,21 +64,69 @@ def test_a_window_follows_the_time_of_the_run() -> None:
     assert waits == [0, 0, 1, 2, 2]
 
 
+class Way:
+    """A server that takes all parts, and answers with 250 weights; it notes when each part has come."""
+
+    def __init__(self, made: Made) -> None:
+        self._made = made
+        self.came: list[tuple[int, float]] = []
+
+    def push(self, head: pb.PushHead, parts: Parts, timeout: float) -> pb.PullHead:
+        self.came += [(offset, round(self._made.now - 100.0, 6)) for offset, _ in parts]
+        return pb.PullHead(codec="none", elements=250)
+
+    def pull(self, request: pb.PullRequest, open_sink: OpenSink, timeout: float) -> pb.PullHead:
+        head = pb.PullHead(codec="none", elements=250)
+        sink = open_sink(head)
+        for offset, data in encoded_parts(np.ones(250, np.float32), load_codec("none"), 400):
+            sink.take(offset, data)
+        return head
+
+    def push_pull(self, head: pb.PushHead, parts: Parts, open_sink: OpenSink, timeout: float) -> pb.PullHead:
+        self.push(head, parts, timeout)
+        return self.pull(pb.PullRequest(), open_sink, timeout)
+
+
 def test_pushes_and_pulls_cross_the_link_with_all_their_bytes() -> None:
-    made = Made("link worker-1=8Mbit")
-    codec = load_codec("none")
+    made = Made("link worker-1=8Mbit,50ms")
+    way = LinkedTransport(Way(made), made.link)  # type: ignore[arg-type]
+    parts = list(encoded_parts(np.zeros(500, np.float32), load_codec("none"), 1000))
+    weights = np.zeros(250, np.float32)
 
-    class Way:
-        def __getattr__(self, name: str) -> Any:
-            return lambda *arguments: pb.PullHead(codec="none", elements=250)
+    def open_sink(head: pb.PullHead) -> SliceSink:
+        return SliceSink(weights, (Range(0, 250),), SliceCodec(load_codec("none"), 250))
 
-    way = LinkedTransport(Way(), made.link)  # type: ignore[arg-type]
-    parts = list(encoded_parts(np.zeros(500, np.float32), codec, 4096))
-    way.push_pull(pb.PushHead(), parts, None, 1.0)  # type: ignore[arg-type]
-    way.push(pb.PushHead(), iter(parts), 1.0)
-    way.pull(pb.PullRequest(), None, 1.0)  # type: ignore[arg-type]
+    ends = []
+    for call in (
+        lambda: way.push_pull(pb.PushHead(), parts, open_sink, 1.0),
+        lambda: way.push(pb.PushHead(), parts, 1.0),
+        lambda: way.push(pb.PushHead(), [], 1.0),
+        lambda: way.pull(pb.PullRequest(), open_sink, 1.0),
+    ):
+        began = made.now
+        call()
+        ends.append(round(made.now - began, 6))
+    assert ends == [0.103, 0.102, 0.1, 0.101]  # two latencies, and a millisecond for each 1,000 bytes
+    assert (weights == 1.0).all()
 
-    assert made.pauses == [0.002, 0.001, 0.002, 0.0, 0.0, 0.001]
+
+@pytest.mark.parametrize(("codec", "pieces"), [("none", 4), ("topk", 1)])
+def test_a_push_goes_out_in_pieces_while_the_server_holds_what_has_come(codec: str, pieces: int) -> None:
+    made = Made("link worker-1=8Mbit,50ms")
+    server, part = Way(made), memoryview(bytes(1 << 20))
+    LinkedTransport(server, made.link).push(pb.PushHead(codec=codec), [(0, part)], 1.0)  # type: ignore[arg-type]
+    each = (1 << 20) / pieces
+    assert server.came == [
+        (int(number * each / 4), round((number + 1) * each / 1e6 + 0.05, 6)) for number in range(pieces)
+    ]
+
+
+def test_a_piece_that_takes_long_ends_no_stream_and_is_waited_for_after_it() -> None:
+    made = Made("link worker-1=8kbit")
+    server = Way(made)
+    parts = [(0, memoryview(bytes(25_000)))]
+    LinkedTransport(server, made.link).push(pb.PushHead(codec="none"), parts, 1.0)  # type: ignore[arg-type]
+    assert made.pauses == [10.0, 15.0, 0.0]
 
 
 def pauses(settings: dict[str, str], place: int, clocks: int = 4, share: float = 1.0, seed: int = 0) -> list[float]:
