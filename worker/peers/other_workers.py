@@ -2,6 +2,7 @@
 
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -34,8 +35,8 @@ from paceline.worker.peers.peer_server import PeerLine
 _PLAIN = load_codec("none")
 _WAITING = 8
 """Messages to one worker that may wait to be sent; a thread with one more waits, too."""
-_PATIENCE, _SLOW = 10.0, 4e7
-"""Longest wait for the answer to an ask (seconds), and bytes a second for the model there and back, which is added."""
+_PATIENCE = 10.0
+"""Longest wait for the answer to an ask, since a message went to its worker or came from it (seconds)."""
 _WHOLE = ("ask", "answer", "model", "newest", "mean")
 """Kinds of messages whose values are a whole model, or a gradient."""
 _TRIES = 5
@@ -98,6 +99,10 @@ class Peers:
         self._seen: dict[int, int] = {}
         """Number of each member's last message that was taken."""
         self._asks: list[Message] = []
+        self._busy: Counter[int] = Counter()
+        """Messages that are just going to each member, or coming from it; each ends itself where nothing of it moves."""
+        self._heard: dict[int, float] = {}
+        """When the last one of each member ended well (time.monotonic seconds)."""
         self._id = 0
         self._usual = 1
         self._is_founder = False
@@ -127,6 +132,7 @@ class Peers:
             self._metrics.members.set(len(peers))
             for member in [member for member in self._lines if member not in self._addresses]:
                 self._lines.pop(member).close()
+                self._heard.pop(member, None)
             left, come = before.keys() - self._addresses.keys(), self._addresses.keys() - before.keys()
             self._served(_named(left))
             if before and (left or come):
@@ -223,12 +229,28 @@ class Peers:
                     check()
                 if self._failure is not None:
                     raise self._failure
-                if self._asks and time.monotonic() - asked > _PATIENCE + 8 * self._plan.total / _SLOW:
-                    for ask in self._asks:
-                        self._say("a worker does not answer; the step goes on without it", worker=_named([ask.to])[0])
-                        self._present().gave_up(ask)
-                    self._asks = []
+                for ask in [ask for ask in self._asks if self._is_silent(ask.to, asked)]:
+                    self._say("a worker does not answer; the step goes on without it", worker=_named([ask.to])[0])
+                    self._present().gave_up(ask)
+                    self._asks.remove(ask)
         return time.monotonic() - asked
+
+    def _is_silent(self, member: int, since: float) -> bool:
+        """Whether nothing has gone to that member or come from it for too long."""
+        return not self._busy[member] and time.monotonic() - max(since, self._heard.get(member, 0.0)) > _PATIENCE
+
+    @contextmanager
+    def _moving(self, member: int) -> Iterator[None]:
+        """Around a message to that member or from it."""
+        with self._changed:
+            self._busy[member] += 1
+        try:
+            yield
+            with self._changed:
+                self._heard[member] = time.monotonic()
+        finally:
+            with self._changed:
+                self._busy[member] -= 1
 
     def take_rate(self, lr: float) -> None:
         """The chief's, for the next step."""
@@ -300,7 +322,8 @@ class Peers:
         outage.silence = lambda: line.peer.silence
         for pause in backoff():
             try:
-                line.peer.deliver(head, parts, IDLE)
+                with self._moving(message.to):
+                    line.peer.deliver(head, parts, IDLE)
                 outage.works()
                 size = codec.most_bytes(len(values))
                 self._metrics.sent.inc(size)
@@ -403,7 +426,8 @@ class Peers:
             raise NotYet(f"{self._name} does not know {head.worker} yet, or no longer does.")
         if room is None or len(room) != head.elements:
             room = np.empty(head.elements, np.float32)
-        yield Delivery(head, room, self._take)
+        with self._moving(member_id(head.worker, head.incarnation)):
+            yield Delivery(head, room, self._take)
 
     def _take(self, head: pb.PushHead, values: Vector) -> None:
         message = message_of(head, self._id, values, self._plan.total)

@@ -54,7 +54,7 @@ class World:
             own.local = own.local.copy()
             policy = other.policies[rank] = copy(self.policies[rank])
             policy._own = own
-            policy._unanswered = set(policy._unanswered)
+            policy._unanswered = dict(policy._unanswered)
             policy._answers = dict(policy._answers)
         return other
 

@@ -3,6 +3,7 @@
 import gc
 import threading
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from hashlib import sha256
 from typing import Any
 
@@ -291,6 +292,30 @@ def test_who_can_not_reach_another_says_so(member: Callable[..., Member]) -> Non
 
     with pytest.raises(Stopped, match="seen"):
         here.peers.end_step(np.zeros(PLAN.total, np.float32), check)
+
+
+def test_a_step_goes_on_without_an_answer_once_nothing_moves_between_the_two(
+    pair: tuple[Member, Member], kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(peers, "_PATIENCE", 0.0)
+    silent, asker = pair
+    told(1, *pair)
+    asker.begin("adpsgd")
+    head = pb.PushHead(worker=silent.name, incarnation=1, clock=1, plan_hash=PLAN.hash, elements=PLAN.total)
+    head.note.MergeFrom(pb.PeerNote(kind="ask", view=1, round=1, weight=1.0, to=1))
+    looks = iter(range(100))
+    with ExitStack() as coming:
+        coming.enter_context(asker.peers.taking(head, lambda: True))
+
+        def check() -> None:
+            assert not asker.said.has("does not answer"), "a message was just coming"
+            if next(looks) == 2:
+                coming.close()
+
+        asker.peers.start_step(np.zeros(PLAN.total, np.float32))
+        asker.peers.end_step(None, check)
+    assert next(looks) > 2
+    assert ("a worker does not answer; the step goes on without it", {"worker": silent.name}) in asker.said
 
 
 # coming and going

@@ -23,8 +23,8 @@ class Adpsgd(PeerPolicy):
     """The passives that I may ask; none where I am passive."""
     _ask: Message | None = PrivateAttr(None)
     """What this step waits for the answer to."""
-    _unanswered: set[int] = PrivateAttr(default_factory=set)
-    """Steps whose answer may still come; also a late one is good."""
+    _unanswered: dict[int, int] = PrivateAttr(default_factory=dict)
+    """Steps whose answer may still come, and from whom; also a late one is good."""
     _answers: dict[int, Message] = PrivateAttr(default_factory=dict)
     """My last one to each active."""
 
@@ -42,7 +42,7 @@ class Adpsgd(PeerPolicy):
         if not self._partners:
             return []
         self._ask = self._message("ask", self._random.choice(self._partners), self._own.local.copy())
-        self._unanswered.add(self._round)
+        self._unanswered[self._round] = self._ask.to
         return [self._ask]
 
     def _push(self, gradient: Vector | None) -> list[Message]:
@@ -69,7 +69,7 @@ class Adpsgd(PeerPolicy):
         from paceline.core import kernels
 
         if answer.round in self._unanswered:
-            self._unanswered.remove(answer.round)
+            del self._unanswered[answer.round]
             kernels.add_scaled(self._own.local, answer.values, -1.0)
             if self._ask is not None and self._ask.round == answer.round:
                 self._ask = None
@@ -85,5 +85,8 @@ class Adpsgd(PeerPolicy):
     def _regrouped(self, before: Group) -> list[Message]:
         if self._ask is not None and self._ask.to not in self._group.members:
             self._ask = None
-        self._answers = {rank: answer for rank, answer in self._answers.items() if rank in self._group.members}
+        members = self._group.members
+        late = {*members, *before.members}  # an answer of who has just left may be under way
+        self._unanswered = {step: rank for step, rank in self._unanswered.items() if rank in late}
+        self._answers = {rank: answer for rank, answer in self._answers.items() if rank in members}
         return []
