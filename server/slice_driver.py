@@ -248,7 +248,7 @@ class SliceDriver(SliceSnapshots):
             return buffers.arrived(worker, upload) or 0
 
     def give_back(self, worker: str, values: Vector, filled: int) -> None:
-        """Gives up the push that was assembled there, of which so many elements have come."""
+        """Gives up the push that was assembled there, with the `filled` elements that have come."""
         with self.changed:
             if self._buffers is not None:
                 self._buffers.give_back(worker, values, filled)

@@ -1,4 +1,4 @@
-"""A line to a server that breaks again and again: each connection carries so many bytes, and no more."""
+"""A line to a server that breaks again and again: each connection carries a fixed number of bytes."""
 
 import socket
 import threading

@@ -1,5 +1,5 @@
 """A worker's emulated network link (`faults: link worker-1=10Mbit,50ms,1%`): its pushes and pulls go out and come in piece by
-piece, as slowly as they would on it, so that servers hold for them what they would hold then."""
+piece, as slowly as they would on it, so that servers keep memory as they would then."""
 
 import math
 import threading
@@ -51,7 +51,7 @@ class EmulatedLink:
             self._run.hear(seconds, self._clock())
 
     def carry(self, way: str, size: int, is_first: bool = True, longest: float = math.inf) -> float:
-        """Waits for a message of this size (bytes) on its way "out" or "in", for `longest` seconds at most; returns when it has
+        """Waits for a message of this size (bytes) on its way "out" or "in", for `longest` seconds at most. Returns when it has
         come, by the clock. `is_first`: it is not the next piece of a message, which follows the last one at once."""
         with self._lock:
             now = self._clock()

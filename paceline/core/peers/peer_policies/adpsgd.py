@@ -24,7 +24,7 @@ class Adpsgd(PeerPolicy):
     _ask: Message | None = PrivateAttr(None)
     """What this step waits for the answer to."""
     _unanswered: dict[int, int] = PrivateAttr(default_factory=dict)
-    """Steps whose answer may still come, and from whom; also a late one is good."""
+    """Steps whose answer may still come, and by which member; also a late one is good."""
     _answers: dict[int, Message] = PrivateAttr(default_factory=dict)
     """My last one to each active."""
 
