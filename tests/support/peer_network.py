@@ -120,13 +120,15 @@ class Peers:
             self.computing.discard(rank)
         self._publish(tuple(sorted(self.members)))
 
-    def join(self, rank: int, through: int) -> None:
-        """A new member takes over what `through`, which knows the new view already, gives."""
+    def join(self, rank: int, through: int) -> np.ndarray:
+        """A new member takes over what `through`, which knows the new view already, gives; returns that model."""
         self._publish(tuple(sorted({*self.members, rank})))
         self.tell(next(entry for entry in self.told if entry[0] == through and entry[1] is self.group))
         welcome = self.members[through].welcome()
         policy = self._seat(rank, np.zeros_like(welcome.model).tolist(), welcome.round)
+        brought = welcome.model.copy()
         self.send(policy.join(welcome))
+        return brought
 
     def _publish(self, members: tuple[int, ...]) -> None:
         self.group = Group(self.group.view + 1, members)

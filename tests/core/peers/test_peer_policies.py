@@ -486,8 +486,7 @@ def test_push_sum_keeps_all_weight_at_every_moment_and_a_joiner_brings_one_more(
         peers.run(steps, events=3)
         assert mass(peers)[0] == pytest.approx(total)
         assert mass(peers)[1] == pytest.approx(by_weight, abs=1e-4)
-    brought = peers.model(1).copy()
-    peers.join(2, through=1)
+    brought = peers.join(2, through=1)  # the view that names it may have let member 1 mix what had come
     peers.run(steps + 3)
 
     assert mass(peers)[0] == pytest.approx(total + 1)
