@@ -282,10 +282,9 @@ def members(kubectl: Kubectl) -> list[str]:
 
 
 def set_policy(kubectl: Kubectl, policy: str) -> str:
-    """Calls `paceline set` inside the cluster's network, with the run's secret; what it prints."""
-    server = f"{kubectl.chief_pod}.{kubectl.part('server')}:{GRPC}"
-    secret = ("--chief", server, "--token-file", "/run/secrets/paceline/token")
-    return kubectl.run("exec", kubectl.chief_pod, "--", "paceline", "set", *secret, f"policy={policy}")
+    """Calls `paceline k8s set`; what it prints."""
+    named = ("--run", kubectl.run_name, "-n", kubectl.namespace)
+    return paceline("k8s", "set", f"policy={policy}", *named).stdout
 
 
 def left(kubectl: Kubectl) -> set[str]:
