@@ -492,4 +492,4 @@ def test_the_cap_bounds_what_a_poisoned_worker_does(
     assert poisoned.figures["capped"] == poisoned.clock
     assert all(worker.figures["capped"] < worker.clock for worker in workers_of.values())
     (warned,) = [warning for warning in status.warnings if warning.kind == "capped"]
-    assert f"worker-{POISONED}" in warned.said
+    assert f"worker-{POISONED}" in warned.problem

@@ -146,7 +146,7 @@ def test_a_signal_goes_to_the_host(rig: Rig) -> None:
 
 
 def test_a_log_arrives_once_whatever_is_said_twice(tmp_path: Path) -> None:
-    process = RemoteProcess("worker-0", "worker", {}, tmp_path / "logs" / "worker-0.log", start=1)
+    process = RemoteProcess("worker-0", "worker", {"rank": 0}, tmp_path / "logs" / "worker-0.log", start=1)
     for at, log in ((0, b"one\n"), (0, b"one\ntwo\n"), (100, b"from nowhere\n"), (8, b"three\n")):
         process.note(pb.ChildReport(name="worker-0", start=1, log_from=at, log=log))
     assert process.log.read_bytes() == b"one\ntwo\nthree\n"

@@ -1,6 +1,5 @@
 """What a run shows fits into 80 columns, and marks the worker that holds the others up."""
 
-import json
 import re
 from io import StringIO
 
@@ -119,7 +118,7 @@ def test_elapsed_and_remaining_are_labelled() -> None:
 )
 def test_a_policy_that_another_has_chosen_stands_behind_that(name: str, chosen_by: str, shown_name: str) -> None:
     found = status()
-    found.policy, found.chosen_by = json.dumps({"name": name}), chosen_by
+    found.policy.name, found.chosen_by = name, chosen_by
 
     assert shown_name in headline(found, 10.0)
 

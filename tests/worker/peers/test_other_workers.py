@@ -302,7 +302,7 @@ def test_a_step_goes_on_without_an_answer_once_nothing_moves_between_the_two(
     told(1, *pair)
     asker.begin("adpsgd")
     head = pb.PushHead(worker=silent.name, incarnation=1, clock=1, plan_hash=PLAN.hash, elements=PLAN.total)
-    head.note.MergeFrom(pb.PeerNote(kind="ask", view=1, round=1, weight=1.0, to=1))
+    head.note.MergeFrom(pb.PeerNote(kind="PEER_MESSAGE_KIND_ASK", view=1, round=1, weight=1.0, to=1))
     looks = iter(range(100))
     with ExitStack() as coming:
         coming.enter_context(asker.peers.taking(head, lambda: True))
