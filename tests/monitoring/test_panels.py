@@ -59,7 +59,19 @@ def prometheus(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Prometheus]
 
 @pytest.fixture(scope="module")
 def watched(prometheus: Prometheus, tmp_path_factory: pytest.TempPathFactory) -> Watched:
-    more = ("--set", "nominal_step=0.05", "--set", "checkpoint.every=1s", "--slow", "1=5x", "--epochs", "2")
+    """One whose pace stays: under auto it would be over within a second of leaving lock-step."""
+    more = (
+        "--policy",
+        "ssp",
+        "--set",
+        "nominal_step=0.05",
+        "--set",
+        "checkpoint.every=1s",
+        "--slow",
+        "1=5x",
+        "--epochs",
+        "2",
+    )
     return seen(prometheus, tmp_path_factory.mktemp("watched"), "digits", "-w", "2", "-s", "2", *more)
 
 
