@@ -94,7 +94,7 @@ def main() -> None:
     asked = parser.parse_args()
     in_process.SHAPES, in_process.LENGTH = (("weight", (VALUES,)),), VALUES
     with tempfile.TemporaryDirectory() as folder:
-        config = in_process.config_of("asp", workers=2, transport=asked.transport)
+        config = in_process.config_of("asp", workers=2, transport=asked.transport, epochs=1_000_000)
         cluster = in_process.Cluster(config, Path(folder), Credentials(SECRET))
         lane = cluster.servers[0].lane
         fast, other = in_process.seated(cluster)
