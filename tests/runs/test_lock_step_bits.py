@@ -185,5 +185,6 @@ def test_the_slices_have_the_same_bits(
 ) -> None:
     with Cluster(tmp_path, **SETTINGS) as cluster:
         found = disturbed(cluster)
+        logs = "\n".join(f"{process.name}:\n{process.text()}" for process in cluster.processes)
 
-    assert found == expected
+    assert found == expected, logs
