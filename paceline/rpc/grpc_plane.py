@@ -2,7 +2,7 @@
 
 import itertools
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager
 from functools import cache
 from typing import Any, TypeVar
 
@@ -10,11 +10,10 @@ import grpc
 from google.protobuf.message import DecodeError
 from google.protobuf.message import Message as ProtoMessage
 
-from paceline.core.codecs.codec import load_codec
-from paceline.core.errors import BadPush, ConfigError, TryAgain
+from paceline.core.errors import BadPush, TryAgain
 from paceline.rpc.bounds import check
 from paceline.rpc.channel import call, translated
-from paceline.rpc.transport import PIECE, OpenSink, Outgoing, ParameterService, Parts, Transport, Upload
+from paceline.rpc.transport import OpenSink, Outgoing, ParameterService, Parts, Transport, Upload, in_pieces
 from paceline.rpc.watchdog import Watchdog
 from paceline.rpc.wire import Message, check_head, frame, parse
 from paceline.v1 import parameter_service_pb2 as pb
@@ -160,9 +159,7 @@ def frames(head: pb.PushHead | pb.PullHead, parts: Parts) -> Iterator[bytes]:
     """The head with the first part, then the other parts. A part is cut where its codec lets it be: the two ends see no more
     of a message than that it has moved as a whole."""
     first = head.SerializeToString()
-    with suppress(ConfigError):  # a codec that is unknown here is for the far side to refuse
-        parts = load_codec(head.codec or "none").pieces(parts, PIECE)
-    for offset, data in parts:
+    for offset, data in in_pieces(head.codec, parts):
         yield frame(first, offset, data)
         first = b""
     if first:

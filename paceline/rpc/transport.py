@@ -11,7 +11,7 @@ import numpy as np
 from paceline.core.codecs.codec import Codec, codecs_that, load_codec
 from paceline.core.codecs.error_feedback import ErrorFeedback
 from paceline.core.codecs.slice_codec import SliceCodec
-from paceline.core.errors import BadPush
+from paceline.core.errors import BadPush, ConfigError
 from paceline.core.values import Vector
 from paceline.v1 import parameter_service_pb2 as pb
 
@@ -152,6 +152,15 @@ def wide_enough(values: Vector) -> str:
         return codec.keeps_all and not codec.biased and bool(np.isfinite(found).all())
 
     return codecs_that(bears)
+
+
+def in_pieces(codec: str, parts: Parts) -> Parts:
+    """Returns the encoded parts, cut into pieces of at most PIECE bytes where the codec of that name lets them be cut. One that
+    is unknown here is for the far side to refuse."""
+    try:
+        return load_codec(codec or "none").pieces(parts, PIECE)
+    except ConfigError:
+        return parts
 
 
 def room_for(codec: Codec | SliceCodec, part_bytes: int, length: int) -> int:

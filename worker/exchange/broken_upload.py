@@ -4,8 +4,7 @@ import time
 from bisect import bisect_right
 from random import SystemRandom
 
-from paceline.core.codecs.codec import load_codec
-from paceline.rpc.transport import PIECE, Parts
+from paceline.rpc.transport import PIECE, Parts, in_pieces
 from paceline.v1 import parameter_service_pb2 as pb
 
 _RANDOM = SystemRandom()
@@ -43,7 +42,7 @@ class BrokenUpload:
         if not is_again:
             self._arrived = 0
             return parts
-        pieces = list(load_codec(head.codec).pieces(parts, PIECE))
+        pieces = list(in_pieces(head.codec, parts))
         starts = [*(start for start, _ in pieces), head.elements]
         first = bisect_right(starts, self._arrived) - 1
         head.start = starts[first]

@@ -5,13 +5,10 @@ import math
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import suppress
 
-from paceline.core.codecs.codec import load_codec
-from paceline.core.errors import ConfigError
 from paceline.core.fault import Fault, RunClock
 from paceline.core.network_link import NetworkLink
-from paceline.rpc.transport import PIECE, OpenSink, Parts, Sink, Transport
+from paceline.rpc.transport import OpenSink, Parts, Sink, Transport, in_pieces
 from paceline.v1 import parameter_service_pb2 as pb
 
 _LONGEST = 10.0
@@ -104,16 +101,13 @@ class _Outgoing:
 
     def __init__(self, link: EmulatedLink, head: pb.PushHead, parts: Parts) -> None:
         self._link = link
-        self._codec = head.codec or "none"
+        self._codec = head.codec
         self._parts = parts
         self._message = _Message(link, "out")
 
     def __iter__(self) -> Iterator[tuple[int, memoryview]]:
         self._message = message = _Message(self._link, "out")
-        parts = self._parts
-        with suppress(ConfigError):  # a codec that is unknown here is for the server to refuse
-            parts = load_codec(self._codec).pieces(parts, PIECE)
-        for offset, data in parts:
+        for offset, data in in_pieces(self._codec, self._parts):
             message.carry(data.nbytes)
             yield offset, data
         message.end()
