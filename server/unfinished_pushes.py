@@ -55,8 +55,8 @@ class UnfinishedPushes:
 
 
 def _is_same(one: pb.PushHead, other: pb.PushHead) -> bool:
-    heads = pb.PushHead(), pb.PushHead()
-    for copy, head in zip(heads, (one, other), strict=True):
-        copy.CopyFrom(head)
-        copy.ClearField("start")
-    return heads[0] == heads[1]
+    """Whether they are heads of the same push, wherever the attempts start."""
+    moved = pb.PushHead()
+    moved.CopyFrom(other)
+    moved.start = one.start
+    return moved == one

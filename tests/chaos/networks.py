@@ -286,7 +286,9 @@ def cell(policy: str, name: str) -> Cell:
                 found.lost = sum(each.missing + each.surplus + each.unanswered for each in result.balances)
     except AssertionError as error:
         found.why = f"did not go on: {str(error)[:2000] or 'an assertion failed'}"
-    found.seconds, found.said, found.words = time.monotonic() - began, weather.said, weather.words
+    found.seconds = time.monotonic() - began
+    found.said = weather.said
+    found.words = weather.words
     if disturbance.stops and not found.why and (found.said is None or found.said > SAID_WITHIN):
         found.why = f"said {'nothing' if found.said is None else f'what it is only after {found.said:.1f} s'}"
     if found.why:

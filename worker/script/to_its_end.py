@@ -32,14 +32,13 @@ def run_to_end(run: ScriptRun, script: str, code: Callable[[], object]) -> None:
     except Exception as error:
         if isinstance(error, FileExistsError) and not run.position:  # another start would find it, too
             raise ConfigError(f"{where(error, script)}: {said(error)}. {_EVERY}") from error
-        is_lacking = isinstance(error, ModuleNotFoundError)
-        if note := _EVERY if isinstance(error, FileExistsError) else _LACKS if is_lacking else run.overtime:
+        if note := _note(error) or run.overtime:
             error.add_note(note)
         show_own(error, script)
-        again = (
-            ConfigError.exit_code if is_lacking or isinstance(error, SyntaxError) else 1
-        )  # or another start may help
-        sys.exit(ScriptFailed.exit_code if run.has_trained else again)
+        if run.has_trained:
+            sys.exit(ScriptFailed.exit_code)
+        is_hopeless = isinstance(error, ModuleNotFoundError | SyntaxError)  # another start would find it, too
+        sys.exit(ConfigError.exit_code if is_hopeless else 1)
     except SystemExit as end:
         if not end.code:
             run.finish()
@@ -52,3 +51,13 @@ def run_to_end(run: ScriptRun, script: str, code: Callable[[], object]) -> None:
         run.finish()
     finally:
         run.close()
+
+
+def _note(error: Exception) -> str:
+    """Returns what to say of this kind of error; empty where there is nothing."""
+    match error:
+        case FileExistsError():
+            return _EVERY
+        case ModuleNotFoundError():
+            return _LACKS
+    return ""

@@ -19,6 +19,11 @@ _MOST_BUFFERS = 512
 """Fewer than the kernel's IOV_MAX (1024)."""
 
 
+def _timeval(seconds: float) -> bytes:
+    """Returns a time as the kernel takes it for its timers."""
+    return _TIMEVAL.pack(*divmod(int(seconds * 1e6), 10**6))
+
+
 class PlainSocket:
     """A connected TCP socket. One thread reads; those that write take turns. ConnectionError, or TimeoutError where the far
     side takes or gives nothing for `patience` seconds."""
@@ -28,7 +33,7 @@ class PlainSocket:
         # The kernel's timeouts: with Python's a socket is polled before each call, and never waits for more than some bytes.
         sock.settimeout(None)
         for option in (socket.SO_RCVTIMEO, socket.SO_SNDTIMEO):
-            sock.setsockopt(socket.SOL_SOCKET, option, _TIMEVAL.pack(*divmod(int(patience * 1e6), 10**6)))
+            sock.setsockopt(socket.SOL_SOCKET, option, _timeval(patience))
         self._sock = sock
         self.patience = patience
         self.certificate: str | None = None
@@ -38,7 +43,7 @@ class PlainSocket:
 
     def wake_each(self, seconds: float) -> None:
         """From now on `on_silence` is called when nothing has come for so long."""
-        self._sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, _TIMEVAL.pack(*divmod(int(seconds * 1e6), 10**6)))
+        self._sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, _timeval(seconds))
 
     @property
     def acknowledged(self) -> int:
