@@ -155,7 +155,7 @@ class RunServicer(RunServiceServicer):
         def has_news() -> bool:
             view, phase = chief.membership.view.number, run_phase(chief.run.phase)
             knows_run = (view, phase) == (request.view, request.phase)
-            knows_snapshots = (common.due, common.newest or 0) == (request.due, request.common)
+            knows_snapshots = (common.due, common.newest_for(request.common)) == (request.due, request.common)
             knows_spared = chief.run.divergence.spared(request.server) == list(request.spared)
             is_known = chief.terms.get(request.server) == request.term
             has_order = common.order(request.server) is not None
@@ -169,7 +169,7 @@ class RunServicer(RunServiceServicer):
             reply = view_message(chief.membership.view, chief.run.phase)
             reply.version = chief.clocks().version
             reply.due = common.due
-            reply.common = common.newest or 0
+            reply.common = common.newest_for(request.common)
             reply.spared.extend(chief.run.divergence.spared(request.server))
             if (order := common.order(request.server)) is not None:
                 reply.back, reply.back_to = order.number, order.version

@@ -117,6 +117,11 @@ class CommonSnapshots:
         kept = [self._report(server).kept for server in self._servers]
         return max(frozenset.intersection(*kept), default=None) if kept else None
 
+    def newest_for(self, known: int) -> int:
+        """What a server learns of `newest`, 0 for none. Until all have reported to a restarted chief, that is what the server
+        knows: told of none, it would no longer keep that snapshot."""
+        return (self.newest or 0) if self.has_all else known
+
     # going back
     def go_back(self) -> bool:
         """Lets all servers go back to the newest version that each has on disk; returns whether there is one, or they are

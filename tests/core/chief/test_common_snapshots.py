@@ -135,6 +135,17 @@ def test_a_restarted_chief_knows_who_has_to_go_back():
     assert again.order(1) is None
 
 
+def test_a_server_that_still_trains_keeps_its_common_snapshot_until_all_have_reported_to_a_restarted_chief():
+    restarted = CommonSnapshots(2)
+    restarted.reported(0, [50, 60], 0, 0)
+
+    before = restarted.newest_for(60)
+    restarted.reported(1, [50], 0, 0)
+
+    assert (before, restarted.newest_for(60)) == (60, 50)
+    assert reported([[50], [60]]).newest_for(60) == 0
+
+
 def test_a_run_of_an_older_release_has_no_order():
     common = CommonSnapshots(2)
     common.restore({})
