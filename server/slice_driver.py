@@ -90,7 +90,9 @@ class SliceDriver(SliceSnapshots):
             buffers = self._buffers  # some are just being filled
             self.slice = None
             self._open(plan)
-            self._buffers = buffers or self._buffers
+            if buffers is not None:
+                buffers.reclaim(lambda worker: False)  # the slice that needed them is gone
+                self._buffers = buffers
             self._restore(state)
             self._is_taking = False
             self._pushes.drop_all()

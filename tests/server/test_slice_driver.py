@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from prometheus_client import CollectorRegistry
 
 from paceline.core.errors import BadPush, ConfigError, Fenced, PlanMismatch, TryAgain, VersionGone
-from paceline.core.settings.config import Config, Options
+from paceline.core.settings.config import Config, Options, PlanConfig
 from paceline.core.slice.plan import SlicePlan, make_plan
 from paceline.core.slice.state import Phase
 from paceline.core.values import Base, Dense, Outcome, Push, Reply, Seat, Sparse, View
@@ -37,7 +37,7 @@ def head_of(worker: str, **more: int) -> pb.PushHead:
 LOCKSTEP = Options(name="ssp", bound=0)
 
 
-def config_of(policy: str | Options, workers: int) -> Config:
+def config_of(policy: str | Options, workers: int, arrays: int = 2) -> Config:
     policy = Options(name=policy) if isinstance(policy, str) else policy
     return Config(
         workers=workers,
@@ -45,15 +45,15 @@ def config_of(policy: str | Options, workers: int) -> Config:
         policy=policy,
         optimizer=PLAIN,
         schedule={"lr_scale": "none"},
-        push_memory=32,  # two pushes of 4 values
+        push_memory=16 * arrays,  # of 4 values each
     )
 
 
 class Cast:
     """A driver whose slice has its first weights, and its workers, each call in its own thread."""
 
-    def __init__(self, policy: str | Options, workers: int) -> None:
-        config = config_of(policy, workers)
+    def __init__(self, policy: str | Options, workers: int, arrays: int = 2) -> None:
+        config = config_of(policy, workers, arrays)
         self.driver = SliceDriver(config, 0, 1, ServerMetrics(CollectorRegistry(), config.policy.name))
         self.driver.adopt(SHAPES, make_plan(SHAPES, 1, config.plan).hash, "worker-0")
         self.driver.initialise(np.zeros(4, np.float32), b"first")
@@ -64,7 +64,12 @@ class Cast:
         """How long each worker's last push waited for its turn."""
 
     def push(
-        self, worker: str, incarnation: int = 1, repeat: bool = False, is_there: Callable[[], bool] = always
+        self,
+        worker: str,
+        incarnation: int = 1,
+        repeat: bool = False,
+        is_there: Callable[[], bool] = always,
+        gradient: float = -1.0,
     ) -> "Future[Reply | None]":
         self.clocks[worker] += not repeat
         clock = self.clocks[worker]
@@ -72,7 +77,7 @@ class Cast:
 
         def work() -> Reply | None:
             values, self.waited[worker] = self.driver.take_buffer(head_of(worker), is_there)
-            values[:] = -1.0
+            values[:] = gradient
             update = Dense(values)
             own = Push(worker, incarnation, clock, update, push.examples, push.base, push.view, push.time)
             return self.driver.push(own, values, is_there)
@@ -92,15 +97,15 @@ class Cast:
         return worker in self.driver._pushes._calls
 
 
-Stage = Callable[[str | Options, int], Cast]
+Stage = Callable[..., Cast]
 
 
 @pytest.fixture
 def cast() -> Iterator[Stage]:
     made: list[Cast] = []
 
-    def make(policy: str | Options, workers: int) -> Cast:
-        made.append(Cast(policy, workers))
+    def make(policy: str | Options, workers: int, arrays: int = 2) -> Cast:
+        made.append(Cast(policy, workers, arrays))
         return made[-1]
 
     yield make
@@ -131,6 +136,22 @@ def test_a_repeat_takes_the_place_of_the_call_that_waits_and_is_not_folded_twice
         for answered in (repeat, last):
             play.driver.release(reply_of(answered).weights)
         assert play.driver.model_slice.folding.versions.current.values.tolist() == [2.0 * turn] * 4
+
+
+def test_a_push_that_comes_again_after_the_slice_went_back_keeps_its_array(cast: Stage) -> None:
+    play, plan = cast("bsp", 3, arrays=3), make_plan(SHAPES, 1, PlanConfig())
+    start = play.driver.model_slice.state()
+    lost = play.push("worker-1", gradient=-8.0)
+    play.until(lambda: play.is_waiting("worker-1"))
+
+    play.driver.go_back(plan, start, 2)
+    again = play.push("worker-1", repeat=True, gradient=-8.0)
+    play.until(lambda: play.is_waiting("worker-1") and play.driver.counted == 2)
+    replies = [again, play.push("worker-0", gradient=-1.0), play.push("worker-2", gradient=-63.0)]
+
+    assert {tuple(reply_of(reply).weights.values.tolist()) for reply in replies} == {(24.0,) * 4}
+    with pytest.raises(TryAgain):
+        lost.result(timeout=10)
 
 
 def test_an_error_in_the_middle_of_a_push_makes_the_slice_unfit_to_be_written_down(
