@@ -122,7 +122,8 @@ class Held:
         if seen is None or seen == self._seen:
             return
         with suppress(ConfigError):  # half written, or gone again: what was read before stays
-            self._content = content_of(read_token_file(self._credentials.file))
+            content = content_of(read_token_file(self._credentials.file))
+            self._content = content.after(self._content, now) if isinstance(content, Secret) else content
             self._seen = seen
             self._given = None
 

@@ -1,6 +1,7 @@
 """What `--token-file` may hold: a run's secret, whose holder can be anybody, or the token of one process.
 
-A secret is a long random word. While it is being replaced, a second line has the old one: `was WORD from T until T`.
+A secret is a long random word. While it is being replaced, a second line has the old one: `was WORD from T until T`. Who reads
+the file again and finds another word alone keeps the old one for ten minutes.
 A token's file has the run's public keys, `key BASE64` or `key BASE64 until T`, and then the token (paceline/rpc/tokens.py).
 Times are in seconds since 1970; lines that begin with # are comments."""
 
@@ -19,6 +20,8 @@ LIFE = 365 * 86400.0
 """How long the token of a run's own process holds (seconds)."""
 OVERLAP = 60.0
 """How long the old secret is valid besides the new one (seconds)."""
+_UNANNOUNCED = 600.0
+"""The same where only the new one was written, as by a tool that rotates Secrets: pods of a cluster see it minutes apart."""
 _SIGNS = 1 / 3
 """The part of that time in which the old one still signs: until all processes know the new one's public key."""
 
@@ -77,6 +80,12 @@ class Secret:
         """The same for claims that begin now and end after `life` seconds."""
         now = time.time()
         return self.token_file(Claims(run, role, name, now, now + life), now, signer)
+
+    def after(self, before: "Content", now: float) -> "Secret":
+        """This secret, just read where `before` was: what it replaces without a word about it stays valid for a while."""
+        if self.old or not isinstance(before, Secret) or before.word == self.word:
+            return self
+        return Secret(self.word, before.word, now, now + _UNANNOUNCED)
 
     def replaced(self, now: float, overlap: float = OVERLAP) -> str:
         """What the secret's file holds once another word takes its place."""

@@ -188,6 +188,27 @@ def test_old_and_new_secret_hold_together_for_a_minute(tmp_path: Path) -> None:
         gate.check(old, "Heartbeat")
 
 
+def test_a_secret_that_another_word_replaces_without_more_holds_until_all_have_new_tokens(tmp_path: Path) -> None:
+    clock, file = Clock(1_790_000_000.0), tmp_path / "token"
+    file.write_text(SECRET)
+    gate = SignedTokens(Credentials(SECRET, file=file), clock)
+    gate._held = Held(Credentials(SECRET, file=file), clock)
+    old = token(at=clock.now)
+
+    file.write_text(OTHER)
+    clock.now += 2.0
+    assert gate.check(old, "Heartbeat").key == public_key(SECRET)
+    assert gate.check(token(OTHER, at=clock.now), "Heartbeat").key == public_key(OTHER), "of a pod that is new"
+    clock.now += 300.0
+    renewed = content_of(gate.renewal(gate.check(old, "Heartbeat")))
+    assert isinstance(renewed, Token)
+    assert gate.check(bearer(renewed.text), "Heartbeat").key == public_key(OTHER)
+
+    clock.now += 300.0
+    with pytest.raises(Unauthenticated, match="older secret"):
+        gate.check(old, "Heartbeat")
+
+
 def test_who_shows_a_token_of_the_old_secret_gets_one_of_the_new_once_all_know_its_key(tmp_path: Path) -> None:
     clock, file = Clock(1_790_000_000.0), tmp_path / "token"
     file.write_text(run_secret(SECRET, "it").replaced(clock.now))
