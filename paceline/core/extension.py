@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from string import Formatter
 from typing import Annotated, Any
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict
+from pydantic import BaseModel, BeforeValidator, ConfigDict, model_validator
 
 from paceline.core.errors import ConfigError
 
@@ -15,6 +15,20 @@ class Section(BaseModel):
     """One part of the config: frozen; an unknown key is an error."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
+
+    @model_validator(mode="before")
+    @classmethod
+    def _check_texts(cls, values: Any) -> Any:
+        """Files of the run and messages hold texts in UTF-8, but a file's name may be any bytes."""
+        for key, value in values.items() if isinstance(values, dict) else ():
+            if isinstance(value, str):
+                try:
+                    value.encode()
+                except UnicodeEncodeError as error:
+                    raise ValueError(
+                        f"{key} is {value!r}, a name that is no UTF-8: rename the file or folder"
+                    ) from error
+        return values
 
 
 class Options(BaseModel):

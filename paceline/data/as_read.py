@@ -4,7 +4,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from paceline.core.errors import DataError
-from paceline.data.cells import Feature
+from paceline.data.cells import EXACT, Feature
 from paceline.data.columns import Column, Columns
 from paceline.data.hashing import MISSING
 
@@ -37,6 +37,10 @@ def description(
         empty = [f"{one.empty:,} of {one.name!r}" for one, column in both if one.empty and kind == _sort(column)]
         parts += [f"empty cells {become}: {some(empty)}"] if empty else []
 
+    merged = [f"{one.merged:,} of {one.name!r}" for one in features if one.merged]
+    if merged:
+        advice = "subtract what they have in common, or leave the column out if it only numbers the rows"
+        parts.append(f"numbers above {EXACT:,} are rounded, and become the same as another: {some(merged)}; {advice}")
     strange = [(one.name, one.strange) for one in features if one.strange]
     if strange:
         each = [f"{sum(found.values()):,} of {name!r} ({some(list(map(repr, found)))})" for name, found in strange]

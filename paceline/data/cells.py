@@ -24,6 +24,8 @@ _DATE = re.compile(r"\d{1,4}[-/.]\d{1,2}[-/.]\d{1,4}([ T].*)?")
 _TIME = re.compile(r"\d{1,2}:\d\d(:\d\d)?")
 _WRITTEN = re.compile(r"[$€£]?\s*[+-]?\d[\d.,' ]*\s*[%$€£]?")
 """Numbers that people write otherwise: 1,234.5 or 12 % or $5."""
+EXACT = 1 << 24
+"""float32 has all whole numbers up to this one."""
 _WHOLE = "make numbers of it, or leave the column out with columns=[...]"
 
 Cells = npt.NDArray[np.floating[Any]]
@@ -47,6 +49,8 @@ class Feature:
         self.name = name
         self.empty = 0
         """Cells that held nothing."""
+        self.merged = 0
+        """Numbers that are the same as another one as float32, but not in the file."""
         self.strange: Counter[str] = Counter()
         """Texts that are not in the training data, with their cells."""
         self.dtype = dtype if how is None else np.float64
@@ -168,6 +172,8 @@ class Feature:
                 "model was trained without column names, so it knows no mean to use instead: fill it or remove "
                 "the example."
             )
+        if max(self._ends[1], -self._ends[0]) > EXACT:
+            self.merged += len(np.unique(values)) - len(np.unique(values.astype(np.float32)))
         self.empty += len(found) - len(values)
         self._total += float(values.sum())
         self._count += len(values)
@@ -237,8 +243,8 @@ def plain(piece: Piece, name: str) -> Any:
 
     column = piece.table.column(name)
     kind = column.type.value_type if pa.types.is_dictionary(column.type) else column.type
-    kind = pa.string() if pa.types.is_large_string(kind) else kind
     of = pa.types
+    kind = pa.string() if of.is_large_string(kind) or of.is_string_view(kind) else kind
     tests = (of.is_string, of.is_boolean, of.is_integer, of.is_floating, of.is_decimal, of.is_temporal, of.is_null)
     if not any(test(kind) for test in tests):
         raise DataError(

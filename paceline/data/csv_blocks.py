@@ -25,6 +25,8 @@ _COMMA = re.compile(r"\s*[+-]?\d+,\d+([eE][+-]?\d+)?\s*")
 _POINT = re.compile(r"\s*[+-]?\d*\.\d+([eE][+-]?\d+)?\s*")
 _SEVERAL = re.compile(r"[\d.eE+-]+([;\t|][\d.,eE+-]*)+|[\d.eE+-]+(,[\d.eE+-]*){2,}")
 """Numbers with separators between them; one comma may be that of a fraction."""
+_HINT = re.compile(r'"?sep=(.)"?(?:\r\n|\r|\n|\Z)')
+"""The line with which spreadsheets say what separates the cells."""
 _SEPARATORS = {",": "commas", ";": "semicolons", "\t": "tabs", "|": "bars"}
 _LETTERS = {None: "UTF-8", "utf-8": "UTF-8", "cp1252": "Windows-1252"}
 
@@ -49,6 +51,8 @@ class Form(NamedTuple):
     decimal: str
     has_names: bool
     """Whether its first line holds names, and no numbers."""
+    skipped: int = 0
+    """Lines before that one."""
 
     def in_words(self, letters: str) -> str:
         """For people."""
@@ -81,7 +85,7 @@ def _tables(path: Path, form: Form, width: int) -> Iterator[Any]:
     from pyarrow import csv as arrow
 
     places = list(map(str, range(width)))  # names may occur twice
-    read = arrow.ReadOptions(column_names=places, block_size=PIECE_BYTES)
+    read = arrow.ReadOptions(column_names=places, block_size=PIECE_BYTES, skip_rows=form.skipped)
     parse = arrow.ParseOptions(delimiter=form.delimiter, newlines_in_values=True)
     convert = arrow.ConvertOptions(
         column_types=dict.fromkeys(places, pa.string()),
@@ -164,21 +168,23 @@ def in_utf8(block: bytes, known: str | None) -> tuple[bytes, str | None]:
 
 def form_of(path: Path, is_tsv: bool = False, needs_names: bool = True) -> Form:
     """What the first lines of a file in UTF-8 tell. Cells are separated by whichever of , ; tab and | cuts all of these lines
-    into equally many, of which none holds several numbers, and the most; fractions have a comma where cells are separated
+    into equally many, of which none holds several numbers, and the most, unless a first line says sep=; for example; fractions have a comma where cells are separated
     otherwise and no number has a point."""
     with path.open(encoding="utf-8-sig", newline="") as stream:
         sample = stream.read(SAMPLE)
     if len(sample) == SAMPLE:
         sample = sample.rpartition("\n")[0] or sample  # the last line is cut
-    lines = [line for line in re.split(r"\r\n|\r|\n", sample) if line.strip()][:LINES]
+    hint = _HINT.match(sample)
+    is_said = hint is not None and hint[1] in _SEPARATORS
+    lines = [line for line in re.split(r"\r\n|\r|\n", sample) if line.strip()][is_said:LINES]
     order = sorted(_SEPARATORS, key=lambda one: is_tsv and one != "\t")
     ways = {one: list(csv.reader(lines, delimiter=one)) for one in order}
-    delimiter = max(ways, key=lambda one: _quality(ways[one]))
+    delimiter = hint[1] if hint is not None and is_said else max(ways, key=lambda one: _quality(ways[one]))
     head, *rows = ways[delimiter] or [[]]
     cells = [cell for row in (rows if rows and needs_names else [head, *rows]) for cell in row]
     has_comma = delimiter != "," and any(map(_COMMA.fullmatch, cells)) and not any(map(_POINT.fullmatch, cells))
     decimal = "," if has_comma else "."
-    return Form(delimiter, decimal, needs_names or not _is_example(head, decimal))
+    return Form(delimiter, decimal, needs_names or not _is_example(head, decimal), int(is_said))
 
 
 def _quality(rows: Sequence[Sequence[str]]) -> tuple[bool, bool, int]:
@@ -214,6 +220,9 @@ def _rows(path: Path, form: Form) -> Iterator[tuple[int, list[str]]]:
     """The cells of each line that is not empty, with its number. Slow: for names, and for errors."""
     with path.open(encoding="utf-8-sig", newline="") as stream:
         reader, before = csv.reader(stream, delimiter=form.delimiter), 0
+        for _ in range(form.skipped):
+            next(reader)
+            before = reader.line_num
         for cells in reader:
             if cells:
                 yield before + 1, cells

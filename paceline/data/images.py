@@ -24,6 +24,8 @@ FORMATS = {
 }
 PARTS = {"train": ("train",), "test": ("test",), "validation": ("validation", "val", "valid")}
 """The sets, and what their folders are called."""
+_LEFT_BY_SYSTEMS = ("__MACOSX", "Thumbs.db", "desktop.ini")
+"""What archives and desktops leave in folders, besides names that begin with a point."""
 EXPECTED = "The file is damaged or no image; replace or remove it."
 Colours = Literal["RGB", "L"]
 
@@ -35,9 +37,11 @@ def read_images(folder: str | Path, size: tuple[int, int] | None = None, colours
     images or unknown in training, a file that is no image, mixed sizes."""
     folder = folder_at(folder, "Expected a folder of images with a folder for each class.")
     with reading(folder):
-        there = {part: name for part, names in PARTS.items() for name in names if (folder / name).is_dir()}
-        others = sorted({each.name for each in _visible(folder) if each.is_dir()} - set(there.values()))
+        folders = sorted(each.name for each in _visible(folder) if each.is_dir())
+        there = {part: own for part, names in PARTS.items() for own in folders if own.lower() in names}
+        others = [own for own in folders if own not in there.values()]
     if "train" not in there:
+        _check_depth(folder, folders)
         classes = _classes(folder)
         return Dataset(_part(folder, classes, size, colours), classes=tuple(classes))
     if others:
@@ -45,7 +49,7 @@ def read_images(folder: str | Path, size: tuple[int, int] | None = None, colours
             f"{folder} has the set train, and {', '.join(others)}, which would be left out. Sets are called train, test and "
             "validation (or val): rename or remove the others. If train is a class, give its folder another name."
         )
-    classes = _classes(folder / "train")
+    classes = _classes(folder / there["train"])
     parts = {part: _part(folder / name, classes, size, colours) for part, name in there.items()}
     return Dataset(parts["train"], parts.get("test"), parts.get("validation"), classes=tuple(classes))
 
@@ -62,6 +66,13 @@ def read_some(path: str | Path, shape: tuple[int, ...]) -> tuple[Array, list[str
     labels = [name for name, files in zip(names, parts, strict=True) for _ in files] if names else None
     found = [_pixels(file, size, colours).reshape(shape) for files in parts for file in files]  # type: ignore[arg-type]
     return np.stack(found), labels
+
+
+def _check_depth(folder: Path, names: Sequence[str]) -> None:
+    """DataError where the folder has nothing but a folder with folders in it, as an archive often unpacks."""
+    inner = folder / names[0] if len(names) == 1 else None
+    if inner is not None and any(each.is_dir() for each in _visible(inner)):
+        raise DataError(f"{folder} holds one folder, {names[0]!r}, and no images in it but more folders: give {inner}.")
 
 
 def _classes(folder: Path) -> list[str]:
@@ -107,6 +118,11 @@ def _files(folder: Path) -> list[Path]:
     with reading(folder):
         files = sorted(_visible(folder), key=lambda file: file.name)
     for file in files:
+        if file.is_dir():
+            raise DataError(
+                f"{file} is a folder, where images of the class {folder.name!r} are expected: classes are the folders in the "
+                "folder that you give."
+            )
         if file.suffix.lower() not in FORMATS:
             raise DataError(f"{file} does not end like an image ({', '.join(FORMATS)}); remove or rename it.")
     if not files:
@@ -115,8 +131,8 @@ def _files(folder: Path) -> list[Path]:
 
 
 def _visible(folder: Path) -> list[Path]:
-    """What is in the folder, without what desktops leave there (.DS_Store)."""
-    return [found for found in folder.iterdir() if not found.name.startswith(".")]
+    """What is in the folder, without what desktops and archives leave there (.DS_Store)."""
+    return [found for found in folder.iterdir() if not found.name.startswith((".", *_LEFT_BY_SYSTEMS))]
 
 
 def _pixels(file: Path, size: tuple[int, int] | None, colours: Colours) -> Array:

@@ -2,6 +2,7 @@
 
 import io
 import re
+from codecs import BOM_UTF8
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
@@ -25,6 +26,8 @@ MAX_BYTES = 4 << 30
 MAX_DENSE_FEATURES = 1 << 22
 """Most features of dense rows: one digit too many in an index would otherwise fill the memory with zeros."""
 MAX_INDEX = (1 << 31) - 1
+_PARTS = 1024
+"""Parts of the range of indices that are looked at, whether any index is in them."""
 _NUMBER = rb"[+-]?(?:\d++(?:\.\d*+)?+|\.\d++)(?:[eE][+-]?\d++)?+"
 _PLAIN_LINE = re.compile(rb"^" + _NUMBER + rb"(?:[ \t]++\d++:" + _NUMBER + rb")*+[ \t\r]*+(?:\n|\Z)", re.MULTILINE)
 """Lines of numbers alone, no comment, no query, none empty. It takes back nothing (++): of two long numbers in a bad line it
@@ -45,7 +48,8 @@ def read_svmlight(
     come in any order; they count from 0 if one is 0 in either file, otherwise from 1; `features` says how many features there
     are, by default as many as occur. A line with a label only is an example of zeros; empty lines and what follows a # are
     passed over. .gz, .bz2 and .xz are unpacked. A file next to each whose name has .weight at its end holds its rows' weights.
-    DataError: a bad line, named with its file, or more than 4 GiB or 2^22 features as dense rows."""
+    DataError: a bad line, named with its file, more than 4 GiB or 2^22 features as dense rows, or, without `features`, an index
+    above 2^22 that is more than twice as large as all but a few."""
     files = [at(file) for file in (path, test) if file is not None]
     names = " and ".join(map(str, files))
     numbering, sets = Numbering(features), [SparseRows() for _ in files]
@@ -53,6 +57,9 @@ def read_svmlight(
         numbering = rows.read(file, numbering)
     if not numbering.width:
         raise DataError(f"{names} has no example with a feature. {EXPECTED}")
+    every = [rows.array(numbering) for rows in sets]
+    if features is None and numbering.width > MAX_DENSE_FEATURES:
+        _check_last(every, numbering, files)
     if dense:
         _check_size(sum(map(len, sets)), numbering.width, names)
     found = [rows.labels.array() for rows in sets]
@@ -60,7 +67,6 @@ def read_svmlight(
     labels: Sequence[Array] = [own.astype(np.float32) for own in found]
     if classes:
         called, labels = number_classes(found, f"The label of {names}")
-    every = [rows.array(numbering) for rows in sets]
     weights = [weights_beside(file, len(own)) for file, own in zip(files, labels, strict=True)]
     parts = map(Labelled, map(_dense, every) if dense else every, labels, weights)
     told = (line for file, own in zip(files, weights, strict=True) for line in said_of(file, own))
@@ -72,7 +78,7 @@ def read_rows(path: str | Path, features: int) -> tuple[Any, Array | None]:
     None where its first line has none, only features. DataError as there."""
     file = at(path)
     with reading(file, EXPECTED), opened(file) as stream:
-        first = next((line for line in stream if line.partition(b"#")[0].strip()), b"")
+        first = next((line for line in stream if line.partition(b"#")[0].strip()), b"").removeprefix(BOM_UTF8)
     labelled = b":" not in first.split(None, 1)[0] if first.split() else True
     rows = SparseRows(labelled)
     numbering = rows.read(file, Numbering(features))
@@ -135,6 +141,7 @@ class SparseRows:
         refuses. `expected`: a sentence for people, what a line should be."""
 
         def parse(block: bytes) -> tuple[Any, Array, AnyState]:
+            block = block.removeprefix(BOM_UTF8)
             rows, labels = _rows(_LINE.sub(self._before, block) if self._before else block)
             return rows, labels, state.after(labels, rows.indices)
 
@@ -238,6 +245,27 @@ def _check_size(rows: int, columns: int, names: str) -> None:
             f"the limit is {MAX_BYTES:,} bytes and {MAX_DENSE_FEATURES:,} features. Keep them sparse with dense=False if the "
             "model can use that, or keep fewer features."
         )
+
+
+def _check_last(every: Sequence[Any], numbering: Numbering, files: Sequence[Path]) -> None:
+    """DataError where no index is in the upper half of their range but a few at its end: one digit too many would make a model
+    of that size."""
+    used, length = np.zeros(_PARTS, bool), -(-numbering.width // _PARTS)
+    for rows in every:
+        for start, stop in ranges(len(rows.indices), rows.indices.itemsize):
+            used[rows.indices[start:stop] // length] = True
+    below, last = ([0, 0] + np.flatnonzero(used).tolist())[-2:]
+    if used.sum() < 2 or 2 * below >= last:
+        return
+    for rows, file in zip(every, files, strict=True):
+        strange = np.flatnonzero(rows.indices >= last * length)
+        if len(strange):
+            row = int(np.searchsorted(rows.indptr, strange[0], "right"))
+            index = int(rows.indices[strange[0]]) + numbering.first
+            raise DataError(
+                f"{file} has the index {index:,} in example {row:,}, and all others are below {(below + 1) * length:,}: correct "
+                f"it. If it is meant, call read_svmlight(..., features={numbering.width})."
+            )
 
 
 def _dense(rows: Any) -> Array:

@@ -61,10 +61,13 @@ def test_a_folder_beside_a_set_is_not_left_out_silently(folder: Path, other: str
         read_images(str(folder))
 
 
-@pytest.mark.parametrize("validation", ["validation", "val"])
-def test_sets_that_the_folder_brings_are_kept_apart(folder: Path, validation: str):
-    two_classes(folder / "train")
-    put(folder / "test" / "dogs" / "x.png", image_bytes((9, 0, 0)))
+@pytest.mark.parametrize(
+    ("train", "test", "validation"),
+    [("train", "test", "validation"), ("train", "test", "val"), ("Train", "TEST", "Valid")],
+)
+def test_sets_that_the_folder_brings_are_kept_apart(folder: Path, train: str, test: str, validation: str):
+    two_classes(folder / train)
+    put(folder / test / "dogs" / "x.png", image_bytes((9, 0, 0)))
     put(folder / validation / "cats" / "x.png", image_bytes((8, 0, 0)))
 
     dataset = read_images(str(folder))
@@ -118,6 +121,9 @@ def test_what_desktops_leave_in_folders_is_passed_over(tmp_path: Path):
     put(two_classes(tmp_path) / "cats" / ".DS_Store", b"junk")
     put(tmp_path / ".hidden" / "x", b"junk")
     put(tmp_path / "README.txt", b"about cats")
+    put(tmp_path / "cats" / "Thumbs.db", b"junk")
+    put(tmp_path / "dogs" / "desktop.ini", b"junk")
+    put(tmp_path / "__MACOSX" / "cats" / "._a.png", b"junk")
 
     assert len(read_images(tmp_path).train) == 3
 
@@ -145,9 +151,24 @@ def deep_pixels() -> bytes:
         (".", "dogs/notes.docx", b"x", r"notes\.docx does not end like an image \(\.png, "),
         (".", "owls/.hidden", b"x", "owls holds no images"),
         ("train", "test/owls/x.png", image_bytes((1, 1, 1)), "class 'owls' that is not .* cats, dogs"),
+        (
+            ".",
+            "dogs/puppies/x.png",
+            image_bytes((1, 1, 1)),
+            "puppies is a folder, where images of the class 'dogs' are",
+        ),
+        ("pets", "pets/x.txt", b"", r"holds one folder, 'pets', and no images in it but more folders: give .*/pets\.$"),
         (None, "a.png", image_bytes((1, 1, 1)), "holds no folders; expected one for each class"),
     ],
-    ids=["deep pixels", "unknown ending", "a class without images", "a class not trained", "no classes"],
+    ids=[
+        "deep pixels",
+        "unknown ending",
+        "a class without images",
+        "a class not trained",
+        "too deep",
+        "wrapped",
+        "no classes",
+    ],
 )
 def test_a_folder_that_is_no_data_set_is_refused(
     tmp_path: Path, train: str | None, name: str, content: bytes, message: str

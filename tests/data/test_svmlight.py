@@ -1,6 +1,7 @@
 """LIBSVM text becomes dense or sparse rows with class numbers, or is refused with file and line."""
 
 import bz2
+import codecs
 import gzip
 import io
 import lzma
@@ -15,7 +16,7 @@ from paceline.core.errors import DataError
 from paceline.data import files, out_of_core, svmlight
 from paceline.data.files import at
 from paceline.data.out_of_core import is_mapped
-from paceline.data.svmlight import read_svmlight
+from paceline.data.svmlight import read_rows, read_svmlight
 
 TEXT = "+1 1:0.5 3:2\n-1 2:1 # a comment\n+1 4:-3e2\n"
 
@@ -130,8 +131,8 @@ def test_a_line_with_a_label_only_is_an_example_of_zeros_and_an_empty_line_is_no
 def test_sparse_rows_may_have_up_to_two_to_the_31st_features(tmp_path: Path):
     most = 2**31 - 1
 
-    from_one = read_svmlight(written(tmp_path, f"1 1:1 {most}:2\n"), dense=False).train.features
-    from_zero = read_svmlight(written(tmp_path, f"1 0:1 {most}:2\n"), dense=False).train.features
+    from_one = read_svmlight(written(tmp_path, f"1 1:1 {most}:2\n"), features=most, dense=False).train.features
+    from_zero = read_svmlight(written(tmp_path, f"1 0:1 {most}:2\n"), features=2**31, dense=False).train.features
 
     assert from_one.shape == (1, most)
     assert from_one.indices.tolist() == [0, most - 1]
@@ -172,6 +173,35 @@ def test_a_line_is_counted_over_blocks(tmp_path: Path, monkeypatch: pytest.Monke
 
     with pytest.raises(DataError, match=r"a\.libsvm: line 433 \('1 7:1 7:2'\): index 7 comes twice\. Expected LIBSVM"):
         read_svmlight(written(tmp_path, "\n".join(lines)))
+
+
+@pytest.mark.parametrize("dense", [True, False])
+@pytest.mark.parametrize(("first", "row"), [(1, 4), (0, 2)])
+def test_an_index_with_one_digit_too_many_is_named_before_a_model_of_that_size_is_made(
+    tmp_path: Path, dense: bool, first: int, row: int
+):
+    lines = [f"{number % 2} {first}:1 {number + 2}:1" for number in range(8)]
+    lines[row - 1] += " 60000000:1"
+
+    with pytest.raises(DataError, match=rf"has the index 60,000,000 in example {row}, and all others are below"):
+        read_svmlight(written(tmp_path, "\n".join(lines)), dense=dense)
+
+
+@pytest.mark.parametrize("indices", [range(1, 60_000_000, 1_000_003), range(50_000_000, 60_000_000, 999_983)])
+def test_few_indices_all_over_their_range_are_as_meant(tmp_path: Path, indices: range):
+    text = "\n".join(f"1 {index}:1" for index in indices)
+
+    assert read_svmlight(written(tmp_path, text), dense=False).train.features.shape[1] == indices[-1]
+
+
+def test_a_byte_order_mark_is_no_part_of_the_first_label(tmp_path: Path):
+    file = tmp_path / "marked.svm"
+    file.write_bytes(codecs.BOM_UTF8 + TEXT.encode())
+
+    marked, plain = read_svmlight(file), read_svmlight(written(tmp_path, TEXT))
+
+    assert marked.train.features.tolist() == plain.train.features.tolist()
+    assert read_rows(file, 4)[1].tolist() == read_rows(written(tmp_path, TEXT), 4)[1].tolist()
 
 
 def test_indices_in_any_order_are_sorted(tmp_path: Path):
@@ -252,7 +282,7 @@ def test_bytes_that_are_no_whole_text_are_refused(
         ("1\n0\n", "has no example with a feature"),
         *((f"1 1:1\n0 1:{value}\n", ": line 2 ('0 1:.*'): a number is NaN, inf") for value in ("nan", "inf", "1e300")),
         *((f"1 1:1\n{label} 1:1\n", f": line 2 ('{label} 1:1'): a number is NaN, inf") for label in ("nan", "inf")),
-        ("1 2000000000:1\n0 1:1\n", "2 examples of 2,000,000,000 features, .*dense=False"),
+        ("1 2000000000:1\n0 1100000000:1\n", "2 examples of 2,000,000,000 features, .*dense=False"),
     ],
 )
 def test_a_file_that_gives_no_rows_is_refused(tmp_path: Path, text: str, message: str):

@@ -44,6 +44,40 @@ def test_an_empty_number_becomes_the_mean_of_its_column_in_training(tmp_path: Pa
     assert dataset.test.features.tolist() == [[2.5, 6], [100, 100]]
 
 
+def test_numbers_that_become_the_same_as_others_are_named(tmp_path: Path):
+    times = written(tmp_path, "t,n,y\n1700000001,1,a\n1700000002,2,b\n1700009000,3,b\n")
+    apart = written(tmp_path, "t,n,y\n1.5e20,1,a\n2.5e20,2,b\n", "apart.csv")
+
+    (said,) = [line for line in read_table(times, "y").as_read if "rounded" in line]
+    assert "numbers above 16,777,216 are rounded, and become the same as another: 1 of 't'; subtract what" in said
+    assert not [line for line in read_table(apart, "y").as_read if "rounded" in line]
+
+
+@pytest.mark.parametrize(("hint", "delimiter"), [("sep=;", ";"), ('"sep=,"', ","), ("\ufeffsep=|", "|")])
+def test_the_line_in_which_a_spreadsheet_names_its_separator_is_none_of_the_table(
+    tmp_path: Path, hint: str, delimiter: str
+):
+    rows = ["a,b,y", "1,2,u", "3,4,v"]
+    file = written(tmp_path, "\r\n".join([hint, *(row.replace(",", delimiter) for row in rows)]))
+
+    dataset = read_table(file, "y")
+
+    assert dataset.train.features.tolist() == [[1, 2], [3, 4]]
+    assert dataset.classes == ("u", "v")
+    with pytest.raises(DataError, match="in line 4"):
+        read_table(written(tmp_path, f"{hint}\na{delimiter}y\n1{delimiter}u\nx{delimiter}v\n", "bad.csv"), "y")
+
+
+def test_texts_of_a_parquet_file_may_be_views(tmp_path: Path):
+    views = pa.array(["r", "g", "r"], pa.string_view())
+    (tmp_path / "a.parquet").write_bytes(parquet_bytes(colour=views, y=views))
+
+    dataset = read_table(tmp_path / "a.parquet", "y")
+
+    assert dataset.train.features.tolist() == [[0, 1], [1, 0], [0, 1]]
+    assert dataset.classes == ("g", "r")
+
+
 def test_a_test_table_has_the_categories_of_training(tmp_path: Path):
     file = written(tmp_path, "c,y\nu,a\nv,b\n")
     test = written(tmp_path, "c,y\nv,a\n7,b\nu,b\n", "test.csv")

@@ -65,6 +65,11 @@ def same_bits(config: Config) -> Advice:
     return Advice(f"{again}, with on_lost_worker=wait", ("on_lost_worker=wait",))
 
 
+def other_labels() -> Advice:
+    """Advice where the data have one class."""
+    return Advice("data with examples of another class, or the column of the labels")
+
+
 def other_mix() -> Advice:
     """Advice where a policy's formula has no effect."""
     first = "policy.alpha=0.5"

@@ -13,6 +13,7 @@ from paceline.core.chief.advice import (
     is_fitted,
     lower_rate,
     other_cap,
+    other_labels,
     other_mix,
     other_rate,
     same_bits,
@@ -250,6 +251,10 @@ class Warnings:
             self._pass(Kind.MAJORITY)
             return
         majority = self._baseline[f"{shown}_majority"]
+        if majority == 1 == self._baseline["train_majority"]:
+            said = f"all labels of the training and the {shown} data are of one class, so there is nothing to learn"
+            self._see(Kind.MAJORITY, said, other_labels(), epoch)
+            return
         is_early = steps < _FEWEST or epoch <= self._config.schedule.warmup_epochs or majority > _UNEVEN
         if (is_early or self._is_unsettled(epoch)) and not final:
             return

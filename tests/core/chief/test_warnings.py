@@ -133,6 +133,17 @@ def test_with_a_rare_class_only_the_end_is_judged_and_finding_it_is_learning() -
     assert kinds(watch) == {"majority_class": False}
 
 
+def test_data_of_one_class_are_named_instead_of_a_rate() -> None:
+    one = {"train_loss": 1.0, "train_majority": 1.0, "train_examples": 300, "test_majority": 1.0, "test_examples": 30}
+    watch = watching(one)
+
+    watch.scored({"train_loss": 0.1, "train_accuracy": 1.0, "test_accuracy": 1.0}, 1, 10, final=False)
+
+    (found,) = watch.found
+    assert "all labels of the training and the test data are of one class" in found.said
+    assert not found.settings
+
+
 # what to try
 @pytest.mark.parametrize(
     ("name", "lr", "found", "usual"),
