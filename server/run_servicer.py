@@ -218,7 +218,7 @@ class RunServicer(RunServiceServicer):
                 chief.score(score_value(request.score))
 
             def is_elsewhere() -> bool:
-                return bool(request.worker) and run.workers.first != request.worker
+                return bool(request.worker) and not run.workers.scores(request.worker)
 
             if not request.midway:
                 chief.wait(

@@ -6,6 +6,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from paceline.core.chief.workers import WorkerPhase
 from paceline.core.errors import Behind
 from paceline.core.optimizers.clip import Clip
 from paceline.core.peers.peer_policy import build_peer_policy
@@ -219,7 +220,7 @@ def train_among(training: Training, peers: Peers, clock: int) -> int:
         worked = between_pushes.work(training, clock)
         done = worked.step
         usable = done is not None and done.finite
-        training.progress.enter("exchange")
+        training.progress.enter(WorkerPhase.EXCHANGE)
         if done is not None:
             # one model for all: touched by one
             peers.own.manner = done.manner if training.policy.averages else replace(done.manner, untouched=())

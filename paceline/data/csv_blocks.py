@@ -168,8 +168,8 @@ def in_utf8(block: bytes, known: str | None) -> tuple[bytes, str | None]:
 
 def form_of(path: Path, is_tsv: bool = False, needs_names: bool = True) -> Form:
     """What the first lines of a file in UTF-8 tell. Cells are separated by whichever of , ; tab and | cuts all of these lines
-    into equally many, of which none holds several numbers, and the most, unless a first line says sep=; for example; fractions have a comma where cells are separated
-    otherwise and no number has a point."""
+    into equally many, of which none holds several numbers, and the most, unless a first line names it, like `sep=;`. Fractions
+    have a comma where cells are separated otherwise and no number has a point."""
     with path.open(encoding="utf-8-sig", newline="") as stream:
         sample = stream.read(SAMPLE)
     if len(sample) == SAMPLE:

@@ -254,8 +254,10 @@ def _check_last(every: Sequence[Any], numbering: Numbering, files: Sequence[Path
     for rows in every:
         for start, stop in ranges(len(rows.indices), rows.indices.itemsize):
             used[rows.indices[start:stop] // length] = True
-    below, last = ([0, 0] + np.flatnonzero(used).tolist())[-2:]
-    if used.sum() < 2 or 2 * below >= last:
+    if used.sum() < 2:
+        return
+    below, last = np.flatnonzero(used)[-2:].tolist()
+    if 2 * below >= last:
         return
     for rows, file in zip(every, files, strict=True):
         strange = np.flatnonzero(rows.indices >= last * length)
@@ -263,8 +265,8 @@ def _check_last(every: Sequence[Any], numbering: Numbering, files: Sequence[Path
             row = int(np.searchsorted(rows.indptr, strange[0], "right"))
             index = int(rows.indices[strange[0]]) + numbering.first
             raise DataError(
-                f"{file} has the index {index:,} in example {row:,}, and all others are below {(below + 1) * length:,}: correct "
-                f"it. If it is meant, call read_svmlight(..., features={numbering.width})."
+                f"{file} has the index {index:,} in example {row:,}, and all others are below {(below + 1) * length:,}: "
+                f"correct it. If it is meant, call read_svmlight(..., features={numbering.width})."
             )
 
 

@@ -72,6 +72,8 @@ class _WorkerPhaseEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_WorkerPha
     WORKER_PHASE_DONE: _WorkerPhase.ValueType  # 7
     WORKER_PHASE_UNHEARD: _WorkerPhase.ValueType  # 8
     """The chief has come back, and has not heard of it since; no worker says this itself."""
+    WORKER_PHASE_FINISHED: _WorkerPhase.ValueType  # 9
+    """Its script has trained its last mini-batch."""
 
 class WorkerPhase(_WorkerPhase, metaclass=_WorkerPhaseEnumTypeWrapper):
     """What a worker does."""
@@ -91,6 +93,8 @@ WORKER_PHASE_SCORING: WorkerPhase.ValueType  # 6
 WORKER_PHASE_DONE: WorkerPhase.ValueType  # 7
 WORKER_PHASE_UNHEARD: WorkerPhase.ValueType  # 8
 """The chief has come back, and has not heard of it since; no worker says this itself."""
+WORKER_PHASE_FINISHED: WorkerPhase.ValueType  # 9
+"""Its script has trained its last mini-batch."""
 Global___WorkerPhase: _TypeAlias = WorkerPhase  # noqa: Y015
 
 @_typing.final

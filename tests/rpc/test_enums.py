@@ -7,6 +7,7 @@ import pytest
 from google.protobuf.descriptor import EnumDescriptor
 
 from paceline.core.chief.phases import RunPhase
+from paceline.core.chief.workers import WorkerPhase
 from paceline.core.peers import peer_policy
 from paceline.core.slice.state import Phase
 from paceline.core.values import Outcome
@@ -18,6 +19,7 @@ from paceline.v1 import run_service_pb2 as run_pb
 
 ALIKE: list[tuple[EnumDescriptor, Any, set[str]]] = [
     (run_pb.RunPhase.DESCRIPTOR, RunPhase, set()),
+    (run_pb.WorkerPhase.DESCRIPTOR, WorkerPhase, set()),
     (pb.SlicePhase.DESCRIPTOR, Phase, set()),
     (pb.Outcome.DESCRIPTOR, Outcome, {"wait"}),
     (pb.PeerMessageKind.DESCRIPTOR, get_args(peer_policy.Kind), set()),

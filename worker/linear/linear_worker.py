@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from paceline.core.chief.workers import WorkerPhase
 from paceline.core.errors import ConfigError
 from paceline.core.linear.model import Examples, Fit, Longs, score
 from paceline.core.linear.one_vs_rest import AnyModel, linear_model
@@ -186,10 +187,10 @@ class Loop:
         end: Callable[[], list[Answer]] | None = None
         while True:
             clock += 1
-            self._progress.enter("data")
+            self._progress.enter(WorkerPhase.DATA)
             rows, bases = self._rows(clock), self._client.bases
             self._compute(clock, rows, delay)
-            self._progress.enter("exchange")
+            self._progress.enter(WorkerPhase.EXCHANGE)
             if end is not None and self._take(clock - 1, end):
                 break
             end = self._push(clock, rows, bases)
@@ -213,7 +214,7 @@ class Loop:
         return found
 
     def _compute(self, clock: int, rows: Longs, delay: Callable[[int], None]) -> None:
-        self._progress.enter("compute")
+        self._progress.enter(WorkerPhase.COMPUTE)
         began = time.monotonic()
         if self._servers_step:
             self._gradient = self._model.gradient(self._examples, rows)
@@ -289,7 +290,7 @@ class Loop:
 
     def _has_settled(self, clock: int) -> bool:
         """Reports the epoch's results; returns whether the worker should stop by itself."""
-        self._progress.enter("compute")
+        self._progress.enter(WorkerPhase.COMPUTE)
         epoch = self._sampler.place(clock).epoch
         if self._config.svm.pull == "wanted":
             self._refresh()

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from paceline.core.chief.common_snapshots import Returns
 from paceline.core.chief.warnings import OTHER_BITS
+from paceline.core.chief.workers import WorkerPhase
 from paceline.core.errors import Behind, ConfigError, Fenced, Stopped
 from paceline.core.fault import LINK_SECONDS
 from paceline.core.policies.policy import build_policy
@@ -140,7 +141,7 @@ class Member(ABC):
             keeps_seat = self.config.on_lost_worker == "wait" and is_failure and not self.chief.is_told
             raise
         finally:
-            self.progress.enter("done")
+            self.progress.enter(WorkerPhase.DONE)
             heartbeat.close()
             if not keeps_seat:
                 self.chief.leave(joined.incarnation, finished)
@@ -165,7 +166,7 @@ class Member(ABC):
         self.position = slowest.position if slowest.HasField("position") else None
         self.client.start_after(clock)
         self.progress.has_reached(max(clocks))
-        self.progress.enter("waiting")
+        self.progress.enter(WorkerPhase.WAITING)
         seat = self.chief.seat(incarnation, clock)
         if seat is None:
             return

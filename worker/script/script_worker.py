@@ -5,7 +5,7 @@ from contextlib import contextmanager
 from functools import cached_property
 from typing import Any
 
-from paceline.core.chief.workers import FINISHED
+from paceline.core.chief.workers import WorkerPhase
 from paceline.core.errors import Behind, TryAgain
 from paceline.core.policies.policy import build_policy
 from paceline.core.policies.policy_in_force import PolicyInForce
@@ -59,7 +59,7 @@ class ScriptWorker(Worker):
         except Finished:
             if "mean" in policy.scores:
                 self._peer.model.finish(self.replica.local)
-        self.progress.enter(FINISHED)
+        self.progress.enter(WorkerPhase.FINISHED)
         self.progress.alarm.set()
 
     def _goes_back(self, error: Behind) -> None:
@@ -83,7 +83,7 @@ class ScriptWorker(Worker):
     def scoring(self) -> Iterator[None]:
         """In the script's thread, while the loop waits: the chief hears that this worker scores, and is not stuck."""
         before = self.progress.phase
-        self.progress.enter("scoring")
+        self.progress.enter(WorkerPhase.SCORING)
         yield
         self.progress.enter(before)
 

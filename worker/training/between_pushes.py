@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from paceline.core import kernels
+from paceline.core.chief.workers import WorkerPhase
 from paceline.core.values import Base
 from paceline.data.sampler import Batch
 from paceline.data.shards import take
@@ -67,13 +68,13 @@ def together(before: Step | None, step: Step | None) -> Step | None:
 def compute(training: Training, position: int) -> Step | None:
     """The gradient of the mini-batch at this position of the worker's data, clipped, with the worker's own momentum; None for
     an empty one."""
-    training.progress.enter("data")
+    training.progress.enter(WorkerPhase.DATA)
     batches, clip = training.batches, training.asked.clip
     batch, share = part(batches.sampler.batch(position), training.progress.speed if training.asked.by_speed else 1.0)
     if not len(batch):
         return None
     features, labels = take(batches.shards, *batch)
-    training.progress.enter("compute")
+    training.progress.enter(WorkerPhase.COMPUTE)
     began = time.monotonic()
     seeds = np.random.SeedSequence([batches.seed, batches.place, position])
     step = training.replica.gradient(features, labels, int(seeds.generate_state(1)[0]), np.random.default_rng(seeds))

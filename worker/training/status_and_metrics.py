@@ -10,6 +10,7 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
 from paceline.callback import LEFT_OUT, LOG_PREFIX
 from paceline.core.chief.warnings import LASTING, ROW
+from paceline.core.chief.workers import WorkerPhase
 from paceline.core.errors import DataError
 from paceline.v1 import parameter_service_pb2 as pb
 from paceline.worker.training.explosions import Rows
@@ -37,7 +38,7 @@ class Progress:
         self.clock = 0
         self._reached = 0
         """The newest clock that any slice has."""
-        self.phase = "joining"
+        self.phase = WorkerPhase.JOINING
         self._since = self._rate_since = time.monotonic()
         self._rate_examples = 0
         self.figures: dict[str, float] = {
@@ -109,16 +110,16 @@ class Progress:
             "paceline_worker_logged", "Newest value that the script gave to paceline.log", ["name"], registry=registry
         )
 
-    def enter(self, phase: str) -> None:
-        """The loop goes over to another phase: joining, waiting, data, compute, exchange or done."""
+    def enter(self, phase: WorkerPhase) -> None:
+        """The loop goes over to another phase."""
         now = time.monotonic()
         with self._lock:
             passed = now - self._since
-            if self.phase == "exchange":
+            if self.phase is WorkerPhase.EXCHANGE:
                 self._note_exchange(passed)
-            elif self.phase in ("data", "compute"):
+            elif self.phase in (WorkerPhase.DATA, WorkerPhase.COMPUTE):
                 self._seconds(self.phase).observe(passed)
-                loaded = min(self._loaded, passed) if self.phase == "compute" else 0.0
+                loaded = min(self._loaded, passed) if self.phase is WorkerPhase.COMPUTE else 0.0
                 self._loaded = 0.0
                 self._spent(self.phase, passed - loaded)
                 if loaded:

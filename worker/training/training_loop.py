@@ -6,6 +6,7 @@ from collections.abc import Callable
 import numpy as np
 
 from paceline.core import kernels
+from paceline.core.chief.workers import WorkerPhase
 from paceline.core.optimizers.groups import Grouped
 from paceline.core.slice.plan import Range
 from paceline.core.values import AS_SET, Dense, Empty, Manner, Position, Update
@@ -31,7 +32,7 @@ def train(training: Training, clock: int) -> int:
                 ahead = work(training, clock + 1)
             except Finished:
                 is_last = True
-        training.progress.enter("exchange")
+        training.progress.enter(WorkerPhase.EXCHANGE)
         heads, has_pulled = end()
         mix(training, heads, ready.step, has_pulled)
         training.shared.offer(training.replica.local)

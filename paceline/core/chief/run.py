@@ -14,7 +14,7 @@ from paceline.core.chief.rollback import Divergence
 from paceline.core.chief.scoring import Score, Scoring
 from paceline.core.chief.stopping import CommonStopping, settled
 from paceline.core.chief.warnings import Warnings
-from paceline.core.chief.workers import FINISHED, WorkerReport, Workers
+from paceline.core.chief.workers import WorkerPhase, WorkerReport, Workers
 from paceline.core.errors import NotYet
 from paceline.core.policies.clocks import Clocks
 from paceline.core.policies.policy import build_policy
@@ -125,9 +125,9 @@ class Run:
         self.policy_choice.heard(worker, report)
         self.warnings.heard(worker, report.figures, self.membership.view.seats, self.budget.epochs, report.clock)
         self._judge_policy()
-        if report.phase == FINISHED and self.phase is RunPhase.TRAINING and self._ends_by_itself:
+        if report.phase == WorkerPhase.FINISHED and self.phase is RunPhase.TRAINING and self._ends_by_itself:
             self.membership.name_end(worker, report.clock)
-        if report.phase in ("data", "compute") and report.phase_seconds > self.config.stall_timeout:
+        if report.phase in (WorkerPhase.DATA, WorkerPhase.COMPUTE) and report.phase_seconds > self.config.stall_timeout:
             self.membership.leave(worker, incarnation)
 
     def _judge_policy(self) -> None:

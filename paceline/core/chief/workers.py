@@ -1,13 +1,28 @@
 """Keeps what the chief knows of each worker besides its seat: its last report, and where to read its local model."""
 
 from dataclasses import dataclass, field
+from enum import StrEnum
 from typing import Any
 
 from paceline.core.chief.membership import Membership
 from paceline.core.values import worker_order
 
-FINISHED = "finished"
-"""The phase in which a script's worker reports that its last clock is behind it."""
+
+class WorkerPhase(StrEnum):
+    """What a worker does."""
+
+    JOINING = "joining"
+    WAITING = "waiting"
+    """It has asked for its seat."""
+    DATA = "data"
+    COMPUTE = "compute"
+    EXCHANGE = "exchange"
+    SCORING = "scoring"
+    DONE = "done"
+    FINISHED = "finished"
+    """A script's worker: its last clock is behind it."""
+    UNHEARD = "unheard"
+    """The chief has come back, and has not heard of it since."""
 
 
 @dataclass(slots=True)
@@ -15,7 +30,8 @@ class WorkerReport:
     """A worker's last report, for status and for the stall check."""
 
     clock: int = 0
-    phase: str = "joining"
+    phase: str = WorkerPhase.JOINING
+    """As WorkerPhase; another word where a later release sent it."""
     phase_seconds: float = 0.0
     figures: dict[str, float] = field(default_factory=dict)
     seen: float = 0.0
@@ -35,6 +51,8 @@ class Workers:
         """Incarnations of the workers that the run began with."""
         self.finished: set[str] = set()
         """Workers that have left with their last clock behind them."""
+        self._dismissed: set[str] = set()
+        """Finished workers whose processes end without the final model, as another one was to take it."""
         self.hosts: dict[str, str] = {}
         """The machine of each worker that has joined; empty if it has not reported one."""
         self._addresses: dict[str, str] = {}
@@ -55,7 +73,7 @@ class Workers:
     def heard(self, worker: str, report: WorkerReport, clock: int) -> None:
         """A member reports; `clock`: its clock on the chief's slice."""
         self.reports[worker] = report
-        if worker in self._beaten and report.phase != "joining" and report.reached <= clock:
+        if worker in self._beaten and report.phase != WorkerPhase.JOINING and report.reached <= clock:
             self._unheard.discard(worker)
         self._beaten.add(worker)
 
@@ -75,8 +93,18 @@ class Workers:
 
     @property
     def first(self) -> str | None:
-        """The member with the smallest number, or of those that have finished; it scores where no evaluator does."""
-        return min(self._membership.view.seats.keys() | self.finished, key=worker_order, default=None)
+        """The member with the smallest number, or of those that have finished and are present; it scores where no evaluator
+        does."""
+        there = self._membership.view.seats.keys() | (self.finished - self._dismissed)
+        return min(there, key=worker_order, default=None)
+
+    def scores(self, worker: str) -> bool:
+        """Whether this worker scores and takes the final model: the first one, or any where nobody is present. Another one that
+        has finished ends with this answer."""
+        is_first = self.first in (None, worker)
+        if not is_first and worker in self.finished:
+            self._dismissed.add(worker)
+        return is_first
 
     @property
     def fastest(self) -> float:
@@ -114,6 +142,7 @@ class Workers:
     def begin_anew(self) -> None:
         """The run, which was over, waits for workers again."""
         self.finished = set()
+        self._dismissed = set()
         self._seatless = {}
         self._unheard = set()
 
@@ -130,13 +159,21 @@ class Workers:
 
     def state(self) -> dict[str, Any]:
         """The state as plain JSON values."""
-        return {"finished": sorted(self.finished), "addresses": self._addresses, "founders": self.founders}
+        return {
+            "finished": sorted(self.finished),
+            "dismissed": sorted(self._dismissed),
+            "addresses": self._addresses,
+            "founders": self.founders,
+        }
 
     def restore(self, state: dict[str, Any], now: float) -> None:
         """Continues from `state`, with the restored membership."""
         # members are shown from the start, not only once each has beaten again
-        self.reports = {worker: WorkerReport(phase="unheard", seen=now) for worker in self._membership.view.seats}
+        self.reports = {
+            worker: WorkerReport(phase=WorkerPhase.UNHEARD, seen=now) for worker in self._membership.view.seats
+        }
         self.fell_back()
         self.finished = set(state["finished"])
+        self._dismissed = set(state.get("dismissed", ()))
         self._addresses = dict(state["addresses"])
         self.founders = dict(state.get("founders", {}))

@@ -34,6 +34,20 @@ def test_local_models_are_read_of_members_and_of_those_that_have_finished():
     assert workers.local_models == ["host:a", "host:c"]
 
 
+def test_a_late_worker_takes_the_final_model_where_the_others_ended_while_its_seat_was_still_kept():
+    workers, membership = started("worker-0", "worker-1")
+    membership.leave("worker-1", 1, finished=True)
+    workers.finished.add("worker-1")
+    assert not workers.scores("worker-1"), "worker-0 has died, but its lease lasts"
+
+    membership.leave("worker-0", 1)
+    after = Workers(membership)
+    after.restore(json.loads(json.dumps(workers.state())), 9.0)
+
+    assert after.first is None
+    assert after.scores("worker-0")
+
+
 def test_a_worker_that_serves_no_local_model_has_no_address():
     workers, _ = started("a")
 
