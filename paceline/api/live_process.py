@@ -16,7 +16,7 @@ from paceline.processes.exits import exits
 from paceline.processes.packing import unpack
 from paceline.worker.command_line import ToldLaunched
 from paceline.worker.live_objects.live_training import LiveTraining
-from paceline.worker.live_objects.own_faults import told as faults_told
+from paceline.worker.live_objects.own_faults import as_config_errors
 from paceline.worker.live_objects.scores import baseline, score
 from paceline.worker.live_objects.steps import Schedule, Steps
 from paceline.worker.script.alone import Alone
@@ -45,7 +45,7 @@ def main() -> None:
             run_to_end(run, live.file, lambda: live.function(*live.args))
             return
         try:
-            with faults_told():
+            with as_config_errors(live):
                 train(live, run, device)
         finally:
             run.close()

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from paceline.core.errors import ConfigError
+from paceline.core.optimizers.effective import cautioned
 from paceline.core.settings.config import Config
 
 torch = pytest.importorskip("torch")
@@ -27,6 +28,7 @@ from paceline.api.train_live import packed  # noqa: E402
 from paceline.tasks.default_loss import cross_entropy, squared_error  # noqa: E402
 from paceline.worker.live_objects.computing import models_own  # noqa: E402
 from paceline.worker.live_objects.given import Given, read  # noqa: E402
+from paceline.worker.live_objects.own_faults import as_config_errors as faults  # noqa: E402
 from paceline.worker.live_objects.scores import baseline, score  # noqa: E402
 
 ROWS = TensorDataset(torch.randn(96, 4), torch.arange(96) % 3)
@@ -439,6 +441,43 @@ def test_dicts_are_scored_by_their_loss_and_the_users_metrics() -> None:
     got = score(found, CPU, 0)
     assert got.keys() == {"train_loss", "train_size", "test_loss", "test_size"}
     assert got["test_size"] == 32
+
+
+class Spoilt(Words):
+    """The rows of ROWS, and one that is another thing."""
+
+    def __init__(self, row: Any) -> None:
+        self.row = row
+
+    def __getitem__(self, row: int) -> Any:
+        return self.row if row == 70 else ROWS[row]
+
+
+@pytest.mark.parametrize("row", [None, (torch.zeros(3), torch.tensor(0)), ("eight", torch.tensor(0)), ROWS[0][:1]])
+def test_an_example_that_torch_can_not_put_beside_others_is_named_and_no_bug(row: Any) -> None:
+    found = live(train=ROWS, test=Spoilt(row), loss=cross_entropy)
+
+    with (
+        pytest.raises(ConfigError, match=r"Error: .*\nExample 70 of test is .*, and others are tuple of"),
+        faults(found),
+    ):
+        score(found, CPU, 0)
+
+
+def test_a_layer_that_torch_refuses_is_named_and_no_bug() -> None:
+    found = live(net(), loss=cross_entropy)
+    found.model.append(torch.nn.Linear(5, 2))
+
+    with (
+        pytest.raises(ConfigError, match=r"(?s)shapes cannot be multiplied.*The layer '\d' of your model.*Linear"),
+        faults(found),
+    ):
+        score(found, CPU, 0)
+
+
+def test_what_fails_in_our_own_code_stays_a_bug() -> None:
+    with pytest.raises(AttributeError, match="NoneType"), faults(live()):
+        cautioned(None, None)  # type: ignore[arg-type]
 
 
 def test_a_cell_has_its_lines_in_other_processes(tmp_path: Path) -> None:
