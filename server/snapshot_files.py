@@ -12,7 +12,7 @@ from safetensors.numpy import load_file
 from paceline.core.errors import ConfigError, DataError, DiskError, TooNew
 from paceline.core.slice.plan import Range, SlicePlan
 from paceline.core.slice.state import SliceState
-from paceline.core.values import Vector
+from paceline.core.values import Places, Sparse, Vector
 from paceline.server.disk import Disk
 from paceline.server.json_files import CheckedFiles, Owner, understood
 
@@ -20,6 +20,11 @@ _MANIFEST = "snapshot-{:012d}.json"
 _MOST_NUMBER = (1 << 63) - 1
 _BLOCK = 4 << 20
 """Bytes that are hashed and written at a time."""
+_PLACES, _VALUES = "share_places", "share_values"
+"""Names of the arrays of a sum's shares."""
+_NO_SHARES = np.empty(0)
+_KINDS = {np.dtype(np.float32): "F32", np.dtype(np.int64): "I64"}
+"""What safetensors calls them."""
 DAMAGES = (DataError, OSError)
 """What reading a damaged snapshot raises."""
 
@@ -187,11 +192,12 @@ class SnapshotFiles:
         data, name = self.data(number), _MANIFEST.format(number)
         arrays = {"weights": state.weights} | {f"slot{index}": slot for index, slot in enumerate(state.slots)}
         arrays |= {name: more for name, more in (("gathered", state.gathered), ("lag", state.lag)) if more is not None}
+        every = {**arrays, **_arrays_of(state.shares)}
         temporary, digest, written = data.with_suffix(".tmp"), hashlib.sha256(), 0
 
         def parts() -> Iterator[bytes | memoryview]:
             nonlocal written
-            for part in packed(arrays):
+            for part in packed(every):
                 digest.update(part)
                 written += len(part)
                 yield part
@@ -205,6 +211,7 @@ class SnapshotFiles:
             "length": len(state.weights),
             "incarnation": max(incarnations, default=0),
             "plan": facts,
+            "shares": {worker: len(share.places) for worker, share in state.shares.items()},
             "table": state.table,
         }
         try:
@@ -224,6 +231,7 @@ class SnapshotFiles:
         data = self.data(number)
         with understood(data):
             arrays = load_file(data)
+            places, values = (arrays.pop(name, _NO_SHARES) for name in (_PLACES, _VALUES))
             if any(
                 array.dtype != np.float32 or array.shape != arrays["weights"].shape[:1] for array in arrays.values()
             ):
@@ -232,7 +240,8 @@ class SnapshotFiles:
             slots: Sequence[Any] = [arrays[f"slot{index}"] for index in range(len(arrays) - 1)]
             plan, weights = _plan_in(manifest), np.ascontiguousarray(arrays["weights"])
             self._check_length(data, plan, weights)
-            return plan, SliceState(weights, slots, manifest["table"], gathered, lag)
+            shares = _shares_in(places, values, manifest.get("shares", {}), len(weights))
+            return plan, SliceState(weights, slots, manifest["table"], gathered, lag, shares)
 
     def plan(self, number: int) -> SlicePlan:
         """The plan by which a snapshot was cut. Raises one of `DAMAGES` where it is damaged."""
@@ -285,22 +294,46 @@ class SnapshotFiles:
         return [int(number) for number in found if number.isdecimal()]
 
 
-def packed(arrays: Mapping[str, Vector]) -> Iterator[bytes | memoryview]:
+def packed(arrays: Mapping[str, Vector | Places]) -> Iterator[bytes | memoryview]:
     """The parts of a safetensors file of these arrays: the library would copy all of them first."""
     header: dict[str, Any] = {}
     start = 0
     for name, array in arrays.items():
         stop = start + array.nbytes
-        header[name] = {"dtype": "F32", "shape": list(array.shape), "data_offsets": [start, stop]}
+        header[name] = {"dtype": _KINDS[array.dtype], "shape": list(array.shape), "data_offsets": [start, stop]}
         start = stop
     text = json.dumps(header).encode()
     text += b" " * (-len(text) % 8)
     yield len(text).to_bytes(8, "little") + text
     for array in arrays.values():
         if array.size:
-            values = np.ascontiguousarray(array, np.float32).view(np.uint8).data
+            values = np.ascontiguousarray(array).view(np.uint8).data
             for begin in range(0, len(values), _BLOCK):
                 yield values[begin : begin + _BLOCK]
+
+
+def _arrays_of(shares: Mapping[str, Sparse]) -> dict[str, Vector | Places]:
+    """The workers' shares of a sum, one after the other."""
+    if not shares:
+        return {}
+    places = np.concatenate([share.places for share in shares.values()], dtype=np.int64)
+    return {_PLACES: places, _VALUES: np.concatenate([share.values for share in shares.values()], dtype=np.float32)}
+
+
+def _shares_in(places: Any, values: Any, counts: Mapping[str, int], length: int) -> dict[str, Sparse]:
+    """The workers' shares of a sum, of that many places each. ValueError and the like: they are none of a slice of this
+    length."""
+    is_odd = bool(counts) and (places.dtype != np.int64 or values.dtype != np.float32)
+    if is_odd or not len(places) == len(values) == sum(counts.values()):
+        raise ValueError("its shares of a sum are not what its manifest says")
+    found, start = {}, 0
+    for worker, count in counts.items():
+        share = found[worker] = Sparse(places[start : start + count], values[start : start + count], length)
+        start += count
+        inside = (share.places >= 0) & (share.places < length)
+        if len(share.places) != count or not inside.all() or (np.diff(share.places) <= 0).any():
+            raise ValueError(f"the share of {worker} in its sum is not of rising places below {length:,}")
+    return found
 
 
 def _plan_in(manifest: Mapping[str, Any]) -> SlicePlan:

@@ -25,6 +25,7 @@ from paceline.core.linear.sparse import decode_places, encode_places
 from paceline.core.settings.config import Config
 from paceline.core.slice.plan import make_plan
 from paceline.core.slice.state import SliceState
+from paceline.core.values import Sparse
 from paceline.data import rcv1
 from paceline.data.cifar import PIXELS, TEST, TRAIN, read_cifar10
 from paceline.data.dataset import Labelled, PartName, Selection
@@ -91,7 +92,8 @@ def _server_folder(folder: Path) -> Path:
     plan = make_plan((("a.weight", (3, 2)), ("a.bias", (3,))), 1, Config().plan)
     arrays = [np.full(9, number, np.float32) for number in range(4)]
     store = StateFolder(folder, 3, lambda event, **facts: None, OWNER)
-    store.save_snapshot(plan, SliceState(arrays[0], [arrays[1]], table, arrays[2], arrays[3]))
+    shares = {name: Sparse(np.array([2, 7]), np.ones(2, np.float32), 9) for name in ("worker-0", "worker-1")}
+    store.save_snapshot(plan, SliceState(arrays[0], [arrays[1]], table, arrays[2], arrays[3], shares))
     store.save_run({"membership": {"incarnations": {"worker-0": 1}}, "phase": "training"})
     store.check_settings(AGREED)
     store.save_strikes({"worker-0": 2})

@@ -17,6 +17,7 @@ from paceline.core.errors import ConfigError, DataError, DiskError
 from paceline.core.settings.config import Config, Options, PlanConfig
 from paceline.core.slice.plan import SlicePlan, make_plan
 from paceline.core.slice.state import SliceState
+from paceline.core.values import Sparse
 from paceline.server import state_folder
 from paceline.server.json_files import Owner
 from paceline.server.state_folder import StateFolder
@@ -60,6 +61,36 @@ def test_a_snapshot_comes_back_as_it_was(tmp_path: Path) -> None:
     assert plan == PLAN
     assert (state.weights.tolist(), state.slots[0].tolist()) == ([2.0] * 9, [-2.0] * 9)
     assert state.table == state_at(2).table
+
+
+def test_the_shares_of_an_open_sum_come_back_as_they_were(tmp_path: Path) -> None:
+    store = StateFolder(tmp_path, keep=3, say=Said())
+    some = {"worker-0": ([1, 8], [0.5, -2.0]), "worker-1": ([], []), "worker-2": ([0], [3.0])}
+    shares = {
+        name: Sparse(np.array(places, np.int64), np.array(values, np.float32), 9)
+        for name, (places, values) in some.items()
+    }
+    store.save_snapshot(PLAN, dataclasses.replace(state_at(1), shares=shares))
+    store.close()
+
+    _, state = found(tmp_path, Said())
+
+    assert {name: (one.places.tolist(), one.values.tolist()) for name, one in state.shares.items()} == some
+    assert [len(one) for one in state.shares.values()] == [9, 9, 9]
+
+
+@pytest.mark.parametrize("places", [[3, 3], [4, 1], [-1, 2], [2, 9]], ids=["twice", "falling", "negative", "beyond"])
+def test_shares_of_other_places_than_the_slice_has_are_damaged(places: list[int], tmp_path: Path) -> None:
+    store, said = StateFolder(tmp_path, keep=3, say=Said()), Said()
+    store.save_snapshot(PLAN, state_at(1))
+    shares = {"worker-0": Sparse(np.array(places), np.ones(2, np.float32), 9)}
+    store.save_snapshot(PLAN, dataclasses.replace(state_at(2), shares=shares))
+    store.close()
+
+    _, state = found(tmp_path, said)
+
+    assert state.table["version"] == 1
+    assert [event for event, _ in said] == ["snapshot is damaged, trying the one before"]
 
 
 def test_only_the_newest_are_kept(tmp_path: Path) -> None:

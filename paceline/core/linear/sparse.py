@@ -1,7 +1,7 @@
 """Updates of a few elements of a slice: how their places travel, how many of them make one, which of them have changed."""
 
 from collections import deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from itertools import takewhile
 
 import numpy as np
@@ -112,14 +112,6 @@ def distinct(places: Places) -> Places:
     is_new = np.ones(len(ordered), np.bool_)
     np.not_equal(ordered[1:], ordered[:-1], out=is_new[1:])
     return ordered[is_new]
-
-
-def dense_of(updates: Iterable[Sparse], length: int) -> Vector:
-    """Their sum as an array with a value for every element."""
-    total = np.zeros(length, np.float32)
-    for one in updates:
-        add_at(total, one, 1.0)
-    return total
 
 
 def sparse_of(total: npt.NDArray[np.float32]) -> Sparse:

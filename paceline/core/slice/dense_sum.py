@@ -1,11 +1,14 @@
 """The sum of the pushes that fold together; in rounds added in worker order, so that the bits are always the same."""
 
 from collections.abc import Callable, Sequence
+from dataclasses import asdict
+from typing import Any
 
 import numpy as np
 
 from paceline.core.policies.policy import Gathered
-from paceline.core.values import Dense, Manner, Push, Vector, together, worker_order
+from paceline.core.slice.state import SliceState
+from paceline.core.values import AS_SET, Dense, GroupOption, Manner, Push, Sparse, Vector, together, worker_order
 
 
 class DenseSum:
@@ -69,15 +72,33 @@ class DenseSum:
         self.manners.clear()
         return Gathered(self.total, 1.0 / examples, pushes, examples, members, manner=manner) if examples else None
 
-    def restore(
-        self, total: Vector, pushes: int, examples: int, manners: Sequence[Manner] = (), counted: int | None = None
-    ) -> None:
-        """Goes on with a running sum from a snapshot."""
-        self.manners = list(manners)
-        self.total = total
-        self.pushes = pushes
-        self.examples = examples
-        self._counted = examples if counted is None else counted
+    # snapshots
+    @property
+    def changing(self) -> dict[str, Vector]:
+        return {"gathered": self.total}
+
+    @property
+    def shares(self) -> dict[str, Sparse]:
+        return {}
+
+    @property
+    def facts(self) -> dict[str, Any]:
+        found: dict[str, Any] = {"gathered": [self.pushes, self.examples, self.open_examples]}
+        if any(manner != AS_SET for manner in self.manners):
+            found["manners"] = [asdict(manner) for manner in self.manners]
+        if self.squares is not None:
+            found["squares"] = self.squares
+        return found
+
+    def restore(self, state: SliceState) -> None:
+        """A snapshot of an older release has neither manners nor squares."""
+        assert state.gathered is not None
+        table, self.total = state.table, state.gathered
+        self.pushes, self.examples, *counted = table["gathered"]
+        (self._counted,) = counted or [self.examples]
+        self.manners = [_manner(each) for each in table.get("manners", ())] or [AS_SET] * self.pushes
+        if self.squares is not None:
+            self.squares = table.get("squares", 0.0)
 
     def _sum(self, push: Push, weight: float) -> None:
         from paceline.core import kernels
@@ -93,3 +114,9 @@ class DenseSum:
         self.pushes += 1
         self.examples += push.examples
         self._counted += push.counted
+
+
+def _manner(facts: dict[str, Any]) -> Manner:
+    """That of one push in a sum; earlier snapshots have no options."""
+    options = (GroupOption(group, name, tuple(values)) for group, name, values in facts.get("options", ()))
+    return Manner(tuple(facts["rates"]), tuple(facts["untouched"]), tuple(options))

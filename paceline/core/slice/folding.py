@@ -6,7 +6,7 @@ from typing import Any, Protocol
 from paceline.core.policies.clocks import Clocks
 from paceline.core.slice.server_half import ServerHalf
 from paceline.core.slice.state import SliceState
-from paceline.core.values import Manner, Places, Published, Push, Sparse, Vector
+from paceline.core.values import Places, Published, Push, Sparse, Vector
 
 
 class Sum(Protocol):
@@ -18,16 +18,9 @@ class Sum(Protocol):
     """Pushes with a weight above 0."""
     examples: int
 
-    manners: list[Manner]
-    """How to step with the pushes in the sum; empty for sparse pushes."""
-
     @property
     def open_examples(self) -> int:
         """Examples that the pushes count which are not folded yet."""
-
-    @property
-    def total(self) -> Vector:
-        """The sum so far, with a value for every element."""
 
     def add(self, push: Push, weight: float) -> None:
         """Adds a push to the sum, or keeps it until its turn."""
@@ -41,10 +34,21 @@ class Sum(Protocol):
     def next_in_order(self, expected: Sequence[str], has_pushed: Callable[[str], bool]) -> str | None:
         """The worker whose push the sum waits for."""
 
-    def restore(
-        self, total: Vector, pushes: int, examples: int, manners: Sequence[Manner] = (), counted: int | None = None
-    ) -> None:
-        """Continues a sum from a snapshot."""
+    # snapshots, outside of rounds
+    @property
+    def changing(self) -> dict[str, Vector]:
+        """What a snapshot holds and `add` changes in place, by its name in `SliceState`."""
+
+    @property
+    def shares(self) -> dict[str, Sparse]:
+        """Each worker's share of sparse pushes, which no `add` changes in place."""
+
+    @property
+    def facts(self) -> dict[str, Any]:
+        """What a snapshot's table holds of it."""
+
+    def restore(self, state: SliceState) -> None:
+        """Goes on from a snapshot."""
 
 
 class Folding(Protocol):

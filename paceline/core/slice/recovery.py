@@ -3,14 +3,13 @@
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import asdict, replace
-from typing import Any
 
 from paceline.core.policies.clocks import Clocks, Entry
 from paceline.core.slice.copies import Copies
-from paceline.core.slice.folding import Folding
+from paceline.core.slice.folding import Folding, Sum
 from paceline.core.slice.server_half import ServerHalf
 from paceline.core.slice.state import SliceState, Snapshot
-from paceline.core.values import AS_SET, GroupOption, Manner, Outcome, Switch, Vector
+from paceline.core.values import Outcome, Switch, Vector
 
 
 class Recovery:
@@ -55,22 +54,21 @@ class Recovery:
             facts["discarded"] = clocks.discarded
         if half.missed:
             facts["missed"] = sorted(half.missed.items())
-        if gathered is not None and self._has_sum:
-            facts["gathered"] = [gathered.pushes, gathered.examples, gathered.open_examples]
-            if any(manner != AS_SET for manner in gathered.manners):
-                facts["manners"] = [asdict(manner) for manner in gathered.manners]
+        open_sum = self._open_sum
+        shares = {} if open_sum is None else open_sum.shares
+        if open_sum is not None:
+            facts |= open_sum.facts
         half.copies.finish()
         copies = half.copies = Copies(self._changing(), self._spare)
         made, weights = copies.made, self._folding.keep()
         slots = [made[_slot(index)] for index in range(len(half.slots))]
         values, total, lag = made.get("weights", weights.values), made.get("gathered"), made.get("lag")
-        return Snapshot(SliceState(values, slots, facts | self._folding.facts, total, lag), copies, weights)
+        return Snapshot(SliceState(values, slots, facts | self._folding.facts, total, lag, shares), copies, weights)
 
     @property
     def lacks(self) -> int:
         """Arrays of the slice's length that a snapshot would have to make: they are quicker made before, without the lock."""
-        needed = len(self._half.slots) + len(self._folding.changing) + self._has_sum
-        return max(0, needed - len(self._spare)) + self._folding.lacks
+        return max(0, len(self._changing()) - len(self._spare)) + self._folding.lacks
 
     def supply(self, arrays: Iterable[Vector]) -> None:
         """Takes arrays for the next snapshot: new ones, or the last one's when it is written."""
@@ -81,17 +79,15 @@ class Recovery:
                 self._spare.append(values)
 
     @property
-    def _has_sum(self) -> bool:
-        """Whether pushes are summed outside of rounds, and are in the snapshot."""
+    def _open_sum(self) -> Sum | None:
+        """The pushes that are summed outside of rounds, and are in the snapshot."""
         gathered = self._folding.sum
-        return gathered is not None and self._half.policy.gathers and gathered.pushes > 0
+        return gathered if gathered is not None and self._half.policy.gathers and gathered.pushes else None
 
     def _changing(self) -> dict[str, Vector]:
         """What a snapshot holds and training changes in place, by name."""
         found = {_slot(index): slot for index, slot in enumerate(self._half.slots)} | self._folding.changing
-        if self._folding.sum is not None and self._has_sum:
-            found["gathered"] = self._folding.sum.total
-        return found
+        return found if self._open_sum is None else found | self._open_sum.changing
 
     def restore(self, state: SliceState) -> None:
         """Restores what `state` returned."""
@@ -112,10 +108,8 @@ class Recovery:
         half.missed = Counter(dict(facts.get("missed", ())))
         self._folding.restore(state)
         gathered = self._folding.sum
-        if state.gathered is not None and gathered is not None:
-            pushes, examples, *counted = facts["gathered"]
-            manners = [_manner(each) for each in facts.get("manners", ())]
-            gathered.restore(state.gathered, pushes, examples, manners or [AS_SET] * pushes, *counted)
+        if "gathered" in facts and gathered is not None:
+            gathered.restore(state)
             clocks.buffered = gathered.pushes
         clocks.forget_pushes()
 
@@ -133,12 +127,6 @@ class Recovery:
         else:  # the memory was the workers' then
             half.renew_slots()
         self._folding.start(state.weights, clocks.version)
-
-
-def _manner(facts: dict[str, Any]) -> Manner:
-    """That of one push in a sum; earlier snapshots have no options."""
-    options = (GroupOption(group, name, tuple(values)) for group, name, values in facts.get("options", ()))
-    return Manner(tuple(facts["rates"]), tuple(facts["untouched"]), tuple(options))
 
 
 def _slot(index: int) -> str:

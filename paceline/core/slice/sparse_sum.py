@@ -1,11 +1,13 @@
 """The sum of the sparse pushes that fold together; in rounds added in worker order, so that the bits are always the same."""
 
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import numpy as np
 
-from paceline.core.linear.sparse import dense_of, merged, overwritten, sparse_of
-from paceline.core.values import Empty, Manner, Push, Sparse, Vector, worker_order
+from paceline.core.linear.sparse import merged, overwritten, sparse_of
+from paceline.core.slice.state import SliceState
+from paceline.core.values import Empty, Push, Sparse, Vector, worker_order
 
 
 class SparseSum:
@@ -21,17 +23,11 @@ class SparseSum:
         """Ordered: workers whose push is not folded yet, and its examples."""
         self.pushes = 0
         self.examples = 0
-        self.manners: list[Manner] = []
 
     @property
     def open_examples(self) -> int:
         """Examples of the pushes that are not folded yet."""
         return self.examples
-
-    @property
-    def total(self) -> Vector:
-        """The gathered sum, with a value for every element."""
-        return dense_of(self._sums.values(), self._length)
 
     def add(self, push: Push, weight: float) -> None:
         """Keeps the push until the fold."""
@@ -70,10 +66,21 @@ class SparseSum:
         self.contributors.clear()
         return merged(updates, self._length)
 
-    def restore(
-        self, total: Vector, pushes: int, examples: int, manners: Sequence[Manner] = (), counted: int | None = None
-    ) -> None:
-        """Continues a sum from a snapshot."""
-        self._sums = {"": sparse_of(total)}
-        self.pushes = pushes
-        self.examples = examples
+    # snapshots
+    @property
+    def changing(self) -> dict[str, Vector]:
+        """Nothing: `add` replaces a worker's sum."""
+        return {}
+
+    @property
+    def shares(self) -> dict[str, Sparse]:
+        return dict(self._sums)
+
+    @property
+    def facts(self) -> dict[str, Any]:
+        return {"gathered": [self.pushes, self.examples]}
+
+    def restore(self, state: SliceState) -> None:
+        """A snapshot of an older release does not say whose the values are."""
+        self._sums = dict(state.shares) if state.gathered is None else {"": sparse_of(state.gathered)}
+        self.pushes, self.examples, *_ = state.table["gathered"]

@@ -1,12 +1,12 @@
 """A slice's phase, the contents of its snapshot, and its report of a worker's state."""
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
 
 from paceline.core.slice.copies import Copies
-from paceline.core.values import Published, Vector
+from paceline.core.values import Published, Sparse, Vector
 
 
 class Phase(StrEnum):
@@ -25,9 +25,11 @@ class SliceState:
     slots: Sequence[Vector]
     table: dict[str, Any]
     gathered: Vector | None = None
-    """The sum of pushes that are buffered outside of rounds, where there are any."""
+    """The sum of dense pushes that are buffered outside of rounds, where there are any."""
     lag: Vector | None = None
     """By which the mean of the versions lags behind (`RunningMean`), where one has begun."""
+    shares: Mapping[str, Sparse] = field(default_factory=dict)
+    """By worker the sums of sparse pushes that are buffered outside of rounds."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -8,7 +8,7 @@ import numpy as np
 from paceline.core.policies.clocks import Clocks
 from paceline.core.slice.server_half import ServerHalf
 from paceline.core.slice.state import SliceState
-from paceline.core.values import Manner, Places, Published, Push, Sparse, Vector
+from paceline.core.values import Places, Published, Push, Sparse, Vector
 
 NOTHING: Vector = np.empty(0, np.float32)
 
@@ -16,19 +16,17 @@ NOTHING: Vector = np.empty(0, np.float32)
 class CountingSum:
     """The pushes of one fold, counted. Not thread-safe."""
 
+    changing: dict[str, Vector] = {}  # noqa: RUF012 - nothing changes it
+    shares: dict[str, Sparse] = {}  # noqa: RUF012
+
     def __init__(self) -> None:
         self.contributors: dict[str, int] = {}
         self.pushes = 0
         self.examples = 0
-        self.manners: list[Manner] = []
 
     @property
     def open_examples(self) -> int:
         return self.examples
-
-    @property
-    def total(self) -> Vector:
-        return NOTHING
 
     def add(self, push: Push, weight: float) -> None:
         if push.examples:
@@ -44,11 +42,12 @@ class CountingSum:
     def next_in_order(self, expected: Sequence[str], has_pushed: Callable[[str], bool]) -> str | None:
         return None
 
-    def restore(
-        self, total: Vector, pushes: int, examples: int, manners: Sequence[Manner] = (), counted: int | None = None
-    ) -> None:
-        self.pushes = pushes
-        self.examples = examples
+    @property
+    def facts(self) -> dict[str, Any]:
+        return {"gathered": [self.pushes, self.examples]}
+
+    def restore(self, state: SliceState) -> None:
+        self.pushes, self.examples = state.table["gathered"]
 
 
 class CountingFolding:

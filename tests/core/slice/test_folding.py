@@ -101,6 +101,21 @@ def test_both_come_back_from_what_they_gave():
         assert folding.current().values.tolist() == before
 
 
+@pytest.mark.parametrize("restart", [0, 1, 2])
+def test_adascale_gains_as_much_where_the_slice_restarts_in_the_midst_of_a_sum(restart: int):
+    ended = []
+    for restarts in (False, True):
+        schedule = ScheduleConfig(lr_scale="adascale")
+        one = OneSlice("kbuffered", "abc", [0.0, 0.0], schedule=schedule, epochs=9.0, per_epoch=8, k=3)
+        for number, (worker, gradient) in enumerate(zip("abcabc", ([1, 3], [1, -1], [2, 0]) * 2, strict=True)):
+            one.push(worker, *gradient)
+            if restarts and number == restart:
+                one.restart()
+        ended.append(one.weights)
+
+    assert ended[0] == ended[1]
+
+
 LAYOUT = Layout.whole([("weight", (1,)), ("running_mean", (1,))])
 
 

@@ -196,6 +196,28 @@ def test_a_second_push_overwrites_the_features_of_the_first_as_published():
     assert weights(one) == [0, 14, 1, 1, 0, 0, 0, 0]
 
 
+@pytest.mark.parametrize("merge", ["sum", "overwrite"])
+@pytest.mark.parametrize("restart", range(4))
+def test_a_sum_goes_on_after_a_restart_as_if_there_had_been_none(merge: str, restart: int):
+    ended = []
+    for restarts in (False, True):
+        one = OneSparseSlice("everyone", "abc", [0.0] * 8, merge=merge)
+        pushes = [
+            ("a", change(_1=1, _3=1)),
+            ("b", change(_1=2)),
+            ("a", change(_1=4)),
+            ("b", change(_3=8)),
+            ("c", change()),
+        ]
+        for number, (worker, update) in enumerate(pushes):
+            one.push(worker, update=update)
+            if restarts and number == restart:
+                one.restart()
+        ended.append(weights(one))
+
+    assert ended[0] == ended[1] == {"sum": [0, 7, 0, 9, 0, 0, 0, 0], "overwrite": [0, 6, 0, 9, 0, 0, 0, 0]}[merge]
+
+
 def test_overwriting_needs_sparse_updates():
     overwriting = {"policy": {"name": "everyone", "merge": "overwrite"}}
 
