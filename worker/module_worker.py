@@ -106,6 +106,8 @@ class Worker(Member):
         if self._peers is not None:
             self._train_among(self._peers, clock, place, seat, mine, sampler)
             return
+        if self.in_force is not None:  # it may have made steps that do not count, and makes them again
+            self.replica.forget_steps()
         in_force = self.in_force = PolicyInForce(build_policy(self.config.policy), switch_value(seat.switch))
         if in_force.made is not None and in_force.made.back and in_force.number > self._forgot:
             self.client.forget_owed()  # it may be of gradients that exploded, before the run went back
@@ -114,6 +116,8 @@ class Worker(Member):
         self.replica.refresh()
         self.say("training", clock=clock, versions=versions, view=seat.view, shards=mine)
         training = self._training(in_force, place, seat, mine, sampler)
+        if clock and training.remembers:
+            self.say("its own part of the optimizer begins with zeros", clock=clock)
         last = train(training, clock)
         if "mean" in training.policy.scores:
             self._peer.model.finish(self.replica.local)

@@ -257,6 +257,23 @@ def test_a_worker_that_has_trained_to_the_end_goes_back_when_a_server_loses_its_
     assert one.renewed == [True], "the abandoned exchange may still send the old gradient"
 
 
+def test_what_own_steps_remember_is_forgotten_when_a_worker_takes_its_seat_again(monkeypatch: Any) -> None:
+    said, forgotten = list[str](), list[int]()
+    one = worker(client=SimpleNamespace(pull_start=lambda *facts: [7], retries=0))
+    one._peers, one.in_force, one._forgot = None, None, 0
+    one.say = lambda event, **facts: said.append(event)
+    one.replica.refresh = lambda: None
+    one.replica.forget_steps = lambda: forgotten.append(len(said))
+    one._training = lambda *facts: SimpleNamespace(policy=SimpleNamespace(scores=()), remembers=True)
+    monkeypatch.setattr(app, "train", lambda training, clock: clock)
+
+    for clock in (0, 3):
+        one.train(clock, 0, run_pb.SeatReply(), [0], None)
+
+    assert forgotten == [2], "once, before the second training"
+    assert said == ["training", "done", "training", "its own part of the optimizer begins with zeros", "done"]
+
+
 def test_a_worker_started_after_its_last_clock_stays_until_no_server_can_lose_it() -> None:
     client = Servers([100, 100], [93, 100], settling=[Behind("server 0 has come back with clock 93"), True])
     one, trained = seated(client, last=100)

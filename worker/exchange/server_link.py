@@ -374,6 +374,7 @@ class Link:
         if choose is None:
             answer = self._transport.push(head, parts, _QUIET)
             if answer.outcome != pb.OUTCOME_WAIT:
+                self._check_term(answer)
                 self._check_turn(turn)
                 self.lr = answer.lr
                 self._note_term(answer.term, answer.version)

@@ -196,6 +196,12 @@ class Training:
         return self.in_force.policy
 
     @property
+    def remembers(self) -> bool:
+        """Whether what this worker pushes depends on its earlier gradients, of which it begins with none."""
+        half = self.half is not None and self.half.optimizer.slots > 0
+        return half or self.policy.own_half or bool(self.own.slots)
+
+    @property
     def last_position(self) -> int:
         """Of the mini-batches that this worker has to compute."""
         return sys.maxsize if self.asked.passes is None else self.asked.passes * self.batches.sampler.steps

@@ -464,6 +464,18 @@ def test_a_reply_of_a_lower_term_never_reaches_the_model() -> None:
     assert line.model.tolist() == [0.0] * 14
 
 
+def test_a_reply_of_a_lower_term_does_not_count_where_no_weights_are_wanted() -> None:
+    line = Line()
+    line.server.pushes.extend([answer(term=1, lr=9.0), answer(term=2, version=3, lr=0.5)])
+    line.server.standings.extend([standing(term=2), standing(term=2)])
+    line.link.resume()
+
+    found = line.link.push_pull(1, 0, line.gradient, 8, line.link.base, None)
+
+    assert (found.version, line.link.lr, line.link.term) == (3, 0.5, 2)
+    assert len(line.server.sent) == 2
+
+
 def test_a_reader_goes_on_with_a_server_whose_folder_has_lost_a_start_once_it_answers_again_and_it_is_told() -> None:
     line = Line()
     line.server.pulls.extend(

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from paceline.core.errors import Behind, ConfigError, Fenced
+from paceline.core.optimizers.builtin.adam import Adam
 from paceline.core.optimizers.builtin.sgd import Sgd
 from paceline.core.optimizers.clip import Clip
 from paceline.core.optimizers.effective import Pool
@@ -418,6 +419,54 @@ def test_own_steps_are_forgotten_where_the_run_goes_back(back: tuple[int, ...]) 
     switch = Switch(1, {"name": "local_sgd"}, 20, back=back)
     loop.train(training(policy("local_sgd"), Client(3, switch_at=2, switch=switch), replica), 0)
     assert (len(replica.own), replica.forgotten) == (2, int(bool(back)))
+
+
+class Seeded(Replica):
+    """Its gradients follow from the mini-batch, as those of real models do."""
+
+    def gradient(self, features: Any, labels: Any, seed: int, rng: np.random.Generator) -> Any:
+        self.gradients = [seed % 97 / 97]
+        return super().gradient(features, labels, seed, rng)
+
+
+MOMENTUM, ADAM = Sgd(lr=0.1, momentum=0.9, weight_decay=0.0), Adam(lr=0.1)
+
+
+@pytest.mark.parametrize("overlap", [False, True])
+@pytest.mark.parametrize(
+    ("name", "options", "optimizer", "remembers"),
+    [
+        ("asp", {}, MOMENTUM, True),
+        ("asp", {}, ADAM, True),
+        ("ssp", {}, Sgd(lr=0.1, momentum=0.0, weight_decay=0.0), False),
+        ("bsp", {}, MOMENTUM, False),  # the servers have it
+        ("dana", {}, MOMENTUM, True),
+        ("shat", {}, ADAM, True),
+        ("shat", {"local_step": "optimizer"}, ADAM, True),
+        ("local_sgd", {}, MOMENTUM, True),
+        ("diloco", {}, ADAM, True),
+        ("easgd", {}, MOMENTUM, True),
+    ],
+)
+def test_a_worker_that_goes_back_pushes_what_one_that_is_started_again_would(
+    name: str, options: dict[str, Any], optimizer: Any, remembers: bool, overlap: bool
+) -> None:
+    def pushed(replica: Replica, after: int) -> list[float]:
+        client = Client(6)
+        replica.local[:] = 7.0  # as pulled
+        play = training(
+            policy(name, **options), client, replica, optimizer=optimizer, pool=Pool(2, 0.5), overlap=overlap
+        )
+        assert play.remembers is remembers
+        loop.train(play, after)
+        return client.values
+
+    one = Seeded([])
+
+    first, again, other = pushed(one, 0), pushed(one, 3), pushed(Seeded([]), 3)
+
+    assert again == other
+    assert (len(first), len(again)) == (6, 3)
 
 
 @pytest.mark.parametrize(
