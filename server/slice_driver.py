@@ -90,9 +90,8 @@ class SliceDriver(SliceSnapshots):
             buffers = self._buffers  # some are just being filled
             self.slice = None
             self._open(plan)
-            if buffers is not None:
-                buffers.reclaim(lambda worker: False)  # the slice that needed them is gone
-                self._buffers = buffers
+            self._buffers = buffers or self._buffers
+            self._pool.reclaim(lambda worker: False)  # or its worker's next push would pass for a repeat
             self._restore(state)
             self._is_taking = False
             self._pushes.drop_all()
