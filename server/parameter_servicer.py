@@ -6,6 +6,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, closing, contextmanager
+from functools import partial
 
 import numpy as np
 
@@ -109,70 +110,93 @@ class ParameterServicer:
     @contextmanager
     def initialise(self, head: pb.PushHead, is_there: IsThere) -> Iterator[Upload]:
         """Takes the first weights of the slice and saves them before it answers."""
+        _check_name(head.worker)
         self._check(head)
         with closing(_FirstWeights(self, head, is_there)) as upload:
             yield upload
 
     @contextmanager
     def push(self, head: pb.PushHead, is_there: IsThere) -> Iterator[Upload]:
-        """Takes one push; checks its head before it reserves memory. Shuts out a worker that repeatedly sends invalid
-        pushes."""
-        _check_name(head.worker)
-        self._quarantine.check(head.worker)
-        try:
+        """Takes one push; checks its head before it reserves memory."""
+        with self._judged(head.worker):
             self._check(head)
-            kind = _NoParts if head.ask or not head.elements else _PartsOfPush
+            kind = _PartsOfPush if head.elements else _Empty
             with closing(kind(self, head, is_there)) as upload:
                 yield upload
-        except PacelineError as error:
-            self._refused(head.worker, error)
-            raise
+
+    @contextmanager
+    def ask(self, request: pb.AskRequest, is_there: IsThere) -> Iterator[Outgoing]:
+        """The answer to a push that was counted before."""
+        push = request.push
+        with self._judged(push.worker):
+            self._check_model(push)
+            reply = self._driver.ask(push.worker, push.incarnation, push.clock, is_there)
+            with self.reply(push, reply, request.weights) as outgoing:
+                yield outgoing
 
     def push_sparse(self, request: pb.PushPullSparseRequest, is_there: IsThere) -> pb.PushPullSparseReply:
-        """Takes one sparse push and answers with a few weights; checks it as `push` does."""
+        """Takes one sparse push and answers with a few weights."""
         head = request.head
-        _check_name(head.worker)
-        self._quarantine.check(head.worker)
-        try:
-            self._check_head(head)
-            update, wanted = self._sparse(request)
+        with self._judged(head.worker):
+            self._check_model(head)
+            self.received(len(request.places) + len(request.values))
+            update, base = self._update(request), Base(head.base_term, head.base_version)
             pushed = update.places if isinstance(update, Sparse) else np.empty(0, np.int64)
+            return self._exchange(request, head, lambda: self.count(head, update, None, is_there), base, pushed)
 
-            def count() -> Reply | None:
-                return self.ask(head, is_there) if head.ask else self.count(head, update, None, is_there)
+    def ask_sparse(self, request: pb.AskSparseRequest, is_there: IsThere) -> pb.AskSparseReply:
+        """The answer to a sparse push that was counted before."""
+        push = request.push
+        with self._judged(push.worker):
+            self._check_model(push)
+            self.received(len(request.places))
+            pushed, base = self._places(request.places, push.worker), Base(request.base_term, request.base_version)
+            ask = partial(self._driver.ask, push.worker, push.incarnation, push.clock, is_there)
+            return pb.AskSparseReply(answer=self._exchange(request, push, ask, base, pushed))
 
-            base = Base(head.base_term, head.base_version)
-            found = self._driver.exchange(head.worker, head.clock, count, base, wanted, pushed, _MOST)
-        except PacelineError as error:
-            self._refused(head.worker, error)
-            raise
+    def _exchange(
+        self,
+        request: pb.PushPullSparseRequest | pb.AskSparseRequest,
+        push: pb.PushHead | pb.EarlierPush,
+        count: Callable[[], Reply | None],
+        base: Base,
+        pushed: Places,
+    ) -> pb.PushPullSparseReply:
+        """What `count` gives for a push, with the weights that the request wants."""
+        wanted = None
+        if request.HasField("wanted"):
+            self.received(len(request.wanted))
+            wanted = self._places(request.wanted, push.worker)
+        found = self._driver.exchange(push.worker, push.clock, count, base, wanted, pushed, _MOST)
         if found is None:
             return pb.PushPullSparseReply(head=pb.PullHead(outcome=pb.OUTCOME_WAIT))
+
         reply, weights = found
         answer = pb.PushPullSparseReply(head=self._answer(reply))
         if weights is None:
             answer.all = True
             return answer
-        answer.values = encoded(weights.values, weights_codec(head.pull_codec))
+        answer.values = encoded(weights.values, weights_codec(push.pull_codec))
         if wanted is None:
             answer.places = encode_places(weights.places)
         self._metrics.sent.inc(len(answer.values) + len(answer.places))
         return answer
 
-    def _sparse(self, request: pb.PushPullSparseRequest) -> tuple[Update, Places | None]:
-        """The update of a sparse push and the places that the worker wants, checked."""
-        worker, length = request.head.worker, self.length
+    def _update(self, request: pb.PushPullSparseRequest) -> Update:
+        """That of a sparse push, checked."""
+        head, codec = request.head, load_codec(request.head.codec or "none")
+        places = self._places(request.places, head.worker)
+        if head.dropped or not head.examples:
+            return Empty(self.length)
+        return Sparse(places, decoded(request.values, codec, len(places), head.worker), self.length)
+
+    def _places(self, steps: bytes, worker: str) -> Places:
+        """Places that a worker names, checked."""
         if self._driver.config.updates != "sparse":
             raise BadPush(
                 f"{worker} sent a sparse push, but this run's updates are dense. Set updates alike everywhere."
             )
-        self.received(len(request.places) + len(request.values) + len(request.wanted))
-        wanted = decode_places(request.wanted, length, worker) if request.HasField("wanted") else None
-        if request.head.dropped or not request.head.examples:
-            return Empty(length), wanted
-        places = decode_places(request.places, length, worker)
-        values = decoded(request.values, load_codec(request.head.codec or "none"), len(places), worker)
-        return Sparse(places, values, length), wanted
+        return decode_places(steps, self.length, worker)
 
     @contextmanager
     def pull(self, request: pb.PullRequest, is_there: IsThere) -> Iterator[Outgoing]:
@@ -193,14 +217,14 @@ class ParameterServicer:
 
     # used by the uploads
     @contextmanager
-    def reply(self, head: pb.PushHead, reply: Reply | None, wants_weights: bool) -> Iterator[Outgoing]:
+    def reply(self, push: pb.PushHead | pb.EarlierPush, reply: Reply | None, wants_weights: bool) -> Iterator[Outgoing]:
         """The answer to a push; its weights stay pinned while it is sent."""
         if reply is None:
             yield _WAIT
             return
         answer = self._answer(reply)
         if wants_weights:
-            with self._sending(reply.weights, answer, head.pull_codec, head.worker) as outgoing:
+            with self._sending(reply.weights, answer, push.pull_codec, push.worker) as outgoing:
                 yield outgoing
         else:
             self._driver.release(reply.weights)
@@ -240,10 +264,6 @@ class ParameterServicer:
         push = Push(*told, now, manner, head.note.round, head.dropped, position_value(head))
         return self._driver.push(push, values, is_there)
 
-    def ask(self, head: pb.PushHead, is_there: IsThere) -> Reply | None:
-        """The answer to a push that was counted before."""
-        return self._driver.ask(head.worker, head.incarnation, head.clock, is_there)
-
     def take_buffer(self, head: pb.PushHead, is_there: IsThere) -> tuple[Vector, float]:
         return self._driver.take_buffer(head, is_there)
 
@@ -276,15 +296,24 @@ class ParameterServicer:
     def coding(self, codec: Codec) -> SliceCodec:
         return self._driver.coding(codec)
 
-    def _refused(self, worker: str, error: PacelineError) -> None:
-        """Counts a refused push; an invalid push of a member also counts against the member."""
-        if not isinstance(error, TryAgain):
-            self._metrics.rejected.labels(type(error).__name__).inc()
-        if isinstance(error, BadPush | PlanMismatch) and self._driver.clocks.seat(worker) is not None:
-            self._quarantine.strike(worker)
+    @contextmanager
+    def _judged(self, worker: str) -> Iterator[None]:
+        """Around the work on a worker's push, or on its question for one. Counts what is refused; where that is invalid it
+        also counts against a member, who is shut out for several."""
+        _check_name(worker)
+        self._quarantine.check(worker)
+        try:
+            yield
+        except PacelineError as error:
+            if not isinstance(error, TryAgain):
+                self._metrics.rejected.labels(type(error).__name__).inc()
+            if isinstance(error, BadPush | PlanMismatch) and self._driver.clocks.seat(worker) is not None:
+                self._quarantine.strike(worker)
+            raise
 
     def _check(self, head: pb.PushHead) -> None:
-        self._check_head(head)
+        self._check_model(head)
+        load_codec(head.codec or "none")
         if head.elements not in (0, self.length):
             raise BadPush(
                 f"{head.worker} announces {head.elements:,} values for server {self._driver.index}, whose slice holds "
@@ -293,13 +322,12 @@ class ParameterServicer:
         if not head.elements and self.length and head.examples and not head.dropped:
             raise BadPush(f"{head.worker} announces {head.examples:,} examples, but no values; an empty update has 0.")
 
-    def _check_head(self, head: pb.PushHead) -> None:
-        _check_name(head.worker)
+    def _check_model(self, push: pb.PushHead | pb.EarlierPush) -> None:
+        """NotYet before there is a plan, PlanMismatch for another one; BadPush where its weights can't travel so."""
         if self._driver.plan is None:
             raise NotYet("No worker has told this server the model's shapes yet.")
-        self._driver.plan.check(head.plan_hash, head.worker)
-        load_codec(head.codec or "none")
-        weights_codec(head.pull_codec)
+        self._driver.plan.check(push.plan_hash, push.worker)
+        weights_codec(push.pull_codec)
 
     @contextmanager
     def _sending(
@@ -312,8 +340,8 @@ class ParameterServicer:
             yield Outgoing(head, parts)
 
 
-class _NoParts:
-    """A push without values: an empty update, or a request for the answer to an earlier push."""
+class _Empty:
+    """A push without values."""
 
     def __init__(self, servicer: ParameterServicer, head: pb.PushHead, is_there: IsThere) -> None:
         self._servicer = servicer
@@ -327,10 +355,7 @@ class _NoParts:
         raise BadPush(f"{self._head.worker} announced no values, but sent {length} bytes.")
 
     def finish(self, wants_weights: bool) -> AbstractContextManager[Outgoing]:
-        if self._head.ask:
-            reply = self._servicer.ask(self._head, self._is_there)
-        else:
-            reply = self._servicer.count(self._head, Empty(self._servicer.length), None, self._is_there)
+        reply = self._servicer.count(self._head, Empty(self._servicer.length), None, self._is_there)
         return self._servicer.reply(self._head, reply, wants_weights)
 
     def close(self) -> None:

@@ -160,6 +160,14 @@ RULES: dict[str, dict[str, Rule]] = {
     "PushPullRequest": PARTS,
     "PushRequest": PARTS,
     "PushPullSparseRequest": {"places": raw(MOST_BYTES), "values": raw(MOST_BYTES), "wanted": raw(MOST_BYTES)},
+    "EarlierPush": {"worker": LINE, "incarnation": COUNT, "clock": COUNT, "plan_hash": LINE, "pull_codec": LINE},
+    "AskRequest": {},
+    "AskSparseRequest": {
+        "base_term": TERM,
+        "base_version": COUNT,
+        "places": raw(MOST_BYTES),
+        "wanted": raw(MOST_BYTES),
+    },
     "PullRequest": {"reader": LINE, "plan_hash": LINE, "codec": LINE, "version": COUNT},
     # peer_service.proto
     "PullLocalRequest": {"reader": LINE, "plan_hash": LINE, "codec": LINE},

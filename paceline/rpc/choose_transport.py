@@ -81,8 +81,14 @@ class _OnLane(Transport):
     def push(self, head: pb.PushHead, parts: Parts, timeout: float) -> pb.PullHead:
         return self._call(lambda way: way.push(head, parts, timeout), lambda found: found)
 
+    def ask(self, request: pb.AskRequest, open_sink: OpenSink, timeout: float) -> pb.PullHead:
+        return self._call(lambda way: way.ask(request, open_sink, timeout), lambda found: found)
+
     def push_sparse(self, request: pb.PushPullSparseRequest, timeout: float) -> pb.PushPullSparseReply:
         return self._call(lambda way: way.push_sparse(request, timeout), lambda reply: reply.head)
+
+    def ask_sparse(self, request: pb.AskSparseRequest, timeout: float) -> pb.PushPullSparseReply:
+        return self._call(lambda way: way.ask_sparse(request, timeout), lambda reply: reply.head)
 
     def pull(self, request: pb.PullRequest, open_sink: OpenSink, timeout: float) -> pb.PullHead:
         return self._call(lambda way: way.pull(request, open_sink, timeout), lambda found: found)

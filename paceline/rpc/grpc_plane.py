@@ -34,8 +34,12 @@ class GrpcTransport(Transport):
         self._initialise = channel.stream_unary(f"/{SERVICE}/Initialise", None, pb.InitialiseReply.FromString)
         self._push_pull = channel.stream_stream(f"/{SERVICE}/PushPull", None, None)
         self._push = channel.stream_unary(f"/{SERVICE}/Push", None, pb.PushReply.FromString)
+        self._ask = channel.unary_stream(f"/{SERVICE}/Ask", pb.AskRequest.SerializeToString, None)
         self._push_sparse = channel.unary_unary(
             f"/{SERVICE}/PushPullSparse", pb.PushPullSparseRequest.SerializeToString, pb.PushPullSparseReply.FromString
+        )
+        self._ask_sparse = channel.unary_unary(
+            f"/{SERVICE}/AskSparse", pb.AskSparseRequest.SerializeToString, pb.AskSparseReply.FromString
         )
         self._pull = channel.unary_stream(f"/{SERVICE}/Pull", pb.PullRequest.SerializeToString, None)
 
@@ -55,9 +59,16 @@ class GrpcTransport(Transport):
         reply: pb.PushReply = sent(self._push, head, parts, timeout)
         return reply.head
 
+    def ask(self, request: pb.AskRequest, open_sink: OpenSink, timeout: float) -> pb.PullHead:
+        return received(self._ask(request), open_sink, Moving(timeout))
+
     def push_sparse(self, request: pb.PushPullSparseRequest, timeout: float) -> pb.PushPullSparseReply:
         reply: pb.PushPullSparseReply = call(self._push_sparse, request, timeout + request.ByteSize() / _SLOWEST)
         return reply
+
+    def ask_sparse(self, request: pb.AskSparseRequest, timeout: float) -> pb.PushPullSparseReply:
+        reply: pb.AskSparseReply = call(self._ask_sparse, request, timeout + request.ByteSize() / _SLOWEST)
+        return reply.answer
 
     def pull(self, request: pb.PullRequest, open_sink: OpenSink, timeout: float) -> pb.PullHead:
         return received(self._pull(request), open_sink, Moving(timeout))
@@ -88,6 +99,9 @@ class GrpcServicer:
                 pb.PushReply,
                 self._watchdog,
             ),
+            "Ask": giving(
+                lambda request, is_there: self._service.ask(request, is_there), pb.AskRequest, self._watchdog
+            ),
             "PushPullSparse": grpc.unary_unary_rpc_method_handler(
                 lambda request, context: self._service.push_sparse(request, context.is_active),
                 pb.PushPullSparseRequest.FromString,
@@ -95,6 +109,11 @@ class GrpcServicer:
             ),
             "ExchangeSparse": grpc.stream_stream_rpc_method_handler(
                 self._exchange_sparse, pb.PushPullSparseRequest.FromString, pb.PushPullSparseReply.SerializeToString
+            ),
+            "AskSparse": grpc.unary_unary_rpc_method_handler(
+                lambda request, context: self._service.ask_sparse(request, context.is_active),
+                pb.AskSparseRequest.FromString,
+                pb.AskSparseReply.SerializeToString,
             ),
             "Pull": giving(
                 lambda request, is_there: self._service.pull(request, is_there), pb.PullRequest, self._watchdog

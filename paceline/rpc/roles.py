@@ -14,7 +14,7 @@ ROLES: tuple[Role, ...] = get_args(Role)
 _OPEN: tuple[tuple[str, tuple[Role, ...]], ...] = (
     ("Join Seat Heartbeat Validated Leave GoBack", ("worker",)),
     ("Describe", ("worker", "evaluator")),
-    ("Resume Initialise PushPull Push PushPullSparse ExchangeSparse", ("worker",)),
+    ("Resume Initialise PushPull Push Ask PushPullSparse ExchangeSparse AskSparse", ("worker",)),
     ("Deliver Welcome", ("worker",)),
     ("Manifest Fetch Counts", ("worker", "evaluator")),
     ("Pull", ("worker", "evaluator", "reader")),

@@ -58,8 +58,16 @@ class Transport(ABC):
         """ParameterService.Push: as PushPull, but the reply brings no weights."""
 
     @abstractmethod
+    def ask(self, request: pb.AskRequest, open_sink: OpenSink, timeout: float) -> pb.PullHead:
+        """ParameterService.Ask: returns the head of the reply when its parts, if any are wanted, are in the sink."""
+
+    @abstractmethod
     def push_sparse(self, request: pb.PushPullSparseRequest, timeout: float) -> pb.PushPullSparseReply:
         """ParameterService.PushPullSparse."""
+
+    @abstractmethod
+    def ask_sparse(self, request: pb.AskSparseRequest, timeout: float) -> pb.PushPullSparseReply:
+        """ParameterService.AskSparse."""
 
     @abstractmethod
     def pull(self, request: pb.PullRequest, open_sink: OpenSink, timeout: float) -> pb.PullHead:
@@ -105,7 +113,11 @@ class ParameterService(Protocol):
 
     def push(self, head: pb.PushHead, is_there: IsThere) -> AbstractContextManager[Upload]: ...
 
+    def ask(self, request: pb.AskRequest, is_there: IsThere) -> AbstractContextManager[Outgoing]: ...
+
     def push_sparse(self, request: pb.PushPullSparseRequest, is_there: IsThere) -> pb.PushPullSparseReply: ...
+
+    def ask_sparse(self, request: pb.AskSparseRequest, is_there: IsThere) -> pb.AskSparseReply: ...
 
     def pull(self, request: pb.PullRequest, is_there: IsThere) -> AbstractContextManager[Outgoing]: ...
 

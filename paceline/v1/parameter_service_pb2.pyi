@@ -35,7 +35,7 @@ class _OutcomeEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_Outcome.Value
     OUTCOME_DROPPED: _Outcome.ValueType  # 3
     """Not used; `reason` says why. The clock counts all the same."""
     OUTCOME_WAIT: _Outcome.ValueType  # 4
-    """Not decided yet: ask again with the same clock and no parts."""
+    """Not decided yet: Ask with the same clock."""
 
 class Outcome(_Outcome, metaclass=_OutcomeEnumTypeWrapper): ...
 
@@ -47,7 +47,7 @@ OUTCOME_BUFFERED: Outcome.ValueType  # 2
 OUTCOME_DROPPED: Outcome.ValueType  # 3
 """Not used; `reason` says why. The clock counts all the same."""
 OUTCOME_WAIT: Outcome.ValueType  # 4
-"""Not decided yet: ask again with the same clock and no parts."""
+"""Not decided yet: Ask with the same clock."""
 Global___Outcome: _TypeAlias = Outcome  # noqa: Y015
 
 class _SlicePhase:
@@ -221,7 +221,6 @@ class PushHead(_message.Message):
     CODEC_FIELD_NUMBER: _builtins.int
     PULL_CODEC_FIELD_NUMBER: _builtins.int
     ELEMENTS_FIELD_NUMBER: _builtins.int
-    ASK_FIELD_NUMBER: _builtins.int
     DIGEST_FIELD_NUMBER: _builtins.int
     NOTE_FIELD_NUMBER: _builtins.int
     RATES_FIELD_NUMBER: _builtins.int
@@ -253,8 +252,6 @@ class PushHead(_message.Message):
     """Codec that the worker wants weights in."""
     elements: _builtins.int
     """Elements that will follow: the slice's length, or 0."""
-    ask: _builtins.bool
-    """No parts follow: the answer to this clock is asked for again. OUT_OF_RANGE when the push never came."""
     digest: _builtins.bytes
     """SHA-256 of the weights, 32 bytes (Initialise only)."""
     dropped: _builtins.bool
@@ -309,7 +306,6 @@ class PushHead(_message.Message):
         codec: _builtins.str = ...,
         pull_codec: _builtins.str = ...,
         elements: _builtins.int = ...,
-        ask: _builtins.bool = ...,
         digest: _builtins.bytes = ...,
         note: Global___PeerNote | None = ...,
         rates: _abc.Iterable[_builtins.float] | None = ...,
@@ -322,7 +318,7 @@ class PushHead(_message.Message):
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["note", b"note", "position", b"position"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["ask", b"ask", "base_term", b"base_term", "base_version", b"base_version", "clock", b"clock", "codec", b"codec", "digest", b"digest", "dropped", b"dropped", "elements", b"elements", "examples", b"examples", "incarnation", b"incarnation", "note", b"note", "options", b"options", "plan_hash", b"plan_hash", "position", b"position", "pull_codec", b"pull_codec", "rates", b"rates", "start", b"start", "untouched", b"untouched", "upload", b"upload", "view", b"view", "worker", b"worker"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["base_term", b"base_term", "base_version", b"base_version", "clock", b"clock", "codec", b"codec", "digest", b"digest", "dropped", b"dropped", "elements", b"elements", "examples", b"examples", "incarnation", b"incarnation", "note", b"note", "options", b"options", "plan_hash", b"plan_hash", "position", b"position", "pull_codec", b"pull_codec", "rates", b"rates", "start", b"start", "untouched", b"untouched", "upload", b"upload", "view", b"view", "worker", b"worker"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -479,8 +475,8 @@ Global___Welcome: _TypeAlias = Welcome  # noqa: Y015
 @_typing.final
 class InitialiseRequest(_message.Message):
     """Streams of parts: InitialiseRequest, PushPullRequest, PushRequest, DeliverRequest (peer_service.proto) and the replies of
-    PushPull, Push, Pull, PullLocal, Deliver and Welcome have the same three fields, since one piece of code frames and reads
-    them all by hand (paceline/rpc/wire.py). The parts of a stream cover the slice once, in order, without gaps. `data` stays
+    PushPull, Push, Ask, Pull, PullLocal, Deliver and Welcome have the same three fields, since one piece of code frames and
+    reads them all by hand (paceline/rpc/wire.py). The parts of a stream cover the slice once, in order, without gaps. `data` stays
     the last field, so that a sender can frame it and a reader can take it as a view; new facts belong in the head. So the
     numbers between are reserved.
     """
@@ -748,6 +744,100 @@ class PushReply(_message.Message):
 Global___PushReply: _TypeAlias = PushReply  # noqa: Y015
 
 @_typing.final
+class EarlierPush(_message.Message):
+    """A push that the worker has sent before."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    WORKER_FIELD_NUMBER: _builtins.int
+    INCARNATION_FIELD_NUMBER: _builtins.int
+    CLOCK_FIELD_NUMBER: _builtins.int
+    PLAN_HASH_FIELD_NUMBER: _builtins.int
+    PULL_CODEC_FIELD_NUMBER: _builtins.int
+    worker: _builtins.str
+    """Name of the worker, like "worker-3"."""
+    incarnation: _builtins.int
+    """Restart number of the worker's process, from 1."""
+    clock: _builtins.int
+    """The push's, from 1."""
+    plan_hash: _builtins.str
+    """Hash of the worker's slice plan, as in ResumeRequest."""
+    pull_codec: _builtins.str
+    """Codec that the worker wants weights in."""
+    def __init__(
+        self,
+        *,
+        worker: _builtins.str = ...,
+        incarnation: _builtins.int = ...,
+        clock: _builtins.int = ...,
+        plan_hash: _builtins.str = ...,
+        pull_codec: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["clock", b"clock", "incarnation", b"incarnation", "plan_hash", b"plan_hash", "pull_codec", b"pull_codec", "worker", b"worker"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___EarlierPush: _TypeAlias = EarlierPush  # noqa: Y015
+
+@_typing.final
+class AskRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    PUSH_FIELD_NUMBER: _builtins.int
+    WEIGHTS_FIELD_NUMBER: _builtins.int
+    weights: _builtins.bool
+    """Whether weights follow the head, as in the answer of PushPull; otherwise none do."""
+    @_builtins.property
+    def push(self) -> Global___EarlierPush:
+        """Which push is meant."""
+
+    def __init__(
+        self,
+        *,
+        push: Global___EarlierPush | None = ...,
+        weights: _builtins.bool = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["push", b"push"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["push", b"push", "weights", b"weights"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___AskRequest: _TypeAlias = AskRequest  # noqa: Y015
+
+@_typing.final
+class AskReply(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    HEAD_FIELD_NUMBER: _builtins.int
+    OFFSET_FIELD_NUMBER: _builtins.int
+    DATA_FIELD_NUMBER: _builtins.int
+    offset: _builtins.int
+    """First element of this part in the slice (elements)."""
+    data: _builtins.bytes
+    """Elements encoded by the codec that the head names."""
+    @_builtins.property
+    def head(self) -> Global___PullHead:
+        """In the first message of a stream only."""
+
+    def __init__(
+        self,
+        *,
+        head: Global___PullHead | None = ...,
+        offset: _builtins.int = ...,
+        data: _builtins.bytes = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["head", b"head"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["data", b"data", "head", b"head", "offset", b"offset"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___AskReply: _TypeAlias = AskReply  # noqa: Y015
+
+@_typing.final
 class PushPullSparseRequest(_message.Message):
     """Places are rising element numbers of the slice, none twice, as the steps from each to the next (the first from 0), little
     endian; the first byte says how many bytes a step takes, 2 or 4. No bytes: no places.
@@ -820,6 +910,68 @@ class PushPullSparseReply(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___PushPullSparseReply: _TypeAlias = PushPullSparseReply  # noqa: Y015
+
+@_typing.final
+class AskSparseRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    PUSH_FIELD_NUMBER: _builtins.int
+    BASE_TERM_FIELD_NUMBER: _builtins.int
+    BASE_VERSION_FIELD_NUMBER: _builtins.int
+    PLACES_FIELD_NUMBER: _builtins.int
+    WANTED_FIELD_NUMBER: _builtins.int
+    base_term: _builtins.int
+    """Term of the server whose weights the worker has."""
+    base_version: _builtins.int
+    """Version of these weights (folds)."""
+    places: _builtins.bytes
+    """Places of the push (steps, as above)."""
+    wanted: _builtins.bytes
+    """Places whose weights the reply should bring; absent: those that have changed since base_version."""
+    @_builtins.property
+    def push(self) -> Global___EarlierPush:
+        """Which push is meant."""
+
+    def __init__(
+        self,
+        *,
+        push: Global___EarlierPush | None = ...,
+        base_term: _builtins.int = ...,
+        base_version: _builtins.int = ...,
+        places: _builtins.bytes = ...,
+        wanted: _builtins.bytes | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_wanted", b"_wanted", "push", b"push", "wanted", b"wanted"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_wanted", b"_wanted", "base_term", b"base_term", "base_version", b"base_version", "places", b"places", "push", b"push", "wanted", b"wanted"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__wanted: _TypeAlias = _typing.Literal["wanted"]  # noqa: Y015
+    _WhichOneofArgType__wanted: _TypeAlias = _typing.Literal["_wanted", b"_wanted"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__wanted) -> _WhichOneofReturnType__wanted | None: ...
+
+Global___AskSparseRequest: _TypeAlias = AskSparseRequest  # noqa: Y015
+
+@_typing.final
+class AskSparseReply(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    ANSWER_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def answer(self) -> Global___PushPullSparseReply:
+        """What the push would have got."""
+
+    def __init__(
+        self,
+        *,
+        answer: Global___PushPullSparseReply | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["answer", b"answer"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["answer", b"answer"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___AskSparseReply: _TypeAlias = AskSparseReply  # noqa: Y015
 
 @_typing.final
 class PullRequest(_message.Message):

@@ -54,6 +54,11 @@ class ParameterServiceStub:
                 request_serializer=paceline_dot_v1_dot_parameter__service__pb2.PushRequest.SerializeToString,
                 response_deserializer=paceline_dot_v1_dot_parameter__service__pb2.PushReply.FromString,
                 _registered_method=True)
+        self.Ask = channel.unary_stream(
+                '/paceline.v1.ParameterService/Ask',
+                request_serializer=paceline_dot_v1_dot_parameter__service__pb2.AskRequest.SerializeToString,
+                response_deserializer=paceline_dot_v1_dot_parameter__service__pb2.AskReply.FromString,
+                _registered_method=True)
         self.PushPullSparse = channel.unary_unary(
                 '/paceline.v1.ParameterService/PushPullSparse',
                 request_serializer=paceline_dot_v1_dot_parameter__service__pb2.PushPullSparseRequest.SerializeToString,
@@ -63,6 +68,11 @@ class ParameterServiceStub:
                 '/paceline.v1.ParameterService/ExchangeSparse',
                 request_serializer=paceline_dot_v1_dot_parameter__service__pb2.PushPullSparseRequest.SerializeToString,
                 response_deserializer=paceline_dot_v1_dot_parameter__service__pb2.PushPullSparseReply.FromString,
+                _registered_method=True)
+        self.AskSparse = channel.unary_unary(
+                '/paceline.v1.ParameterService/AskSparse',
+                request_serializer=paceline_dot_v1_dot_parameter__service__pb2.AskSparseRequest.SerializeToString,
+                response_deserializer=paceline_dot_v1_dot_parameter__service__pb2.AskSparseReply.FromString,
                 _registered_method=True)
         self.Pull = channel.unary_stream(
                 '/paceline.v1.ParameterService/Pull',
@@ -93,7 +103,7 @@ class ParameterServiceServicer:
     def PushPull(self, request_iterator, context):
         """Sends an update (head in the first message, then parts) and returns weights when the policy lets the worker go on.
         The worker's clock becomes head.clock; the slice's version grows by one when the push folds. A repeat of a clock is
-        never folded twice. The reply waits for 20 s at most; then its head says WAIT and the worker asks again.
+        never folded twice. The reply waits for 20 s at most; then its head says WAIT and the worker asks for it.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -101,6 +111,14 @@ class ParameterServiceServicer:
 
     def Push(self, request_iterator, context):
         """The same without weights in the reply.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def Ask(self, request, context):
+        """The answer to a push that has come before, as PushPull or Push would bring it, with the weights of today. Waits as they
+        do. OUT_OF_RANGE when the push never came. Changes neither weights nor clocks.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -121,6 +139,13 @@ class ParameterServiceServicer:
         messages are those of PushPullSparse, since one piece of code answers both:
         buf:lint:ignore RPC_REQUEST_RESPONSE_UNIQUE
         buf:lint:ignore RPC_REQUEST_STANDARD_NAME
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def AskSparse(self, request, context):
+        """Ask where `updates` is sparse.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -157,6 +182,11 @@ def add_ParameterServiceServicer_to_server(servicer, server):
                     request_deserializer=paceline_dot_v1_dot_parameter__service__pb2.PushRequest.FromString,
                     response_serializer=paceline_dot_v1_dot_parameter__service__pb2.PushReply.SerializeToString,
             ),
+            'Ask': grpc.unary_stream_rpc_method_handler(
+                    servicer.Ask,
+                    request_deserializer=paceline_dot_v1_dot_parameter__service__pb2.AskRequest.FromString,
+                    response_serializer=paceline_dot_v1_dot_parameter__service__pb2.AskReply.SerializeToString,
+            ),
             'PushPullSparse': grpc.unary_unary_rpc_method_handler(
                     servicer.PushPullSparse,
                     request_deserializer=paceline_dot_v1_dot_parameter__service__pb2.PushPullSparseRequest.FromString,
@@ -166,6 +196,11 @@ def add_ParameterServiceServicer_to_server(servicer, server):
                     servicer.ExchangeSparse,
                     request_deserializer=paceline_dot_v1_dot_parameter__service__pb2.PushPullSparseRequest.FromString,
                     response_serializer=paceline_dot_v1_dot_parameter__service__pb2.PushPullSparseReply.SerializeToString,
+            ),
+            'AskSparse': grpc.unary_unary_rpc_method_handler(
+                    servicer.AskSparse,
+                    request_deserializer=paceline_dot_v1_dot_parameter__service__pb2.AskSparseRequest.FromString,
+                    response_serializer=paceline_dot_v1_dot_parameter__service__pb2.AskSparseReply.SerializeToString,
             ),
             'Pull': grpc.unary_stream_rpc_method_handler(
                     servicer.Pull,
@@ -292,6 +327,33 @@ class ParameterService:
             _registered_method=True)
 
     @staticmethod
+    def Ask(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_stream(
+            request,
+            target,
+            '/paceline.v1.ParameterService/Ask',
+            paceline_dot_v1_dot_parameter__service__pb2.AskRequest.SerializeToString,
+            paceline_dot_v1_dot_parameter__service__pb2.AskReply.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
     def PushPullSparse(request,
             target,
             options=(),
@@ -335,6 +397,33 @@ class ParameterService:
             '/paceline.v1.ParameterService/ExchangeSparse',
             paceline_dot_v1_dot_parameter__service__pb2.PushPullSparseRequest.SerializeToString,
             paceline_dot_v1_dot_parameter__service__pb2.PushPullSparseReply.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def AskSparse(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/paceline.v1.ParameterService/AskSparse',
+            paceline_dot_v1_dot_parameter__service__pb2.AskSparseRequest.SerializeToString,
+            paceline_dot_v1_dot_parameter__service__pb2.AskSparseReply.FromString,
             options,
             channel_credentials,
             insecure,

@@ -17,7 +17,10 @@ from google.protobuf.message import Message
 
 from paceline.core.codecs.codec import load_codec
 from paceline.core.errors import PacelineError
+from paceline.core.linear.sparse import encode_places
 from paceline.core.settings.config import Options
+from paceline.core.slice.plan import make_plan
+from paceline.core.values import Sparse
 from paceline.rpc.auth import OPEN
 from paceline.rpc.channel import call, open_channel
 from paceline.rpc.protocol_version import PROTOCOL
@@ -25,13 +28,19 @@ from paceline.rpc.transport import Parts, encoded_parts
 from paceline.v1 import parameter_service_pb2 as pb
 from paceline.v1 import run_service_pb2 as run_pb
 from paceline.v1.run_service_pb2_grpc import RunServiceStub
+from paceline.worker.linear.linear_worker import SparseClient
 from tests.fuzz.cases import Spent
 from tests.support.fake_service import Gathered, client
-from tests.support.in_process import LENGTH, Cluster, Pusher, config_of, seated
+from tests.support.in_process import LENGTH, SHAPES, Cluster, Pusher, config_of, seated
 
 HEADS = {"heads on the lane": "lane", "heads on grpcio": "grpc"}
 """Name of a fuzzer -> its transport."""
-OPTIMIZERS = (Options(name="adam", lr=0.1), Options(name="sgd", lr=0.5, momentum=0.9, weight_decay=0.1))
+SERVERS: dict[str, dict[str, Any]] = {
+    "adam": {"optimizer": Options(name="adam", lr=0.1)},
+    "sgd": {"optimizer": Options(name="sgd", lr=0.5, momentum=0.9, weight_decay=0.1)},
+    "sparse": {"updates": "sparse"},
+}
+"""What they are set to."""
 TOGETHER = 200
 """Cases after which the run is looked at."""
 _SOON = 30.0
@@ -91,13 +100,12 @@ _TEXTS = (
 
 
 def run(kind: str, count: int, dice: random.Random, folder: Path) -> Spent:
-    """Sends this number of cases on a transport, half of them to a server that steps with each optimizer. AssertionError says
-    what the first bad one is."""
+    """Sends this number of cases on a transport, as many to each server. AssertionError says what the first bad one is."""
     said: Counter[str] = Counter()
     began, slowest = time.thread_time(), 0.0
-    for optimizer in OPTIMIZERS:
-        with target(kind, optimizer, folder / optimizer.name) as sent:
-            for _ in range(count // len(OPTIMIZERS)):
+    for name, settings in SERVERS.items():
+        with target(kind, settings, folder / name) as sent:
+            for _ in range(count // len(SERVERS)):
                 before = time.thread_time()
                 said[sent.case(dice)] += 1
                 slowest = max(slowest, time.thread_time() - before)
@@ -106,15 +114,15 @@ def run(kind: str, count: int, dice: random.Random, folder: Path) -> Spent:
 
 
 @contextmanager
-def target(kind: str, optimizer: Options, folder: Path) -> Iterator["Target"]:
+def target(kind: str, settings: dict[str, Any], folder: Path) -> Iterator["Target"]:
     """A server in this process that makes nobody wait, and shuts nobody out."""
     with ExitStack() as stack:
         stack.enter_context(patch("paceline.server.slice_driver.LONGEST_WAIT", 0.0))
         stack.enter_context(patch("paceline.server.parameter_servicer.STRIKES", 10**9))
-        settings = {"optimizer": optimizer, "push_norm_cap": 1.0, "transport": kind, "epochs": 10**15, "lease": 1e6}
-        config = config_of(workers=2).model_copy(update=settings)
+        endless = {"push_norm_cap": 1.0, "transport": kind, "epochs": 10**15, "lease": 1e6}
+        config = config_of(workers=2).model_copy(update=settings | endless)
         cluster = stack.enter_context(closing(Cluster(config, folder)))
-        yield Target(cluster, kind)
+        yield SparseTarget(cluster, kind) if config.updates == "sparse" else Target(cluster, kind)
 
 
 class Target:
@@ -152,51 +160,114 @@ class Target:
         assert self._server.refusal is None, repr(self._server.refusal)
         status = call(self._chief.Status, run_pb.StatusRequest(), _SOON)
         assert status.examples < 2**63
-        assert self._honest.push(1.0)[0].outcome == pb.OUTCOME_FOLDED
+        assert self._train() == pb.OUTCOME_FOLDED
         if self._server.driver.clocks.seat(self._liar.name) is None:  # it said that it stands still
             self._liar = Pusher(self._cluster).join().sit()
         arrays = [self._honest.model, *self._server.driver.model_slice.state().slots]
         assert all(np.isfinite(each).all() for each in arrays), "a number of the slice is none"
 
+    def _train(self) -> int:
+        """The other worker pushes once; returns the outcome."""
+        return self._honest.push(1.0)[0].outcome
+
     def _ways(self) -> Sequence[tuple[Message, Callable[[Any], object]]]:
-        """Valid messages, heads three times as often as each other one, and what sends them."""
-        liar, clocks = self._liar, self._server.driver.clocks
-        plan = self._server.driver.plan
-        assert plan is not None
+        """Valid messages, pushes three times as often as each other one, and what sends them."""
+        liar, clock = self._liar, self._clock
         who = {"worker": liar.name, "incarnation": liar.incarnation}
-        head = pb.PushHead(
-            **who,
-            clock=clocks.entry(liar.name).clock + 1,
-            examples=1,
-            base_term=self._server.folder.term,
-            base_version=clocks.version,
-            view=clocks.view.number,
-            plan_hash=plan.hash,
-            elements=LENGTH,
-            rates=[1.0],
-            untouched=[1],
-            options=[pb.GroupOption(name="weight_decay", values=[0.1])],
-            position=pb.Position(batches=1, examples=1),
+        resume = pb.ResumeRequest(**who, plan_hash=self._plan_hash, protocol=PROTOCOL)
+        pull = pb.PullRequest(reader="evaluator", plan_hash=self._plan_hash)
+        ask = pb.AskRequest(push=self._earlier(), weights=True)
+        seat = run_pb.SeatRequest(**who, clock=clock)
+        beat = run_pb.HeartbeatRequest(**who, clock=clock, phase="WORKER_PHASE_COMPUTE", figures={"loss": 0.5})
+        return (
+            *self._pushes(),
+            (resume, lambda message: self._transport.resume(message, _SOON)),
+            (pull, lambda message: self._transport.pull(message, lambda head: Gathered(), _SOON)),
+            (ask, lambda message: self._transport.ask(message, lambda head: Gathered(), _SOON)),
+            (seat, lambda message: call(self._chief.Seat, message, _SOON)),
+            (beat, lambda message: call(self._chief.Heartbeat, message, _SOON)),
         )
-        resume = pb.ResumeRequest(**who, plan_hash=plan.hash, protocol=PROTOCOL)
-        pull = pb.PullRequest(reader="evaluator", plan_hash=plan.hash)
-        seat = run_pb.SeatRequest(**who, clock=head.clock - 1)
-        beat = run_pb.HeartbeatRequest(**who, clock=head.clock - 1, phase="WORKER_PHASE_COMPUTE", figures={"loss": 0.5})
+
+    def _pushes(self) -> Sequence[tuple[Message, Callable[[Any], object]]]:
+        head = self._head()
+        head.MergeFrom(
+            pb.PushHead(
+                elements=LENGTH,
+                rates=[1.0],
+                untouched=[1],
+                options=[pb.GroupOption(name="weight_decay", values=[0.1])],
+                position=pb.Position(batches=1, examples=1),
+            )
+        )
         return (
             (head, self._push_pull),
             (head, self._push_pull),
             (head, lambda message: self._transport.push(message, self._parts(message), _SOON)),
-            (resume, lambda message: self._transport.resume(message, _SOON)),
-            (pull, lambda message: self._transport.pull(message, lambda head: Gathered(), _SOON)),
-            (seat, lambda message: call(self._chief.Seat, message, _SOON)),
-            (beat, lambda message: call(self._chief.Heartbeat, message, _SOON)),
         )
+
+    @property
+    def _clock(self) -> int:
+        return self._server.driver.clocks.entry(self._liar.name).clock
+
+    @property
+    def _plan_hash(self) -> str:
+        plan = self._server.driver.plan
+        assert plan is not None
+        return plan.hash
+
+    def _head(self) -> pb.PushHead:
+        """That of the next push."""
+        clocks = self._server.driver.clocks
+        return pb.PushHead(
+            worker=self._liar.name,
+            incarnation=self._liar.incarnation,
+            clock=self._clock + 1,
+            examples=1,
+            base_term=self._server.folder.term,
+            base_version=clocks.version,
+            view=clocks.view.number,
+            plan_hash=self._plan_hash,
+        )
+
+    def _earlier(self) -> pb.EarlierPush:
+        """The last one."""
+        liar = self._liar
+        facts = {"worker": liar.name, "incarnation": liar.incarnation, "plan_hash": self._plan_hash}
+        return pb.EarlierPush(clock=self._clock, **facts)
 
     def _push_pull(self, head: pb.PushHead) -> object:
         return self._transport.push_pull(head, self._parts(head), lambda head: Gathered(), _SOON)
 
     def _parts(self, head: pb.PushHead) -> Parts:
         return encoded_parts(self._values, load_codec("none"), 1 << 20) if head.elements else ()
+
+
+class SparseTarget(Target):
+    """One that takes changes of a few elements."""
+
+    def __init__(self, cluster: Cluster, kind: str) -> None:
+        super().__init__(cluster, kind)
+        honest = self._honest
+        self._client = SparseClient(honest.around, make_plan(SHAPES, 1, cluster.config.plan))
+        self._client.attach(honest.incarnation)
+        self._client.pull(honest.model)
+
+    def _train(self) -> int:
+        honest, change = self._honest, Sparse(np.array([2, 7]), np.ones(2, np.float32), LENGTH)
+        honest.clock += 1
+        (answer,) = self._client.begin_sparse(honest.clock, honest.view, change, 1, self._client.bases)()
+        self._client.pull(honest.model)
+        return answer.head.outcome
+
+    def _pushes(self) -> Sequence[tuple[Message, Callable[[Any], object]]]:
+        head, places = self._head(), encode_places(np.array([1, 3]))
+        push = pb.PushPullSparseRequest(head=head, places=places, values=self._values[:2].tobytes())
+        base = {"base_term": head.base_term, "base_version": head.base_version}
+        ask = pb.AskSparseRequest(push=self._earlier(), places=places, **base)
+        return (
+            *3 * ((push, lambda message: self._transport.push_sparse(message, _SOON)),),
+            (ask, lambda message: self._transport.ask_sparse(message, _SOON)),
+        )
 
 
 def mutated(dice: random.Random, valid: Message) -> Message:

@@ -284,7 +284,7 @@ def test_a_caller_whose_push_is_refused_early_hears_why_although_it_is_still_sen
 
 
 @pytest.mark.parametrize(
-    "name", ["PushPull", "Push", "Initialise", "Pull", "PushPullSparse", "ExchangeSparse", "Resume"]
+    "name", ["PushPull", "Push", "Initialise", "Ask", "Pull", "PushPullSparse", "ExchangeSparse", "AskSparse", "Resume"]
 )
 @pytest.mark.parametrize("token", ["", "wrong"])
 def test_a_call_without_the_token_is_refused_before_more_than_its_first_window_may_come(

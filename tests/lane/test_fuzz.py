@@ -150,7 +150,9 @@ def test_damaged_bytes_crash_nothing_fold_nothing_partial_and_leave_nothing_behi
     count = mutants // len(MUTATIONS)
     for _ in range(count):
         peer = Peer(lane.port)
-        name = dice.choice(("PushPull", "PushPull", "Push", "Initialise", "Pull", "Resume", "ExchangeSparse"))
+        name = dice.choice(
+            ("PushPull", "PushPull", "Push", "Initialise", "Ask", "Pull", "Resume", "ExchangeSparse", "AskSparse")
+        )
         if level == "frames":
             peer.send(mutate(dice, peer.headers(name=name) + b"".join(cut_at_random(dice, whole))))
         else:

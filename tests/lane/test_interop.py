@@ -81,9 +81,13 @@ def test_stock_grpcio_exchanges_megabytes_with_the_lane(serve: Serve) -> None:
         pushed = stub.Push(messages(sent, pb.PushRequest), timeout=SOON, metadata=right)
         sparse = stub.PushPullSparse(pb.PushPullSparseRequest(values=b"1234"), timeout=SOON, metadata=right)
         pulled = weights(stub.Pull(pb.PullRequest(version=COUNT), timeout=SOON, metadata=right))
+        push = pb.EarlierPush(clock=7)
+        asked = weights(stub.Ask(pb.AskRequest(push=push, weights=True), timeout=SOON, metadata=right))
+        asked_sparse = stub.AskSparse(pb.AskSparseRequest(push=push, places=b"1234"), timeout=SOON, metadata=right)
     assert (resumed.clock, first.term, pushed.head.clock, sparse.values) == (5, 7, 1, b"1234")
     np.testing.assert_array_equal(service.first, sent)
     np.testing.assert_array_equal(exchanged, 2 * sent)
+    assert (asked.tolist(), asked_sparse.answer.places) == ([7.0] * 7, b"1234")
     assert len(pulled) == COUNT
     assert (pulled == np.float32(COUNT)).all()
 

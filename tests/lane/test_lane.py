@@ -97,13 +97,20 @@ def test_every_call_is_answered(serve: Serve) -> None:
     pushed = transport.push(head_of(values), parts(values), SOON)
     sparse = transport.push_sparse(pb.PushPullSparseRequest(head=pb.PushHead(clock=2), values=b"1234"), SOON)
     pulled = transport.pull(pb.PullRequest(version=300), lambda head: sink, SOON)
+    push, answer = pb.EarlierPush(clock=300), Gathered()
+    asked = [
+        transport.ask(pb.AskRequest(push=push, weights=wants), lambda head: answer, SOON) for wants in (False, True)
+    ]
+    asked_sparse = transport.ask_sparse(pb.AskSparseRequest(push=push, places=b"1234"), SOON)
     assert resumed == pb.ResumeReply(term=3, clock=4, phase="SLICE_PHASE_SERVING")
     assert first == pb.InitialiseReply(term=7)
     assert service.first.tolist() == values.tolist()
     assert pushed == pb.PullHead(clock=1, term=7)
     assert sparse == pb.PushPullSparseReply(head=pb.PullHead(clock=2), values=b"1234", all=True)
     assert pulled == pb.PullHead(version=300, elements=300)
-    assert sink.values.tolist() == [300.0] * 300
+    assert asked == [pb.PullHead(clock=300), pb.PullHead(clock=300, elements=300)]
+    assert asked_sparse == pb.PushPullSparseReply(head=pb.PullHead(clock=300), places=b"1234")
+    assert sink.values.tolist() == answer.values.tolist() == [300.0] * 300
 
 
 def test_calls_side_by_side_get_each_its_own_answer_large_and_small(serve: Serve) -> None:
@@ -139,11 +146,13 @@ def test_every_error_crosses_with_class_status_and_text(serve: Serve, error: typ
     service = Service()
     served = serve(service)
     transport = served.transport()
-    service.at = dict.fromkeys(("resume", "pull", "end", "sparse"), raising(error(text)))
+    service.at = dict.fromkeys(("resume", "pull", "end", "sparse", "ask"), raising(error(text)))
     calls: dict[str, Callable[[], object]] = {
         "Resume": lambda: transport.resume(pb.ResumeRequest(), SOON),
         "Pull": lambda: transport.pull(pb.PullRequest(), lambda head: Gathered(), SOON),
         "PushPull": lambda: exchange(transport, numbers(10)),
+        "Ask": lambda: transport.ask(pb.AskRequest(), lambda head: Gathered(), SOON),
+        "AskSparse": lambda: transport.ask_sparse(pb.AskSparseRequest(), SOON),
         sparse_call(served): lambda: sparse(transport),
     }
     for name, call in calls.items():

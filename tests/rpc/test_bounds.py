@@ -79,6 +79,8 @@ WRONG: list[tuple[Message, str]] = [
     (head(note=pb.PeerNote(weight=-0.5)), "PeerNote.weight is -0.5"),
     (pb.PushHead(worker="w" * 201), "PushHead.worker is 'w+'... .201 characters.; expected one line"),
     (pb.PushPullSparseRequest(head=head(examples=HUGE)), "PushHead.examples is"),
+    (pb.AskRequest(push=pb.EarlierPush(worker="worker-1", clock=HUGE)), "EarlierPush.clock is"),
+    (pb.AskSparseRequest(base_version=HUGE), "AskSparseRequest.base_version is"),
     (
         pb.ResumeRequest(worker="a", tensors=[Tensor(shape=[2**39]), Tensor(shape=[2**40])]),
         "ResumeRequest.tensors",

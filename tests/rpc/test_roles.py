@@ -144,10 +144,11 @@ def test_a_worker_can_t_push_or_pull_for_another_one(cluster: Cluster, transport
     lane = cluster.servers[0].lane
     address = cluster.addresses[0] if transport == "grpc" else f"localhost:{lane.port}"
     stub = ParameterServiceStub(open_channel(address, shows("worker", "worker-0")))
-    head = pb.PushHead(worker="worker-1")
+    head, earlier = pb.PushHead(worker="worker-1"), pb.EarlierPush(worker="worker-1")
     calls: list[tuple[Any, Any]] = [
         (stub.Resume, pb.ResumeRequest(worker="worker-1")),
         (stub.PushPullSparse, pb.PushPullSparseRequest(head=head)),
+        (stub.AskSparse, pb.AskSparseRequest(push=earlier)),
         (stub.Push, iter([pb.PushRequest(head=head)])),
         (stub.Initialise, iter([pb.InitialiseRequest(head=head)])),
     ]
@@ -157,6 +158,7 @@ def test_a_worker_can_t_push_or_pull_for_another_one(cluster: Cluster, transport
     for method, request in (
         (stub.PushPull, iter([pb.PushPullRequest(head=head)])),
         (stub.Pull, pb.PullRequest(reader="worker-1")),
+        (stub.Ask, pb.AskRequest(push=earlier)),
     ):
         with pytest.raises(grpc.RpcError, match="can't speak for worker-1"):
             list(method(request, timeout=10.0))

@@ -33,7 +33,7 @@ SOON = 20.0
 
 class Service:
     """What is pushed comes back in the reply, twice as large. `at` names what is done at a point of a call: "head" (of a
-    push), "part", "end" (all parts are in), "sparse", "pull", "resume"; it is given the call's `is_there`."""
+    push), "part", "end" (all parts are in), "sparse", "ask", "pull", "resume"; it is given the call's `is_there`."""
 
     most_head = most_head(0)
 
@@ -74,6 +74,18 @@ class Service:
             yield Upload(self, head, is_there)
         finally:
             self.left.put("push")
+
+    @contextmanager
+    def ask(self, request: pb.AskRequest, is_there: IsThere) -> Iterator[Outgoing]:
+        """`clock` elements where weights are wanted, each that number."""
+        clock = request.push.clock
+        self.do("ask", is_there)
+        yield outgoing(pb.PullHead(clock=clock), np.full(clock if request.weights else 0, clock, np.float32))
+
+    def ask_sparse(self, request: pb.AskSparseRequest, is_there: IsThere) -> pb.AskSparseReply:
+        self.do("ask", is_there)
+        answer = pb.PushPullSparseReply(head=pb.PullHead(clock=request.push.clock), places=request.places)
+        return pb.AskSparseReply(answer=answer)
 
     def push_sparse(self, request: pb.PushPullSparseRequest, is_there: IsThere) -> pb.PushPullSparseReply:
         try:

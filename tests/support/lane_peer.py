@@ -70,11 +70,18 @@ class Slice:
 
     initialise = push
 
+    def ask_sparse(self, request: pb.AskSparseRequest, is_there: IsThere) -> pb.AskSparseReply:
+        return pb.AskSparseReply()
+
     def push_sparse(self, request: pb.PushPullSparseRequest, is_there: IsThere) -> pb.PushPullSparseReply:
         return pb.PushPullSparseReply(values=request.values)
 
     @contextmanager
     def pull(self, request: pb.PullRequest, is_there: IsThere) -> Iterator[Outgoing]:
+        yield self.outgoing()
+
+    @contextmanager
+    def ask(self, request: pb.AskRequest, is_there: IsThere) -> Iterator[Outgoing]:
         yield self.outgoing()
 
     def outgoing(self) -> Outgoing:

@@ -177,15 +177,28 @@ class LinkedTransport(Transport):
         self._link.carry("in", 0)
         return answer
 
+    def ask(self, request: pb.AskRequest, open_sink: OpenSink, timeout: float) -> pb.PullHead:
+        return self._weights(lambda sink: self._way.ask(request, sink, timeout), open_sink)
+
     def push_sparse(self, request: pb.PushPullSparseRequest, timeout: float) -> pb.PushPullSparseReply:
         self._link.carry("out", request.ByteSize())
         answer = self._way.push_sparse(request, timeout)
         self._link.carry("in", answer.ByteSize())
         return answer
 
+    def ask_sparse(self, request: pb.AskSparseRequest, timeout: float) -> pb.PushPullSparseReply:
+        self._link.carry("out", request.ByteSize())
+        answer = self._way.ask_sparse(request, timeout)
+        self._link.carry("in", answer.ByteSize())
+        return answer
+
     def pull(self, request: pb.PullRequest, open_sink: OpenSink, timeout: float) -> pb.PullHead:
+        return self._weights(lambda sink: self._way.pull(request, sink, timeout), open_sink)
+
+    def _weights(self, send: Callable[[OpenSink], pb.PullHead], open_sink: OpenSink) -> pb.PullHead:
+        """A small request, and the weights that it brings."""
         self._link.carry("out", 0)
         incoming = _Incoming(self._link, open_sink)
-        answer = self._way.pull(request, incoming.opened, timeout)
+        answer = send(incoming.opened)
         incoming.finish()
         return answer

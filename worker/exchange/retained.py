@@ -32,20 +32,12 @@ class RetainedPush:
     """Bytes that count towards the cap."""
 
     @property
-    def clock(self) -> int:
-        head = self.message.head if isinstance(self.message, pb.PushPullSparseRequest) else self.message
-        return int(head.clock)
+    def head(self) -> pb.PushHead:
+        return self.message.head if isinstance(self.message, pb.PushPullSparseRequest) else self.message
 
-    def again(self, ask: bool) -> pb.PushHead | pb.PushPullSparseRequest:
-        """The message for another attempt, which wants no weights; `ask`: as in the head."""
-        message = type(self.message)()
-        message.CopyFrom(self.message)  # type: ignore[arg-type]
-        if isinstance(message, pb.PushPullSparseRequest):
-            message.wanted = b""
-            message.head.ask = ask
-        else:
-            message.ask = ask
-        return message
+    @property
+    def clock(self) -> int:
+        return int(self.head.clock)
 
 
 class Sending:
@@ -140,9 +132,10 @@ class Retained:
         self._leave(sending.encoded)
 
     def add_sparse(self, message: pb.PushPullSparseRequest, is_dropped: bool) -> None:
-        """Keeps a sparse push, or what stands for it."""
+        """Keeps a sparse push, or what stands for it; when it is sent again it wants no weights."""
         if is_dropped:
             message = pb.PushPullSparseRequest(head=_dropped(message.head))
+        message.wanted = b""
         size = message.ByteSize()
         if self._makes_place(size):
             self._append(RetainedPush(message, [], _NO_ROOM, size))

@@ -279,15 +279,14 @@ class Link:
         sending = self._encoded(clock, gradient)
         head.upload = draw_upload(sending.size)
         is_new = clock > self.counted
-        head.ask = not is_new
         self.sent += sending.size
 
         def send() -> pb.PullHead:
-            if is_known and not head.ask:
+            if is_known:
                 raise Behind(f"Server {self.index} has come back without clock {clock} of {self._worker}.")
-            return self._send(head, () if head.ask else self._broken.rest(head, sending), choose, turn)
+            return self._send(head, self._broken.rest(head, sending), choose, turn)
 
-        answer = self._answered(head, send, lambda found: found, turn)
+        answer = self._answered(clock, send, lambda: self._ask(head, choose, turn), lambda found: found, turn)
         with self._keeping:
             is_dropped = answer.outcome == pb.OUTCOME_DROPPED
             self.retained.end(head, sending, is_new and answer.durable < clock, is_dropped)
@@ -313,18 +312,29 @@ class Link:
                 f"{LARGEST:,} go into one message. Set svm.batches or batch_size lower, or use more servers."
             )
 
-        def send() -> pb.PushPullSparseReply:
-            found = self._transport.push_sparse(message, _QUIET)
+        def noted(found: pb.PushPullSparseReply) -> pb.PushPullSparseReply:
             if found.head.outcome != pb.OUTCOME_WAIT:
                 self._check_term(found.head)
                 self._check_turn(turn)
                 self._took(found.head)
             return found
 
+        def send() -> pb.PushPullSparseReply:
+            return noted(self._transport.push_sparse(message, _QUIET))
+
+        def ask() -> pb.PushPullSparseReply:
+            request = pb.AskSparseRequest(
+                push=_earlier(message.head),
+                base_term=base.term,
+                base_version=base.version,
+                places=message.places,
+                wanted=message.wanted if message.HasField("wanted") else None,
+            )
+            return noted(self._transport.ask_sparse(request, _QUIET))
+
         is_new = clock > self.counted
-        message.head.ask = not is_new
         self.sent += message.ByteSize()
-        answer = self._answered(message.head, send, lambda found: found.head, turn)
+        answer = self._answered(clock, send, ask, lambda found: found.head, turn)
         self.received += answer.ByteSize()
         if is_new and answer.head.durable < clock:
             with self._keeping:
@@ -345,14 +355,20 @@ class Link:
             pull_codec=self._pull_codec.name,
         )
 
-    def _answered(self, head: pb.PushHead, send: Callable[[], T], head_of: Callable[[T], pb.PullHead], turn: int) -> T:
-        """Sends until the push is answered, whatever the server has to be sent before; sets head.ask if the server already
-        has it."""
-        clock, began = head.clock, time.monotonic()
-        pauses = backoff()
+    def _answered(
+        self,
+        clock: int,
+        send: Callable[[], T],
+        ask: Callable[[], T],
+        head_of: Callable[[T], pb.PullHead],
+        turn: int,
+    ) -> T:
+        """Sends until the push is answered, whatever the server has to be sent before; asks where the server already has it."""
+        pauses, began = backoff(), time.monotonic()
+        is_there = clock <= self.counted
         while True:
             try:
-                answer = send()
+                answer = ask() if is_there else send()
                 self._outage.works()
                 if head_of(answer).outcome != pb.OUTCOME_WAIT:
                     self._check_turn(turn)
@@ -361,28 +377,45 @@ class Link:
                     with self._keeping:
                         self.retained.forget(head_of(answer).durable)
                     return answer
-                head.ask = True
+                is_there = True
                 began = time.monotonic()
             except (Gap, TryAgain) as error:
                 if isinstance(error, TryAgain):
                     self._failed("a push", error, began)
                 self._pause(next(pauses))
-                head.ask = self._bring_to(clock - 1, turn) >= clock
+                is_there = self._bring_to(clock - 1, turn) >= clock
 
     def _send(self, head: pb.PushHead, parts: Parts, choose: Choose | None, turn: int) -> pb.PullHead:
         """Makes one attempt."""
         if choose is None:
-            answer = self._transport.push(head, parts, _QUIET)
-            if answer.outcome != pb.OUTCOME_WAIT:
-                self._check_term(answer)
-                self._check_turn(turn)
-                self.lr = answer.lr
-                self._note_term(answer.term, answer.version)
-            return answer
+            return self._noted(self._transport.push(head, parts, _QUIET), turn)
         opened = _Opened(self, turn, choose)
-        answer = self._transport.push_pull(head, parts, opened, _QUIET)
-        if answer.outcome != pb.OUTCOME_WAIT:
+        return self._noted(self._transport.push_pull(head, parts, opened, _QUIET), turn, opened)
+
+    def _ask(self, head: pb.PushHead, choose: Choose | None, turn: int) -> pb.PullHead:
+        """Asks once for the answer to the push with that head."""
+        if choose is None:
+            return self._noted(self._ask_plainly(head), turn)
+        opened = _Opened(self, turn, choose)
+        request = pb.AskRequest(push=_earlier(head), weights=True)
+        return self._noted(self._transport.ask(request, opened, _QUIET), turn, opened)
+
+    def _ask_plainly(self, head: pb.PushHead) -> pb.PullHead:
+        """The same without weights."""
+        nowhere = SliceSink(np.empty(0, np.float32), (), load_codec("none"))
+        return self._transport.ask(pb.AskRequest(push=_earlier(head)), lambda answer: nowhere, _QUIET)
+
+    def _noted(self, answer: pb.PullHead, turn: int, opened: "_Opened | None" = None) -> pb.PullHead:
+        """The answer to a push, once this link has its facts. `opened`: where its weights went; None: it has none."""
+        if answer.outcome == pb.OUTCOME_WAIT:
+            return answer
+        if opened is not None:
             self._took(answer, opened)
+            return answer
+        self._check_term(answer)
+        self._check_turn(turn)
+        self.lr = answer.lr
+        self._note_term(answer.term, answer.version)
         return answer
 
     def _bring_to(self, clock: int, turn: int) -> int:
@@ -417,18 +450,17 @@ class Link:
 
     def _send_again(self, push: RetainedPush, turn: int) -> None:
         """Sends a retained push until it is answered; wants no weights."""
-        is_asking = False
-        while True:
+        self._check_turn(turn)
+        if isinstance(push.message, pb.PushPullSparseRequest):
+            answer = self._transport.push_sparse(push.message, _QUIET).head
+        else:
+            head = pb.PushHead()
+            head.CopyFrom(push.message)  # a replay that was abandoned may still send the other
+            answer = self._transport.push(head, self._broken.rest(head, push.parts), _QUIET)
+
+        while answer.outcome == pb.OUTCOME_WAIT:
             self._check_turn(turn)
-            message = push.again(is_asking)
-            if isinstance(message, pb.PushPullSparseRequest):
-                answer = self._transport.push_sparse(message, _QUIET).head
-            else:
-                parts = () if is_asking else self._broken.rest(message, push.parts)
-                answer = self._transport.push(message, parts, _QUIET)
-            if answer.outcome != pb.OUTCOME_WAIT:
-                return
-            is_asking = True
+            answer = self._ask_plainly(push.head)
 
     def _pause(self, seconds: float) -> None:
         if self._stop.wait(seconds):
@@ -514,6 +546,17 @@ class Link:
         if owed is not None:
             owed.sent(clock)
         return self.retained.sending(parts, room)
+
+
+def _earlier(head: pb.PushHead) -> pb.EarlierPush:
+    """Names the push that began with this head."""
+    return pb.EarlierPush(
+        worker=head.worker,
+        incarnation=head.incarnation,
+        clock=head.clock,
+        plan_hash=head.plan_hash,
+        pull_codec=head.pull_codec,
+    )
 
 
 class _Opened:

@@ -213,11 +213,15 @@ def parameter_routes(service: ParameterService) -> Routes:
         "Resume": lambda call: call.unary(pb.ResumeRequest, service.resume),
         "PushPullSparse": lambda call: call.unary(pb.PushPullSparseRequest, sparse(call)),
         "ExchangeSparse": lambda call: call.exchange(pb.PushPullSparseRequest, sparse(call)),
+        "AskSparse": lambda call: call.unary(
+            pb.AskSparseRequest, lambda request: service.ask_sparse(request, call.is_there)
+        ),
         "Initialise": lambda call: call.upload(
             service.initialise, most, False, lambda outgoing: pb.InitialiseReply(term=outgoing.head.term)
         ),
         "Push": lambda call: call.upload(service.push, most, False, lambda outgoing: pb.PushReply(head=outgoing.head)),
         "PushPull": lambda call: call.upload(service.push, most, True, None),
+        "Ask": lambda call: call.download(pb.AskRequest, service.ask),
         "Pull": lambda call: call.download(pb.PullRequest, service.pull),
     }
     return {f"/{SERVICE}/{name}": answer for name, answer in answers.items()}

@@ -169,6 +169,9 @@ class LaneTransport(LaneClient, Transport):
         reply: pb.PushReply = self.one(f"/{SERVICE}/Push", cut(head.SerializeToString(), parts), pb.PushReply, timeout)
         return reply.head
 
+    def ask(self, request: pb.AskRequest, open_sink: OpenSink, timeout: float) -> pb.PullHead:
+        return self.weights(f"/{SERVICE}/Ask", whole(request), open_sink, timeout)
+
     def push_sparse(self, request: pb.PushPullSparseRequest, timeout: float) -> pb.PushPullSparseReply:
         shown = self._held.shown()
         connection, stream = self._open_stream(shown) or self._opened(f"/{SERVICE}/ExchangeSparse", None)
@@ -183,6 +186,10 @@ class LaneTransport(LaneClient, Transport):
                 self._leave(connection, stream)
         self._keep(connection, stream, shown)
         return pb.PushPullSparseReply.FromString(answer)
+
+    def ask_sparse(self, request: pb.AskSparseRequest, timeout: float) -> pb.PushPullSparseReply:
+        reply: pb.AskSparseReply = self.one(f"/{SERVICE}/AskSparse", whole(request), pb.AskSparseReply, timeout)
+        return reply.answer
 
     def pull(self, request: pb.PullRequest, open_sink: OpenSink, timeout: float) -> pb.PullHead:
         return self.weights(f"/{SERVICE}/Pull", whole(request), open_sink, timeout)

@@ -6,10 +6,11 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import pytest
+from google.protobuf.message import Message
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -17,9 +18,10 @@ from paceline.core import registry
 from paceline.core.codecs.codec import PACKAGE, load_codec
 from paceline.core.codecs.error_feedback import Owed
 from paceline.core.errors import BadPush, Behind, DataError, Fenced, Gap, ServersGone, Stopped, TryAgain, VersionGone
+from paceline.core.linear.sparse import encode_places
 from paceline.core.settings.config import CodecConfig, Config, PlanConfig
 from paceline.core.slice.plan import make_plan
-from paceline.core.values import GroupOption, Manner
+from paceline.core.values import Base, GroupOption, Manner, Sparse
 from paceline.rpc.enums import phase_of
 from paceline.rpc.transport import OpenSink, Parts, Transport, encoded_parts
 from paceline.v1 import parameter_service_pb2 as pb
@@ -32,6 +34,7 @@ CODECS = registry.names(PACKAGE)
 SHAPES = tuple((f"layer{index}.weight", (size,)) for index, size in enumerate((3, 5, 2, 4)))
 LAYERWISE = PlanConfig(slices="layerwise")
 WAIT = pb.PullHead(outcome=pb.OUTCOME_WAIT)
+T = TypeVar("T", bound=Message)
 Act = Exception | pb.PullHead | Callable[[], pb.PullHead]
 
 
@@ -51,8 +54,9 @@ class Script(Transport):
         self.standings: deque[Exception | pb.ResumeReply | Callable[[], pb.ResumeReply]] = deque()
         self.pulls: deque[Act] = deque()
         self.firsts: deque[Exception | pb.InitialiseReply] = deque()
-        self.sent: list[tuple[pb.PushHead, bytes]] = []
-        self.sparse: list[pb.PushPullSparseRequest] = []
+        self.sent: list[tuple[Any, bytes]] = []
+        """Heads of pushes with their bytes, and the pushes that were asked for."""
+        self.sparse: list[pb.PushPullSparseRequest | pb.AskSparseRequest] = []
         self.resumed: list[pb.ResumeRequest] = []
         self.asked: list[pb.PullRequest] = []
         self.weights = np.arange(100, dtype=np.float32)
@@ -73,16 +77,20 @@ class Script(Transport):
         self.sent.append((copied(head), b"".join(bytes(data) for _, data in parts)))
         return played(self.pushes.popleft())
 
+    def ask(self, request: pb.AskRequest, open_sink: OpenSink, timeout: float) -> pb.PullHead:
+        self.sent.append((copied(request.push), b""))
+        return self._delivered(played(self.pushes.popleft()), open_sink)
+
     def push_sparse(self, request: pb.PushPullSparseRequest, timeout: float) -> pb.PushPullSparseReply:
-        kept = pb.PushPullSparseRequest()
-        kept.CopyFrom(request)
-        self.sparse.append(kept)
-        return played(self.pushes.popleft())
+        self.sparse.append(copied(request))
+        return pb.PushPullSparseReply(head=played(self.pushes.popleft()))
+
+    def ask_sparse(self, request: pb.AskSparseRequest, timeout: float) -> pb.PushPullSparseReply:
+        self.sparse.append(copied(request))
+        return pb.PushPullSparseReply(head=played(self.pushes.popleft()))
 
     def pull(self, request: pb.PullRequest, open_sink: OpenSink, timeout: float) -> pb.PullHead:
-        kept = pb.PullRequest()
-        kept.CopyFrom(request)
-        self.asked.append(kept)
+        self.asked.append(copied(request))
         return self._delivered(played(self.pulls.popleft()), open_sink)
 
     def _delivered(self, head: pb.PullHead, open_sink: OpenSink) -> pb.PullHead:
@@ -92,9 +100,9 @@ class Script(Transport):
         return head
 
 
-def copied(head: pb.PushHead) -> pb.PushHead:
-    copy = pb.PushHead()
-    copy.CopyFrom(head)
+def copied(message: T) -> T:
+    copy = type(message)()
+    copy.CopyFrom(message)
     return copy
 
 
@@ -153,8 +161,13 @@ class Line:
         return self.link.owed
 
     @property
-    def heads(self) -> list[pb.PushHead]:
+    def heads(self) -> list[Any]:
         return [head for head, _ in self.server.sent]
+
+    @property
+    def asks(self) -> list[bool]:
+        """Which of them were no pushes, but asked for one."""
+        return [isinstance(head, pb.EarlierPush) for head in self.heads]
 
 
 def test_a_slice_of_several_ranges_is_sent_and_received_in_its_places() -> None:
@@ -179,7 +192,8 @@ def test_a_push_is_asked_for_and_not_sent_again_unless_it_never_came(acts, stand
     line.server.pushes.extend(acts)
     line.server.standings.extend(standings)
     line.push()
-    assert [(head.ask, bool(data)) for head, data in line.server.sent] == [(ask, not ask) for ask in asks]
+    assert line.asks == asks
+    assert [bool(data) for _, data in line.server.sent] == [not ask for ask in asks]
     assert (line.link.answered, line.failures) == (1, failures)
 
 
@@ -245,7 +259,7 @@ def test_a_server_gets_what_it_lacks_again_byte_for_byte_and_in_order_before_the
 
     again = [(head.clock, data) for head, data in line.server.sent]
     assert again == [*bytes_of(line, 4, 2, 3), (3, b""), *bytes_of(line, 4)]
-    assert [head.ask for head in line.heads] == [False, False, False, True, False]
+    assert line.asks == [False, False, False, True, False]
     assert line.link.replayed == 2
     assert any(facts == {"server": 0, "first": 2, "last": 3} for _, facts in line.said)
 
@@ -355,7 +369,47 @@ def test_clocks_that_the_slice_has_are_asked_for_when_the_worker_goes_back() -> 
     for clock in (2, 3, 4):
         line.push(clock)
 
-    assert [(head.clock, head.ask) for head in line.heads] == [(2, True), (3, True), (4, False)]
+    assert [head.clock for head in line.heads] == [2, 3, 4]
+    assert line.asks == [True, True, False]
+
+
+def test_a_sparse_push_is_asked_for_with_its_places_and_the_worker_s_weights() -> None:
+    line, update = Line(), Sparse(np.array([1, 3]), np.ones(2, np.float32), 5)
+    line.server.pushes.extend([WAIT, answer()])
+
+    line.link.push_sparse(1, 0, update, 8, Base(1, 4), np.array([2]))
+
+    pushed, asked = line.server.sparse
+    assert asked == pb.AskSparseRequest(
+        push=pb.EarlierPush(worker="worker-0", clock=1, plan_hash=line.plan.hash, pull_codec="none"),
+        base_term=1,
+        base_version=4,
+        places=encode_places(update.places),
+        wanted=encode_places(np.array([2])),
+    )
+    assert (asked.places, asked.wanted) == (pushed.places, pushed.wanted)
+
+
+def test_a_sparse_push_that_is_sent_again_wants_no_weights_nor_does_who_asks_for_it() -> None:
+    line, update = Line(retain=1000), Sparse(np.array([1, 3]), np.ones(2, np.float32), 5)
+    line.server.pushes.extend([answer(), WAIT, answer()])
+    line.link.push_sparse(1, 0, update, 8, line.link.base, None)
+    line.server.standings.extend([standing(0, term=2), standing(1, term=2)])
+
+    line.link.incarnation = 1
+    line.link.catch_up()
+
+    again = copied(line.server.sparse[0])
+    again.wanted = b""
+    assert line.server.sparse[1:] == [again]
+    assert (line.asks, line.heads[0].clock) == ([True], 1)
+
+
+def test_weights_that_nobody_wanted_are_refused() -> None:
+    line = Line()
+    line.server.pushes.extend([WAIT, answer(elements=5)])
+    with pytest.raises(BadPush, match="elements too many came"):
+        line.link.push_pull(1, 0, line.gradient, 8, line.link.base, None)
 
 
 def test_a_worker_that_begins_notices_a_server_that_died_since_it_was_asked() -> None:
@@ -537,7 +591,7 @@ def test_weights_that_stop_half_way_are_asked_for_again() -> None:
     line.server.pushes.extend([half, lambda: setattr(line.server, "weights", np.arange(5, dtype=np.float32)) or half])
     line.server.standings.append(standing(clock=1))
     line.push()
-    assert [head.ask for head in line.heads] == [False, True]
+    assert line.asks == [False, True]
 
 
 @given(st.lists(st.integers(1, 6), max_size=12), st.sampled_from(["none", "fp16", "bf16", "int8"]))
