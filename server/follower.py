@@ -64,10 +64,10 @@ class Follower:
         pauses = backoff()
         while not self._stopping.is_set():
             try:
+                what = "ReportServer"  # before the chief waits with its news: it knows a new term at once
+                call(self._stub.ReportServer, self._report(), timeout=LONGEST_WAIT)
                 what = "FollowView"
                 self._take(call(self._stub.FollowView, self._heard(), timeout=LONGEST_WAIT + 10))
-                what = "ReportServer"
-                call(self._stub.ReportServer, self._report(), timeout=LONGEST_WAIT)
                 pauses = backoff()
                 self._outage.works()
             except (OtherProtocol, DataError, PermissionDenied, BadPush) as error:  # waiting does not help
@@ -109,6 +109,7 @@ class Follower:
             spared=self._versions.spared,
             start=start_message(self._start),
             figures=self._figures.message(),
+            protocol=PROTOCOL,
         )
 
     def _take(self, message: pb.FollowViewReply) -> None:

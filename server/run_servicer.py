@@ -147,8 +147,7 @@ class RunServicer(RunServiceServicer):
 
     def FollowView(self, request: pb.FollowViewRequest, context: Any) -> pb.FollowViewReply:
         chief = self._chief
-        self._check_server(request.server)
-        check_protocol(request.protocol, f"server {request.server}", CHIEF)
+        self._check_server(request)
 
         common = chief.run.common_snapshots
 
@@ -177,7 +176,7 @@ class RunServicer(RunServiceServicer):
 
     def ReportServer(self, request: pb.ReportServerRequest, context: Any) -> pb.ReportServerReply:
         chief, server = self._chief, request.server
-        self._check_server(server)
+        self._check_server(request)
         with chief.answering():
             chief.figures[server] = request.figures
             chief.starts[server] = start_value(request.start)
@@ -187,11 +186,14 @@ class RunServicer(RunServiceServicer):
             chief.compare(request.version)
         return pb.ReportServerReply()
 
-    def _check_server(self, server: int) -> None:
-        """Raises PermissionDenied where the caller is another one, BadPush where the run has no such server."""
+    def _check_server(self, request: pb.FollowViewRequest | pb.ReportServerRequest) -> None:
+        """Raises PermissionDenied where the caller is another one, BadPush where the run has no such server, OtherProtocol
+        where it is of another release."""
+        server = request.server
         speak_for(f"server-{server}")
         if not 0 < server < self._config.servers:
             raise BadPush(f"There is no server {server} to follow views; the run has {self._config.servers}.")
+        check_protocol(request.protocol, f"server {server}", CHIEF)
 
     def Evaluate(self, request: pb.EvaluateRequest, context: Any) -> pb.EvaluateReply:
         chief, run = self._chief, self._chief.run

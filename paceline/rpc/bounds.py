@@ -226,6 +226,7 @@ RULES: dict[str, dict[str, Rule]] = {
         "due": COUNT,
         "back": COUNT,
         "spared": several(COUNT, _VERSIONS),
+        "protocol": ANY,
     },
     "ServerFigures": {
         "seconds": SECONDS,

@@ -638,7 +638,7 @@ class FollowViewRequest(_message.Message):
     server: _builtins.int
     """Number of the server, from 1."""
     term: _builtins.int
-    """Its restart number, from 1. One that the chief has no report of is answered at once."""
+    """Its restart number, from 1. One that a restarted chief has no report of is answered at once."""
     view: _builtins.int
     """Newest view that this server follows."""
     phase: Global___RunPhase.ValueType
@@ -692,6 +692,7 @@ class ReportServerRequest(_message.Message):
     SPARED_FIELD_NUMBER: _builtins.int
     START_FIELD_NUMBER: _builtins.int
     FIGURES_FIELD_NUMBER: _builtins.int
+    PROTOCOL_FIELD_NUMBER: _builtins.int
     server: _builtins.int
     """Number of the server, from 1."""
     term: _builtins.int
@@ -708,6 +709,8 @@ class ReportServerRequest(_message.Message):
     """The named version that it knew when it looked at its disk, as in FollowViewReply."""
     back: _builtins.int
     """The newest order to go back that it has followed."""
+    protocol: _builtins.int
+    """Protocol that the caller speaks (paceline/rpc/protocol_version.py); another one is refused (FAILED_PRECONDITION)."""
     @_builtins.property
     def round_snapshots(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
         """Versions of its snapshots on disk that were written in rounds (folds)."""
@@ -744,10 +747,11 @@ class ReportServerRequest(_message.Message):
         spared: _abc.Iterable[_builtins.int] | None = ...,
         start: Global___ServerStart | None = ...,
         figures: Global___ServerFigures | None = ...,
+        protocol: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["figures", b"figures", "start", b"start"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["back", b"back", "due", b"due", "figures", b"figures", "round_snapshots", b"round_snapshots", "server", b"server", "snapshots", b"snapshots", "spared", b"spared", "start", b"start", "switch", b"switch", "term", b"term", "unseated_examples", b"unseated_examples", "version", b"version", "view", b"view"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["back", b"back", "due", b"due", "figures", b"figures", "protocol", b"protocol", "round_snapshots", b"round_snapshots", "server", b"server", "snapshots", b"snapshots", "spared", b"spared", "start", b"start", "switch", b"switch", "term", b"term", "unseated_examples", b"unseated_examples", "version", b"version", "view", b"view"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

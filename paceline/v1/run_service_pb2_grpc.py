@@ -154,7 +154,7 @@ class RunServiceServicer:
         raise NotImplementedError('Method not implemented!')
 
     def ReportServer(self, request, context):
-        """The other servers say what they have, after each answer to FollowView. Never blocks; safe to repeat.
+        """The other servers say what they have, before each FollowView. Never blocks; safe to repeat.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

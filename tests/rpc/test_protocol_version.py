@@ -27,6 +27,7 @@ from tests.support.in_process import Cluster, config_of, join_request
 FIRST: dict[str, tuple[str, Callable[[int], Any]]] = {
     "Join": ("worker-0", lambda number: join_request(config_of(servers=2), "worker-0", protocol=number)),
     "Resume": ("worker-0", lambda number: pb.ResumeRequest(worker="worker-0", incarnation=1, protocol=number)),
+    "ReportServer": ("server 1", lambda number: run_pb.ReportServerRequest(server=1, term=1, protocol=number)),
     "FollowView": ("server 1", lambda number: run_pb.FollowViewRequest(server=1, term=1, protocol=number)),
     "Evaluate": ("the evaluator", lambda number: run_pb.EvaluateRequest(protocol=number)),
 }

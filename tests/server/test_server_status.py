@@ -1,11 +1,16 @@
 """How each server began and what it has done is in the run's status, and what a push weighs at its worker."""
 
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
+from google.protobuf.message import Message
 
+from paceline.core.errors import TryAgain
+from paceline.rpc.channel import call
+from paceline.server import follower
 from paceline.v1 import run_service_pb2 as pb
 from tests.support.in_process import LENGTH, Cluster, Context, Pusher, config_of
 
@@ -49,6 +54,19 @@ def test_servers_and_workers_say_what_they_did(cluster: Cluster, monkeypatch: py
 def starts(cluster: Cluster) -> dict[int, pb.ServerStatus]:
     found = cluster.run.Status(pb.StatusRequest(), Context())
     return {server.server: server for server in found.servers}
+
+
+def test_the_chief_knows_a_new_start_of_a_server_before_that_has_any_news(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def without_news(method: Callable[..., Any], request: Message, timeout: float) -> Any:
+        if isinstance(request, pb.FollowViewRequest):
+            raise TryAgain("there is none")
+        return call(method, request, timeout)
+
+    monkeypatch.setattr(follower, "call", without_news)
+    cluster.restart(1)
+    assert told(cluster, 1, term=2).start.term == 2
 
 
 def told(cluster: Cluster, server: int, term: int) -> pb.ServerStatus:

@@ -111,7 +111,7 @@ class Cluster(Network):
         self.journal = json.dumps(self.run.state())
 
     def hear(self, server: Server, term: int, known: Known, box: Box) -> None:
-        """As FollowView: a follower reports, and gets its news as soon as there is any."""
+        """As ReportServer and FollowView: a follower reports, and gets its news as soon as there is any."""
         if not self.servers[0].is_up:
             return
         if self.run.other_servers.terms.get(server.index, term) != term:
