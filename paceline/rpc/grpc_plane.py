@@ -1,6 +1,7 @@
 """The data plane on grpcio: streams of hand-framed messages, one stream for each exchange."""
 
 import itertools
+import math
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from functools import cache
@@ -20,8 +21,6 @@ from paceline.v1 import parameter_service_pb2 as pb
 
 T = TypeVar("T")
 SERVICE = "paceline.v1.ParameterService"
-_SLOWEST = 8e3
-"""Bytes a second of a sparse push, which is one message and shows no progress."""
 
 
 class GrpcTransport(Transport):
@@ -35,10 +34,10 @@ class GrpcTransport(Transport):
         self._push_pull = channel.stream_stream(f"/{SERVICE}/PushPull", None, None)
         self._push = channel.stream_unary(f"/{SERVICE}/Push", None, pb.PushReply.FromString)
         self._ask = channel.unary_stream(f"/{SERVICE}/Ask", pb.AskRequest.SerializeToString, None)
-        self._push_sparse = channel.unary_unary(
+        self._push_sparse = channel.stream_unary(
             f"/{SERVICE}/PushPullSparse", pb.PushPullSparseRequest.SerializeToString, pb.PushPullSparseReply.FromString
         )
-        self._ask_sparse = channel.unary_unary(
+        self._ask_sparse = channel.stream_unary(
             f"/{SERVICE}/AskSparse", pb.AskSparseRequest.SerializeToString, pb.AskSparseReply.FromString
         )
         self._pull = channel.unary_stream(f"/{SERVICE}/Pull", pb.PullRequest.SerializeToString, None)
@@ -63,11 +62,11 @@ class GrpcTransport(Transport):
         return received(self._ask(request), open_sink, Moving(timeout))
 
     def push_sparse(self, request: pb.PushPullSparseRequest, timeout: float) -> pb.PushPullSparseReply:
-        reply: pb.PushPullSparseReply = call(self._push_sparse, request, timeout + request.ByteSize() / _SLOWEST)
+        reply: pb.PushPullSparseReply = _sent_alone(self._push_sparse, request, timeout)
         return reply
 
     def ask_sparse(self, request: pb.AskSparseRequest, timeout: float) -> pb.PushPullSparseReply:
-        reply: pb.AskSparseReply = call(self._ask_sparse, request, timeout + request.ByteSize() / _SLOWEST)
+        reply: pb.AskSparseReply = _sent_alone(self._ask_sparse, request, timeout)
         return reply.answer
 
     def pull(self, request: pb.PullRequest, open_sink: OpenSink, timeout: float) -> pb.PullHead:
@@ -234,6 +233,13 @@ class Moving:
             yield message
             self._last = self._now()  # it has been taken
 
+    def alone(self, message: T) -> Iterator[T]:
+        """The one message that is sent. Nobody sees how much of it has moved, so until it has been taken the call ends only
+        with its connection, where nobody answers pings."""
+        self._last = math.inf
+        yield message
+        self._last = self._now()
+
     def came(self, messages: Iterator[T]) -> Iterator[T]:
         """What is received."""
         for message in messages:
@@ -263,7 +269,18 @@ def sent(method: Any, head: pb.PushHead, parts: Parts, timeout: float) -> Any:
     """Sends the parts, and returns the answer. Raises what the far side raised; TryAgain where nothing moves for `timeout`
     seconds."""
     moving = Moving(timeout)
-    answer = method.future(moving.out(frames(head, parts)))
+    return _answer(method, moving.out(frames(head, parts)), moving)
+
+
+def _sent_alone(method: Any, request: ProtoMessage, timeout: float) -> Any:
+    """The same for one message, however large. `method`: takes a stream, since only that shows when the message has been
+    taken."""
+    moving = Moving(timeout)
+    return _answer(method, moving.alone(request), moving)
+
+
+def _answer(method: Any, messages: Iterator[Any], moving: Moving) -> Any:
+    answer = method.future(messages)
     with moving.watched(answer):
         return answer.result()
 

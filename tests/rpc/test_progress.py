@@ -3,6 +3,7 @@
 import socket
 import threading
 from collections.abc import Iterator
+from itertools import chain
 
 import numpy as np
 import pytest
@@ -52,6 +53,21 @@ def test_a_call_in_which_nothing_moves_ends(monkeypatch: pytest.MonkeyPatch) -> 
     call = Call(monkeypatch)
     with pytest.raises(TryAgain, match="no message has moved for 30 s"), call.moving.watched(call):
         list(call.moving.came(call.messages(3, 31.0)))
+
+
+def test_a_message_that_is_sent_alone_may_take_as_long_as_it_likes(monkeypatch: pytest.MonkeyPatch) -> None:
+    call = Call(monkeypatch)
+    with call.moving.watched(call):
+        for _ in call.moving.alone(b""):
+            call.now += 1000.0
+            call.watchdog.look()
+    assert not call.is_cancelled
+
+
+def test_the_answer_to_a_message_that_was_sent_alone_may_not(monkeypatch: pytest.MonkeyPatch) -> None:
+    call = Call(monkeypatch)
+    with pytest.raises(TryAgain, match="no message has moved for 30 s"), call.moving.watched(call):
+        list(chain(call.moving.alone(b""), call.messages(1, 31.0)))
 
 
 @pytest.mark.parametrize("name", ["none", "bf16", "fp16", "int8"])

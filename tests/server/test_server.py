@@ -30,6 +30,7 @@ from paceline.server.parameter_servicer import STRIKES
 from paceline.server.push_assembly import Assembly
 from paceline.server.server import Server
 from paceline.v1 import parameter_service_pb2 as pb
+from tests.support.fake_service import Gathered
 from tests.support.in_process import LENGTH, SHAPES, Cluster, Pusher, config_of, seated
 from tests.support.processes import eventually
 from tests.support.threads import none_left
@@ -293,6 +294,30 @@ def test_a_repeat_of_a_push_is_answered_and_not_folded(begin: Begin) -> None:
     seated(cluster)
     replies = [raw(cluster, {}, whole()) for _ in range(3)]
     assert [reply.version for reply in replies] == [1, 1, 1]
+
+
+def test_who_asks_for_a_push_gets_its_answer_with_the_weights_of_today_or_without(begin: Begin) -> None:
+    cluster = begin(config_of("asp", workers=1, epochs=100))
+    (pusher,) = seated(cluster)
+    pusher.push(1.0)
+
+    def asked(weights: bool = False, **more: Any) -> tuple[pb.PullHead, list[float]]:
+        facts = {
+            "worker": "worker-0",
+            "incarnation": 1,
+            "clock": 1,
+            "plan_hash": make_plan(SHAPES, 1, cluster.config.plan).hash,
+        }
+        request, sink = pb.AskRequest(push=pb.EarlierPush(**(facts | more)), weights=weights), Gathered()
+        return data_plane(cluster).ask(request, lambda head: sink, 10.0), sink.values.tolist()
+
+    for weights, values in ((False, []), (True, [-1.0] * LENGTH)):
+        head, found = asked(weights)
+        assert (head.outcome, head.clock, head.version, found) == (pb.OUTCOME_FOLDED, 1, 1, values)
+    with pytest.raises(Gap):
+        asked(clock=2)
+    with pytest.raises(PlanMismatch):
+        asked(plan_hash="0" * 64)
 
 
 def first_weights(cluster: Cluster, values: np.ndarray, **head: Any) -> None:
