@@ -101,7 +101,7 @@ WRONG: list[tuple[Message, str]] = [
     (join(examples=HUGE), "JoinRequest.examples is 1,152,921,504,606,846,976; expected a whole number from 0"),
     (join(shards=HUGE), "JoinRequest.shards is"),
     (run_pb.SeatRequest(worker="worker-1", clock=2**63 + 5), "SeatRequest.clock is 9,223,372,036,854,775,813"),
-    (heartbeat(phase=9), "HeartbeatRequest.phase is 9; expected a value of WorkerPhase from 0 to 8"),
+    (heartbeat(phase=10), "HeartbeatRequest.phase is 10; expected a value of WorkerPhase from 0 to 9"),
     (head(note=pb.PeerNote(kind=-1)), "PeerNote.kind is -1; expected a value of PeerMessageKind"),
     (heartbeat(phase_seconds=-1.0), "HeartbeatRequest.phase_seconds is -1.0; expected a number from 0"),
     (heartbeat(phase_seconds=NAN), "HeartbeatRequest.phase_seconds is nan"),
