@@ -2,17 +2,12 @@
 
 import paceline.base.first_process  # noqa: F401  # isort: skip
 
-import json
-import ssl
 import time
-import urllib.error
-import urllib.request
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from paceline.core.errors import ConfigError, TryAgain
 from paceline.launch.status.chief_status import RemoteChief
 from paceline.launch.status.run_status import patiently
 from paceline.processes.exits import exits, run_command
@@ -21,11 +16,8 @@ from paceline.rpc.auth import read_credentials
 from paceline.rpc.enums import phase_of
 from paceline.rpc.process import make_log, stop_on_signals
 from paceline_k8s.cluster_status import result_of
+from paceline_k8s.pod_api import PodApi
 
-_TOO_MANY, _SERVER_ERROR = 429, 500
-"""HTTP statuses of an API that does not refuse, but can't answer now; the second one and all above it."""
-ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
-API = "https://kubernetes.default.svc"
 EVERY, SAY_EVERY = 5.0, 10.0
 """Seconds between two questions to the chief, and between two words while it does not answer."""
 LONGEST = 120.0
@@ -64,35 +56,14 @@ def main(
         say(result)
 
 
-def scale(statefulset: str, replicas: int | None = None, account: Path = ACCOUNT, api: str = API) -> int:
-    """The number of servers that there should be, set if `replicas` is given: asks the cluster's API with this pod's own
-    account. TryAgain where it does not answer, or can't just now; ConfigError where it refuses."""
-    try:
-        namespace, token = (account / "namespace").read_text().strip(), (account / "token").read_text().strip()
-    except OSError as error:
-        raise ConfigError(
-            f"This pod has no service account ({error}). Deploy the component autostop without changes."
-        ) from error
-    authority = account / "ca.crt"
-    context = ssl.create_default_context(cafile=str(authority)) if authority.exists() else None
-    request = urllib.request.Request(
-        f"{api}/apis/apps/v1/namespaces/{namespace}/statefulsets/{statefulset}/scale",
-        data=None if replicas is None else json.dumps({"spec": {"replicas": replicas}}).encode(),
-        method="GET" if replicas is None else "PATCH",
-        headers={"Authorization": f"Bearer {token}", "Content-Type": "application/merge-patch+json"},
-    )
-    try:
-        with urllib.request.urlopen(request, timeout=30, context=context) as answer:
-            return int(json.load(answer)["spec"].get("replicas", 0))
-    except urllib.error.HTTPError as error:
-        if error.code == _TOO_MANY or error.code >= _SERVER_ERROR:
-            raise TryAgain(f"The cluster's API answers {error.code} {error.reason}; it may be busy.") from error
-        raise ConfigError(
-            f"The cluster refuses to scale {statefulset} ({error.code} {error.reason}). Deploy the component autostop with "
-            "its Role."
-        ) from error
-    except OSError as error:
-        raise TryAgain(f"The cluster's API does not answer: {error}.") from error
+def scale(statefulset: str, replicas: int | None = None, api: PodApi | None = None) -> int:
+    """The number of servers that there should be, set if `replicas` is given. TryAgain, ConfigError: see PodApi."""
+    api, path = api or PodApi(), f"statefulsets/{statefulset}/scale"
+    if replicas is None:
+        found = api.get("apis/apps/v1", path)
+    else:
+        found = api.patch("apis/apps/v1", path, {"spec": {"replicas": replicas}})
+    return int(found["spec"].get("replicas", 0))
 
 
 if __name__ == "__main__":

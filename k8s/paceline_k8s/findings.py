@@ -268,7 +268,7 @@ def _ended(pod: Item, container: Item, ended: Item, log: Callable[[str, bool], s
     elif code not in _STOPPED:
         name = pod["metadata"]["name"]
         lines = log(name, "running" in container.get("state", {}) or "waiting" in container.get("state", {}))
-        cause = _cause(lines) or _cause(ended.get("message", "")) or f"see `kubectl logs {name}`"
+        cause = last_sentence(lines) or last_sentence(ended.get("message", "")) or f"see `kubectl logs {name}`"
         yield Finding(
             _of(pod),
             f"ended with exit code {code}: {re.sub(_NAME, '', cause)}",
@@ -340,7 +340,7 @@ def _lacks(message: str, pod: Item) -> str:
     return "See: kubectl describe pod."
 
 
-def _cause(lines: str) -> str:
+def last_sentence(lines: str) -> str:
     """The sentence with which a process of Paceline ends, otherwise its last line; below that a script's traceback."""
     told = [line for line in lines.splitlines() if line.strip()]
     for line in reversed(told):

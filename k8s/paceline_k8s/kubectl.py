@@ -48,8 +48,12 @@ def newest_jobs(jobs: Iterable[dict[str, Any]]) -> dict[str, dict[str, Any]]:
 
 def settings_of(workload: dict[str, Any]) -> str:
     """The name of the ConfigMap with the run's settings that its pods mount."""
-    volumes = workload["spec"]["template"]["spec"]["volumes"]
-    return str(next(volume["configMap"]["name"] for volume in volumes if volume["name"] == "config"))
+    return settings_of_pod(workload["spec"]["template"]["spec"])
+
+
+def settings_of_pod(spec: dict[str, Any]) -> str:
+    """The same of a pod's spec."""
+    return str(next(volume["configMap"]["name"] for volume in spec["volumes"] if volume["name"] == "config"))
 
 
 class NotThere(ConfigError):

@@ -33,6 +33,7 @@ from paceline_k8s.findings import Finding, Seen, findings, told
 from paceline_k8s.follow import _why
 from paceline_k8s.kubectl import Forbidden, Kubectl, NotThere
 from paceline_k8s.overlay import Overlay, _mistakes, config_of
+from paceline_k8s.pod_api import PodApi
 from paceline_k8s.run_secrets import delete_secrets, make_secrets
 from tests.settings.test_own_extensions import POLICY
 from tests.support.kubectl import Cluster
@@ -327,9 +328,9 @@ def test_autostop_reads_and_sets_the_number_of_servers_as_its_pod(tmp_path: Path
     (tmp_path / "namespace").write_text("mine\n")
     (tmp_path / "token").write_text("of the pod\n")
 
-    assert scale("paceline-server", None, tmp_path, api.url) == 2
-    assert scale("paceline-server", 0, tmp_path, api.url) == 0
-    assert scale("paceline-server", None, tmp_path, api.url) == 0
+    assert scale("paceline-server", None, PodApi(tmp_path, api.url)) == 2
+    assert scale("paceline-server", 0, PodApi(tmp_path, api.url)) == 0
+    assert scale("paceline-server", None, PodApi(tmp_path, api.url)) == 0
 
     path = "/apis/apps/v1/namespaces/mine/statefulsets/paceline-server/scale"
     assert api.asked == [(method, path, "Bearer of the pod") for method in ("GET", "PATCH", "GET")]
@@ -337,17 +338,19 @@ def test_autostop_reads_and_sets_the_number_of_servers_as_its_pod(tmp_path: Path
 
 def test_autostop_says_what_it_lacks(tmp_path: Path, api: Api):
     with pytest.raises(ConfigError, match="no service account"):
-        scale("paceline-server", 0, tmp_path, api.url)
+        scale("paceline-server", 0, PodApi(tmp_path, api.url))
     for name in ("namespace", "token"):
         (tmp_path / name).write_text("mine")
     api.answer = 403
-    with pytest.raises(ConfigError, match=r"refuses to scale paceline-server \(403 Forbidden\).*its Role"):
-        scale("paceline-server", 0, tmp_path, api.url)
+    with pytest.raises(
+        ConfigError, match=r"refuses to patch statefulsets/paceline-server/scale \(403 Forbidden\).*their Role"
+    ):
+        scale("paceline-server", 0, PodApi(tmp_path, api.url))
     with pytest.raises(TryAgain, match="does not answer"):
-        scale("paceline-server", 0, tmp_path, "http://127.0.0.1:9")
+        scale("paceline-server", 0, PodApi(tmp_path, "http://127.0.0.1:9"))
     for api.answer in (429, 500, 503):
         with pytest.raises(TryAgain, match=f"answers {api.answer} .*may be busy"):
-            scale("paceline-server", 0, tmp_path, api.url)
+            scale("paceline-server", 0, PodApi(tmp_path, api.url))
 
 
 def test_the_same_trouble_of_several_parts_is_one_line():

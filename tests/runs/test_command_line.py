@@ -116,7 +116,14 @@ runpy.run_module(module, run_name="__main__")
 
 @pytest.mark.parametrize(
     "module",
-    ["paceline.server", "paceline.worker", "paceline.worker.evaluator", "paceline.sharder", "paceline_k8s.autostop"],
+    [
+        "paceline.server",
+        "paceline.worker",
+        "paceline.worker.evaluator",
+        "paceline.sharder",
+        "paceline_k8s.autostop",
+        "paceline_k8s.controller",
+    ],
 )
 def test_a_containers_first_process_can_be_stopped_while_it_loads(module: str):
     done = subprocess.run([sys.executable, "-c", SCRIPT, module, "--help"], capture_output=True, text=True, check=False)

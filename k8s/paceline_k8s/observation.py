@@ -1,0 +1,83 @@
+"""What Kubernetes says of a run's StatefulSets and pods, and its chief of the run, as values that `wanted` decides by."""
+
+import math
+from collections.abc import Iterable, Iterator
+from datetime import datetime
+from typing import Any
+
+from paceline.core.errors import Diverged
+from paceline.core.settings.config import Config
+from paceline.rpc.enums import phase_of
+from paceline.v1.run_service_pb2 import StatusReply
+from paceline_k8s.cluster_status import result_of
+from paceline_k8s.findings import condition, last_sentence
+from paceline_k8s.kubectl import COMPONENT, settings_of
+from paceline_k8s.wanted import Chief, Ended, Part, Pod, Sizes
+
+Item = dict[str, Any]
+
+
+def sizes_of(config: Config) -> Sizes:
+    """What run.yaml says."""
+    return Sizes(
+        servers=config.server_processes,
+        workers=config.workers,
+        epochs=config.epochs,
+        is_script=config.is_script,
+        streams=config.data.source == "server",
+    )
+
+
+def chief_of(status: StatusReply | None) -> Chief | None:
+    """What the chief says; None where it has not answered."""
+    if status is None:
+        return None
+    code = Diverged.exit_code if status.gave_up else 0
+    return Chief(phase_of(status) == "finished", result_of(status), status.reason, status.version, code)
+
+
+def part_of(statefulset: Item, pods: Iterable[Item], now: float) -> Part:
+    """The StatefulSet with those of these pods that are its own. `now`: seconds since 1970."""
+    status, about = statefulset.get("status", {}), statefulset["metadata"]
+    is_seen = status.get("observedGeneration", 0) >= about.get("generation", 0)
+    own = [pod for pod in pods if pod["metadata"]["labels"].get(COMPONENT) == about["labels"][COMPONENT]]
+    return Part(
+        replicas=statefulset["spec"].get("replicas", 1),
+        template=str(status.get("updateRevision", "")) if is_seen else "",
+        settings=settings_of(statefulset),
+        pods=tuple(_pod(pod, now) for pod in own),
+    )
+
+
+def _pod(pod: Item, now: float) -> Pod:
+    about, status = pod["metadata"], pod.get("status", {})
+    ready = condition(pod, "Ready") if "deletionTimestamp" not in about else None
+    main = status.get("containerStatuses", [])
+    before = [end for one in status.get("initContainerStatuses", []) for end in _ends(one) if end.code]
+    ends = [*before, *(end for one in main for end in _ends(one))]
+    return Pod(
+        template=str(about["labels"].get("controller-revision-hash", "")),
+        ready_since=_time(ready["lastTransitionTime"]) if ready else math.inf,
+        starts=max((one.get("restartCount", 0) for one in main), default=0),
+        ended=max(ends, key=lambda end: end.at, default=None),
+        homeless=_homeless(status, now),
+    )
+
+
+def _ends(container: Item) -> Iterator[Ended]:
+    for state in (container.get("lastState", {}), container.get("state", {})):
+        if end := state.get("terminated"):
+            yield Ended(end["exitCode"], _time(end["finishedAt"]), last_sentence(end.get("message", "")))
+
+
+def _homeless(status: Item, now: float) -> float:
+    """How long no node has had room for the pod (seconds)."""
+    for one in status.get("conditions", []):
+        if (one["type"], one["status"], one.get("reason")) == ("PodScheduled", "False", "Unschedulable"):
+            return max(0.0, now - _time(one["lastTransitionTime"]))
+    return 0.0
+
+
+def _time(text: str | None) -> float:
+    """Seconds since 1970; 0 where Kubernetes does not know."""
+    return datetime.fromisoformat(text).timestamp() if text else 0.0
