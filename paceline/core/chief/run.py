@@ -52,10 +52,8 @@ class Run:
         self.common_snapshots = CommonSnapshots(config.servers)
         self._judged: tuple[Options, int] | None = None
         """The policy and the number of members that warnings know."""
-        self._closed = (0, 0)
-        """The last round that has closed on the chief's slice, and the examples that were counted by then."""
         self._round = 0.0
-        """Examples of that round."""
+        """Examples of the last round that has closed on the chief's slice."""
 
     @property
     def phase(self) -> RunPhase:
@@ -172,7 +170,7 @@ class Run:
         a worker has left for good before all had its pushes."""
         self.budget.examples = clocks.trained - self.other_servers.lacks(clocks.gone, self.membership.view.number)
         self._maybe_settled(clocks, now)  # the worker that the others waited for may have left
-        self._measure_round(clocks)
+        self._round = clocks.round_examples
         if self._is_near_the_end and not self._ends_by_itself and self._may_end(clocks):
             self._name_ends("the budget of epochs is spent", clocks, now)
 
@@ -262,14 +260,6 @@ class Run:
         self.membership.begin_anew(clocks)
         self.workers.begin_anew()
         return True
-
-    def _measure_round(self, clocks: Clocks) -> None:
-        """Notes the examples of a round that has closed just now; between two rounds, some of the next are counted already."""
-        version, trained = self._closed
-        if clocks.version > version:
-            self._round = (clocks.trained - trained) / (clocks.version - version)
-        if clocks.version != version:
-            self._closed = clocks.version, clocks.trained
 
     @property
     def _is_near_the_end(self) -> bool:

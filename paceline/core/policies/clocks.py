@@ -53,6 +53,10 @@ class Clocks:
         """Those of them that are in the weights no more, since a diverged run has gone back to older ones."""
         self.buffered = 0
         """Pushes in the sum that folds next."""
+        self.round_examples = 0.0
+        """Training examples of the last round that has closed."""
+        self._closed = 0
+        """Those that were trained by then."""
         self.view = View()
         self.table: dict[str, Entry] = {}
         """The workers that have ever been members, by name."""
@@ -79,6 +83,14 @@ class Clocks:
     def trained(self) -> int:
         """Training examples of the pushes that count."""
         return self.examples - self.discarded
+
+    def close_round(self) -> None:
+        """A round has closed, with all that is counted."""
+        self.round_examples, self._closed = float(self.trained - self._closed), self.trained
+
+    def begin_round(self, last: float) -> None:
+        """The slice is as it was after a round of `last` examples."""
+        self.round_examples, self._closed = last, self.trained
 
     @property
     def members(self) -> Iterable[str]:

@@ -50,6 +50,8 @@ class Recovery:
             "switch": None if half.made is None else asdict(half.made),
             "rounds": half.policy.rounds,
         }
+        if half.policy.rounds:
+            facts["round_examples"] = clocks.round_examples
         if clocks.discarded:
             facts["discarded"] = clocks.discarded
         if half.missed:
@@ -96,6 +98,7 @@ class Recovery:
         clocks.pushes = facts["pushes"]
         clocks.examples = facts["examples"]
         clocks.discarded = facts.get("discarded", 0)
+        clocks.begin_round(facts.get("round_examples", clocks.trained / max(1, clocks.version)))
         for worker, entry in facts["clocks"].items():
             clocks.table[worker] = Entry(**(entry | {"outcome": Outcome(entry["outcome"])}))
         if facts["switch"] is not None:
@@ -119,6 +122,7 @@ class Recovery:
         clocks, half, facts = self._clocks, self._half, state.table
         half.copies.finish()
         clocks.discarded = clocks.examples - facts["examples"] + facts.get("discarded", 0)
+        clocks.begin_round(clocks.round_examples)
         half.rate.restore(facts["rate"])
         if len(state.slots) == len(half.slots):
             half.slots = list(state.slots)

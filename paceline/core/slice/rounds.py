@@ -60,6 +60,7 @@ class Rounds:
         """Folds the gathered pushes now."""
         self._folding.close()
         self._clocks.buffered = 0
+        self._clocks.close_round()
 
     def next_in_order(self) -> str | None:
         """The worker whose push a round's sum waits for; None without rounds."""

@@ -104,6 +104,8 @@ def test_in_rounds_the_end_is_named_in_advance_so_that_the_run_trains_exactly_it
         for worker, clocks.version in (("a", number - 1), ("b", number)):
             clocks.examples += 10
             clocks.entry(worker).clock = number
+            if worker == "b":
+                clocks.close_round()
             run.counted(clocks, 5.0)
         assert (run.phase is RunPhase.STOPPING) == (number == 8)
 

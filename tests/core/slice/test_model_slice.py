@@ -418,6 +418,23 @@ def test_the_pushes_of_an_open_round_are_not_in_a_snapshot():
     assert (table["version"], table["pushes"], table["examples"]) == (1, 2, 2)
 
 
+def test_a_restarted_slice_knows_the_examples_of_its_last_round():
+    one = OneSlice("bsp")
+    for examples in (1, 7):
+        one.push("a", 1.0, examples=examples)
+        one.push("b", 1.0, examples=examples)
+    one.push("a", 1.0, examples=100)
+
+    again = restarted(one)
+
+    assert one.slice.clocks.round_examples == again.slice.clocks.round_examples == 14
+    again.seats("a", "b")
+    for worker in "ab":
+        again.bases[worker] = Base(2, 2)
+        again.push(worker, 1.0, clock=3, examples=3)
+    assert again.slice.clocks.round_examples == 6
+
+
 def test_a_push_of_an_open_round_folds_once_after_a_restart():
     one = OneSlice("bsp")
     one.push("a", 1.0)
