@@ -49,6 +49,7 @@ class RunServicer(RunServiceServicer):
             comes_back = run.phase is RunPhase.STOPPING and request.worker in run.membership.view.seats
             if run.phase in _OVER and not comes_back:
                 return pb.JoinReply(phase=run_phase(run.phase))
+            run.workers.compare(request.worker, request.frozen_norm, request.frozen_product)
             incarnation = run.join(
                 request.worker,
                 request.was_fenced,

@@ -37,6 +37,8 @@ _LINE, _WORDS, _SETTING = 200, 1000, 1 << 16
 """Characters of a name or host, of a reason, of a setting."""
 _FACTOR = 1e12
 """What a script makes of a rate: times any usual rate it is finite in float32."""
+_NORM = 1e60
+"""More than the norm of any parameters in float32."""
 
 
 class Rule(NamedTuple):
@@ -184,6 +186,8 @@ RULES: dict[str, dict[str, Rule]] = {
         "address": LINE,
         "protocol": ANY,
         "host": LINE,
+        "frozen_norm": number(0, _NORM),
+        "frozen_product": number(-_NORM, _NORM),
     },
     "SeatRequest": {"worker": LINE, "incarnation": COUNT, "clock": COUNT},
     "HeartbeatRequest": {

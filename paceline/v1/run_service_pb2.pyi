@@ -155,6 +155,8 @@ class JoinRequest(_message.Message):
     ADDRESS_FIELD_NUMBER: _builtins.int
     PROTOCOL_FIELD_NUMBER: _builtins.int
     HOST_FIELD_NUMBER: _builtins.int
+    FROZEN_NORM_FIELD_NUMBER: _builtins.int
+    FROZEN_PRODUCT_FIELD_NUMBER: _builtins.int
     worker: _builtins.str
     """Name of the worker, like "worker-3"."""
     was_fenced: _builtins.bool
@@ -173,6 +175,9 @@ class JoinRequest(_message.Message):
     """Protocol that the caller speaks (paceline/rpc/protocol_version.py); another one is refused (FAILED_PRECONDITION)."""
     host: _builtins.str
     """What the worker's machine is called, where the run has several; empty: it is not said."""
+    frozen_norm: _builtins.float
+    """Norm of the parameters that a script does not train, and their product with fixed random signs; 0 without any."""
+    frozen_product: _builtins.float
     @_builtins.property
     def settings(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
         """Settings that worker and server must share, as "key=value"."""
@@ -190,10 +195,12 @@ class JoinRequest(_message.Message):
         address: _builtins.str = ...,
         protocol: _builtins.int = ...,
         host: _builtins.str = ...,
+        frozen_norm: _builtins.float = ...,
+        frozen_product: _builtins.float = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["address", b"address", "examples", b"examples", "fingerprint", b"fingerprint", "host", b"host", "protocol", b"protocol", "settings", b"settings", "shards", b"shards", "steps", b"steps", "was_fenced", b"was_fenced", "worker", b"worker"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["address", b"address", "examples", b"examples", "fingerprint", b"fingerprint", "frozen_norm", b"frozen_norm", "frozen_product", b"frozen_product", "host", b"host", "protocol", b"protocol", "settings", b"settings", "shards", b"shards", "steps", b"steps", "was_fenced", b"was_fenced", "worker", b"worker"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -52,8 +52,16 @@ class ChiefClient:
         """Whether this process got a stop signal."""
         return self._stop.is_set()
 
-    def join(self, was_fenced: bool, examples: int, steps: int, fingerprint: str, shards: int) -> pb.JoinReply | None:
-        """Enters the run; waits while the pool is full. None when the run is over."""
+    def join(
+        self,
+        was_fenced: bool,
+        examples: int,
+        steps: int,
+        fingerprint: str,
+        shards: int,
+        frozen: tuple[float, float] = (0.0, 0.0),
+    ) -> pb.JoinReply | None:
+        """Enters the run; waits while the pool is full. None when the run is over. `frozen`: as in JoinRequest."""
         request = pb.JoinRequest(
             worker=self._worker,
             was_fenced=was_fenced,
@@ -65,6 +73,8 @@ class ChiefClient:
             address=self._peer,
             protocol=PROTOCOL,
             host=self._host,
+            frozen_norm=frozen[0],
+            frozen_product=frozen[1],
         )
         said = -_SAY_EVERY
         while True:

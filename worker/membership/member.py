@@ -61,7 +61,8 @@ class Member(ABC):
         check_batch(self.config, max(lens))
         steps = steps_per_epoch(lens, [[place] for place in range(len(lens))], self.clock_batch)
         while True:
-            joined = self.chief.join(was_fenced, self.train_examples, steps, manifest.fingerprint, len(manifest.shards))
+            facts = self.train_examples, steps, manifest.fingerprint, len(manifest.shards)
+            joined = self.chief.join(was_fenced, *facts, self.frozen)
             if joined is None:
                 self.say("the run is over; nothing left to do")
                 self.late()
@@ -72,6 +73,11 @@ class Member(ABC):
             except Fenced as error:
                 self.say("joining anew", why=str(error))
                 was_fenced = True
+
+    @property
+    def frozen(self) -> tuple[float, float]:
+        """What JoinRequest says of parameters that nobody trains; a task's follow from its seed."""
+        return 0.0, 0.0
 
     @abstractmethod
     def epoch_lens(self) -> list[int]:

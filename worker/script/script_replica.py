@@ -86,6 +86,12 @@ class ScriptReplica(Replica):
         self._flat.begin_looks()
         self._flat.refresh()
 
+    @property
+    def untrained(self) -> list[Tensor]:
+        """The model's parameters that are not trained: each worker has its own."""
+        trained = {name for name, _ in self.shapes}
+        return [parameter for name, parameter in self.model.named_parameters() if name not in trained]
+
     def shared_buffers(self) -> list[tuple[str, Tensor]]:
         return [] if self._buffers == "own" else statistics(self.model)
 

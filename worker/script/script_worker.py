@@ -13,6 +13,7 @@ from paceline.data.sampler import Sampler
 from paceline.rpc.conversions import switch_value
 from paceline.v1.run_service_pb2 import SeatReply
 from paceline.worker.module_worker import Listen, Worker
+from paceline.worker.script.frozen import sketch
 from paceline.worker.script.loop_thread import FINAL
 from paceline.worker.script.script_replica import ScriptReplica
 from paceline.worker.script.script_scorer import ScriptScorer
@@ -45,6 +46,11 @@ class ScriptWorker(Worker):
         self.has_model = False
         """Whether the script's model has had weights of the run."""
         self.progress.logged = LOGGED
+
+    @property
+    def frozen(self) -> tuple[float, float]:
+        assert isinstance(self.replica, ScriptReplica)
+        return sketch(self.replica.untrained)
 
     def train(self, clock: int, place: int, seat: SeatReply, mine: Sequence[int], sampler: Sampler) -> None:
         self.has_model = True

@@ -5,6 +5,7 @@ from enum import StrEnum
 from typing import Any
 
 from paceline.core.chief.membership import Membership
+from paceline.core.errors import ConfigError
 from paceline.core.values import worker_order
 
 
@@ -23,6 +24,10 @@ class WorkerPhase(StrEnum):
     """A script's worker: its last clock is behind it."""
     UNHEARD = "unheard"
     """The chief has come back, and has not heard of it since."""
+
+
+_ROUNDING = 1e-3
+"""How much frozen weights of two machines may differ, relative to their norm."""
 
 
 @dataclass(slots=True)
@@ -53,6 +58,8 @@ class Workers:
         """Workers that have left with their last clock behind them."""
         self._dismissed: set[str] = set()
         """Finished workers whose processes end without the final model, as another one was to take it."""
+        self._frozen: tuple[float, float] | None = None
+        """What the first worker has said of the parameters that nobody trains: their norm and a product."""
         self.hosts: dict[str, str] = {}
         """The machine of each worker that has joined; empty if it has not reported one."""
         self._addresses: dict[str, str] = {}
@@ -63,6 +70,19 @@ class Workers:
         """Members that the chief's slice, back from a snapshot, may be behind."""
         self._beaten: set[str] = set()
         """Those of them of which a heartbeat has come since; the first may be from before the slice was back."""
+
+    def compare(self, worker: str, norm: float, product: float) -> None:
+        """A worker reports the parameters that its script does not train. ConfigError where the first one had others: each
+        would train the rest for its own."""
+        if self._frozen is None:
+            self._frozen = norm, product
+        nearly = _ROUNDING * self._frozen[0]
+        if abs(norm - self._frozen[0]) > nearly or abs(product - self._frozen[1]) > nearly:
+            raise ConfigError(
+                f"{worker} has other weights in the parameters that are not trained than the worker that joined first (norm "
+                f"{norm:.6g}, not {self._frozen[0]:.6g}). They are not sent: make them alike in all workers, from one file, "
+                "or by the same seed (torch.manual_seed(0), without the rank), or train them."
+            )
 
     def joined(self, worker: str, address: str, now: float, host: str = "") -> None:
         """A process has joined under this name, on the machine `host`."""
@@ -164,6 +184,7 @@ class Workers:
             "dismissed": sorted(self._dismissed),
             "addresses": self._addresses,
             "founders": self.founders,
+            "frozen": self._frozen,
         }
 
     def restore(self, state: dict[str, Any], now: float) -> None:
@@ -175,5 +196,6 @@ class Workers:
         self.fell_back()
         self.finished = set(state["finished"])
         self._dismissed = set(state.get("dismissed", ()))
+        self._frozen = tuple(state["frozen"]) if state.get("frozen") else None
         self._addresses = dict(state["addresses"])
         self.founders = dict(state.get("founders", {}))
