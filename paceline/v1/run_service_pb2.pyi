@@ -176,8 +176,9 @@ class JoinRequest(_message.Message):
     host: _builtins.str
     """What the worker's machine is called, where the run has several; empty: it is not said."""
     frozen_norm: _builtins.float
-    """Norm of the parameters that a script does not train, and their product with fixed random signs; 0 without any."""
+    """Norm of the parameters that a script does not train; 0 without any."""
     frozen_product: _builtins.float
+    """Their product with fixed random signs (worker/script/frozen.py)."""
     @_builtins.property
     def settings(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
         """Settings that worker and server must share, as "key=value"."""

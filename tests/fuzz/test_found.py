@@ -211,7 +211,7 @@ def test_a_label_that_is_no_class_number_is_refused(label: str, tmp_path: Path) 
 
 
 def test_an_index_that_makes_dense_rows_of_zeros_without_end_is_refused(tmp_path: Path) -> None:
-    (tmp_path / "rows").write_text("0 10000000:1\n2 3:1 1:2\n")
+    (tmp_path / "rows").write_text("0 10000000:1\n2 6000000:1 1:2\n")
     refused(
         lambda: read_svmlight(tmp_path / "rows"),
         DataError,

@@ -115,11 +115,11 @@ class Progress:
         now = time.monotonic()
         with self._lock:
             passed = now - self._since
-            if self.phase is WorkerPhase.EXCHANGE:
+            if self.phase == WorkerPhase.EXCHANGE:
                 self._note_exchange(passed)
             elif self.phase in (WorkerPhase.DATA, WorkerPhase.COMPUTE):
                 self._seconds(self.phase).observe(passed)
-                loaded = min(self._loaded, passed) if self.phase is WorkerPhase.COMPUTE else 0.0
+                loaded = min(self._loaded, passed) if self.phase == WorkerPhase.COMPUTE else 0.0
                 self._loaded = 0.0
                 self._spent(self.phase, passed - loaded)
                 if loaded:
