@@ -82,9 +82,12 @@ class Secret:
         return self.token_file(Claims(run, role, name, now, now + life), now, signer)
 
     def after(self, before: "Content", now: float) -> "Secret":
-        """This secret, just read where `before` was: what it replaces without a word about it stays valid for a while."""
-        if self.old or not isinstance(before, Secret) or before.word == self.word:
+        """This secret, just read where `before` was: what it replaces without a word about it stays valid for a while, also
+        where the file is written again meanwhile."""
+        if self.old or not isinstance(before, Secret):
             return self
+        if before.word == self.word:
+            return before
         return Secret(self.word, before.word, now, now + _UNANNOUNCED)
 
     def replaced(self, now: float, overlap: float = OVERLAP) -> str:

@@ -199,6 +199,7 @@ def test_a_secret_that_another_word_replaces_without_more_holds_until_all_have_n
     clock.now += 2.0
     assert gate.check(old, "Heartbeat").key == public_key(SECRET)
     assert gate.check(token(OTHER, at=clock.now), "Heartbeat").key == public_key(OTHER), "of a pod that is new"
+    write_token_file(file, OTHER)
     clock.now += 300.0
     renewed = content_of(gate.renewal(gate.check(old, "Heartbeat")))
     assert isinstance(renewed, Token)
