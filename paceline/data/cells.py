@@ -50,7 +50,7 @@ class Feature:
         self.empty = 0
         """Cells that held nothing."""
         self.merged = 0
-        """Numbers that are the same as another one as float32, but not in the file."""
+        """Numbers that are the same as another one in the type of the cells, but not in the file."""
         self.strange: Counter[str] = Counter()
         """Texts that are not in the training data, with their cells."""
         self.dtype = dtype if how is None else np.float64
@@ -173,7 +173,7 @@ class Feature:
                 "the example."
             )
         if max(self._ends[1], -self._ends[0]) > EXACT:
-            self.merged += len(np.unique(values)) - len(np.unique(values.astype(np.float32)))
+            self.merged += len(np.unique(values)) - len(np.unique(values.astype(self.dtype)))
         self.empty += len(found) - len(values)
         self._total += float(values.sum())
         self._count += len(values)

@@ -10,8 +10,10 @@ import pytest
 from pyarrow import csv
 
 from paceline.core.errors import DataError, DiskError
+from paceline.core.settings.table import TableConfig
 from paceline.data import csv_blocks, files, out_of_core, table
 from paceline.data.columns import Columns
+from paceline.data.hashed_table import read_hashed
 from paceline.data.out_of_core import is_mapped
 from paceline.data.table import read_like, read_table
 from tests.data.test_table import TEXT, f32, parquet_bytes, written
@@ -51,6 +53,7 @@ def test_numbers_that_become_the_same_as_others_are_named(tmp_path: Path):
     (said,) = [line for line in read_table(times, "y").as_read if "rounded" in line]
     assert "numbers above 16,777,216 are rounded, and become the same as another: 1 of 't'; subtract what" in said
     assert not [line for line in read_table(apart, "y").as_read if "rounded" in line]
+    assert not [line for line in read_hashed(times, TableConfig(label="y")).as_read if "rounded" in line], "from 0 to 1"
 
 
 @pytest.mark.parametrize(("hint", "delimiter"), [("sep=;", ";"), ('"sep=,"', ","), ("\ufeffsep=|", "|")])
