@@ -322,7 +322,9 @@ class Model:
         else:
             pod.ready_since = min(pod.ready_since, self.now)
             return
-        pod.ready_since, pod.starts, pod.ended = math.inf, pod.starts + 1, Ended(code, self.now)
+        pod.ready_since = math.inf
+        pod.starts += 1
+        pod.ended = Ended(code, self.now)
 
     @property
     def is_finished(self) -> bool:
@@ -396,7 +398,9 @@ def end_of(seed: int) -> str:
     for _ in range(dice.randrange(1, 9)):
         disturb(model, dice)
     last = dice.choice(VERSIONS)
-    model.is_up, model.answers, model.room = True, True, room(last)
+    model.is_up = True
+    model.answers = True
+    model.room = room(last)
     model.apply_all(last)
     for _ in range(100):
         model.tick()

@@ -71,10 +71,10 @@ def _odd_example(live: LiveTraining) -> str:
     """The first example that has another form than example 0, for people; empty where there is none, or none in time."""
     end = time.monotonic() + _SEARCH
     for name, rows in {"train": live.train, **{name: each.rows for name, each in live.kept.items()}}.items():
-        first = None
-        for number in range(len(rows) if hasattr(rows, "__getitem__") and hasattr(rows, "__len__") else 0):
+        count = len(rows) if hasattr(rows, "__getitem__") and hasattr(rows, "__len__") else 0
+        first = rows[0] if count else None
+        for number in range(1, count):
             row = rows[number]
-            first = row if number == 0 else first
             if _form(row) != _form(first):
                 return (
                     f"Example {_users_number(rows, number):,} of {name} is {kind(row)}, and others are {kind(first)}."

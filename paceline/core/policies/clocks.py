@@ -86,11 +86,12 @@ class Clocks:
 
     def close_round(self) -> None:
         """A round has closed, with all that is counted."""
-        self.round_examples, self._closed = float(self.trained - self._closed), self.trained
+        self.begin_round(float(self.trained - self._closed))
 
     def begin_round(self, last: float) -> None:
         """The slice is as it was after a round of `last` examples."""
-        self.round_examples, self._closed = last, self.trained
+        self.round_examples = last
+        self._closed = self.trained
 
     @property
     def members(self) -> Iterable[str]:
