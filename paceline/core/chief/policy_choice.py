@@ -4,19 +4,22 @@ import math
 from collections import deque
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
 
 from paceline.core.chief.straggler import slow_workers
 from paceline.core.chief.worker_time import LEAST, OWN, SPENT, WorkerTime, middle, share_of
-from paceline.core.chief.workers import WorkerReport
+from paceline.core.chief.workers import WorkerPhase, WorkerReport
 from paceline.core.errors import ConfigError
 from paceline.core.policies.policy import Policy, Times, alternatives_of, build_policy
 from paceline.core.settings.config import Config, Options
 
 _ENOUGH = 3
-"""Steps of each worker below which its times say nothing: a very slow one should show soon."""
+"""Steps of each worker after its first one below which its times say nothing: a very slow one should show soon."""
+_STANDS = 5.0
+"""How many times as long as the middle worker's step a mini-batch takes that shows a slow worker before it is over."""
 _RECENT = 10.0
 """Training time that is looked at, if enough steps lie in it (seconds)."""
 _WORTH, _LIKE = 1.15, 1.1
@@ -88,8 +91,8 @@ class PolicyChoice:
         self.is_on = bool(build_policy(policy).alternatives)
 
     def heard(self, worker: str, report: WorkerReport) -> None:
-        """A member reports."""
-        if self.is_on and "steps" in report.figures:
+        """A member reports. Its first step, in which a device warms up or a network is compiled, says nothing."""
+        if self.is_on and report.figures.get("steps", 0) >= 1:
             self._reports.setdefault(worker, deque()).append(report)
 
     def choose(self, present: Options, members: Collection[object], left: float, now: float) -> Options | None:
@@ -104,6 +107,8 @@ class PolicyChoice:
             return None
         self._looked = now
         times = self._times(now)
+        if len(times) < max(2, len(members)):
+            times = self._times_so_far() if build_policy(present).rounds else []
         if len(times) < max(2, len(members)):
             return None
         return self._lost_bet(present, times) or self._best(present, times, left)
@@ -123,12 +128,33 @@ class PolicyChoice:
                 and last["steps"] - reports[1].figures["steps"] >= _ENOUGH
             ):
                 reports.popleft()
-            first = reports[0].figures
-            spent = {part: sum(last.get(name, 0.0) - first.get(name, 0.0) for name in SPENT[part]) for part in SPENT}
-            is_whole = spent["steps"] >= _ENOUGH and spent["compute"] + spent["data"] > 0
-            if is_whole and all(0 <= each < _ABSURD for each in spent.values()):
+            spent = _spent(last, reports[0].figures)
+            if spent["steps"] >= _ENOUGH and _is_sound(spent):
                 found.append(WorkerTime(name=worker, has_link=False, **spent))
         return found
+
+    def _times_so_far(self) -> list[WorkerTime]:
+        """A step of each worker in lock-step, where some compute a mini-batch for so long that more steps need not be waited
+        for: theirs have lasted as long as that, and the others have waited for the rest of it."""
+        newest = {worker: reports[-1] for worker, reports in self._reports.items()}
+        totals = {worker: spent for worker, report in newest.items() if _is_sound(spent := _spent(report.figures))}
+        steps = {worker: {part: spent[part] / spent["steps"] for part in OWN} for worker, spent in totals.items()}
+        usual = middle(sum(step.values()) for step in steps.values())
+
+        stand = {
+            worker: report.phase_seconds
+            for worker, report in newest.items()
+            if report.phase in (WorkerPhase.DATA, WorkerPhase.COMPUTE)
+            and _STANDS * usual < report.phase_seconds < _ABSURD
+        }
+        if not stand or len(steps) < len(newest):
+            return []
+        steps |= {worker: {"compute": seconds} for worker, seconds in stand.items()}
+        longest = max(sum(step.values()) for step in steps.values())
+        return [
+            WorkerTime(worker, 1.0, wait=longest - sum(step.values()), has_link=False, **step)
+            for worker, step in steps.items()
+        ]
 
     def _lost_bet(self, present: Options, times: Sequence[WorkerTime]) -> Options | None:
         """The policy before the present one, where that one only lets workers slow each other down: they share a machine."""
@@ -245,6 +271,16 @@ class PolicyChoice:
             found = state["choice"]
             self.follow(Options(**found["home"]))
             self.said, self._changes = list(found["said"]), found["changes"]
+
+
+def _spent(last: Mapping[str, float], first: Mapping[str, float] = MappingProxyType({})) -> dict[str, float]:
+    """What a worker has spent between two reports of its figures, by the parts of its time."""
+    return {part: sum(last.get(name, 0.0) - first.get(name, 0.0) for name in SPENT[part]) for part in SPENT}
+
+
+def _is_sound(spent: Mapping[str, float]) -> bool:
+    """Whether a worker's figures can be true."""
+    return spent["compute"] + spent["data"] > 0 and all(0 <= each < _ABSURD for each in spent.values())
 
 
 def _rate(policy: Policy, times: Sequence[WorkerTime]) -> float:

@@ -1,7 +1,7 @@
 """A policy that changes by itself, in virtual time: heartbeats, and the chief's choice."""
 
 from paceline.core.chief.phases import RunPhase
-from paceline.core.chief.workers import WorkerReport
+from paceline.core.chief.workers import WorkerPhase, WorkerReport
 from paceline.core.policies.policy import build_policy
 from paceline.core.settings.config import Config
 from paceline_studies.simulator.members import Members
@@ -27,17 +27,24 @@ class Changes(Members):
         now = self.time.now * self.pace.second
         for worker in self.workers:
             if worker.incarnation:
-                self._run.policy_choice.heard(worker.name, WorkerReport(figures=self._figures(worker), seen=now))
+                self._run.policy_choice.heard(worker.name, self._report(worker, now))
         if self._run.choose_policy(self._slices[0].clocks, now) is not None:
             self._publish()
         if self.time.goes_on and self._run.phase is RunPhase.TRAINING:
             self._watch_policy()
 
-    def _figures(self, worker: Worker) -> dict[str, float]:
-        """As a worker's heartbeat has them (seconds)."""
-        spent = {"compute": worker.compute, "push": worker.pushed, "pull": worker.pulled, "wait": worker.waited}
+    def _report(self, worker: Worker, now: float) -> WorkerReport:
+        """As a worker's heartbeat has it (seconds): what is under way counts once it is over."""
+        is_computing = self.time.now < worker.batch_until
+        phase, since = (
+            (WorkerPhase.COMPUTE, worker.batch_from) if is_computing else (WorkerPhase.EXCHANGE, worker.began)
+        )
+        compute = worker.compute - (worker.batch_until - worker.batch_from if is_computing else 0.0)
+
+        spent = {"compute": compute, "push": worker.pushed, "pull": worker.pulled, "wait": worker.waited}
         seconds = {f"{part}_seconds": time * self.pace.second for part, time in spent.items()}
-        return seconds | {"steps": worker.clock, "own_squares": worker.squares * self.pace.second**2}
+        figures = seconds | {"steps": worker.clock, "own_squares": worker.squares * self.pace.second**2}
+        return WorkerReport(worker.clock, phase, (self.time.now - since) * self.pace.second, figures, now)
 
     def _maybe_changed(self) -> None:
         """The chief's view says so once every slice has begun the new policy."""

@@ -45,6 +45,9 @@ class Worker:
     """When its last push was with the last server, or its last gradient was computed."""
     held: float = 0.0
     """How long the policy has let its present push wait; of several servers, the longest."""
+    batch_from: float = 0.0
+    """When it began to compute its newest mini-batch."""
+    batch_until: float = 0.0
     compute: float = 0.0
     pushed: float = 0.0
     waited: float = 0.0

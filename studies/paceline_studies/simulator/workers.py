@@ -307,6 +307,7 @@ class Training(Changes):
         if not count:
             return 0, 0.0
         self.gradients += 1
+        worker.batch_from, worker.batch_until = self.time.now, self.time.now + time
         worker.compute += time
         return count, time
 

@@ -118,6 +118,46 @@ def test_the_tightest_policy_takes_over_that_is_as_fast_as_the_fastest(facts: di
     assert cluster(**facts).pass_time(300) == policies
 
 
+def lock_step(one: Cluster, first: float, each: float, seconds: int) -> list[str]:
+    """Lets time pass in lock-step whose mini-batches take .1 s, but those of worker-3: the first one `first` seconds, and
+    then `each`. Returns the policies that came."""
+    for now in range(2, seconds, 2):
+        one.now = float(now)
+        steps = max(0, int((now - first) // each) + 1)
+        since = now - first - (steps - 1) * each if steps else now
+        for place in range(4):
+            own = 0.1 * (steps + 1) if place < 3 else (first + (steps - 1) * each) * (steps > 0)
+            figures = {"steps": steps, "compute_seconds": own, "wait_seconds": max(0.0, now - own) * (place < 3)}
+            figures["own_squares"] = 0.01 * steps if place < 3 else (first**2 + (steps - 1) * each**2) * (steps > 0)
+            report = WorkerReport(steps, "exchange" if place < 3 else "compute", since, figures, one.now)
+            one.run.beat(f"worker-{place}", 1, report, one.now)
+        policy = one.run.choose_policy(Clocks(), one.now)
+        if policy is not None:
+            return [policy.name]
+    return []
+
+
+def test_a_first_step_that_takes_long_is_no_sign_of_a_slow_worker():
+    assert lock_step(cluster(), first=12.0, each=0.1, seconds=60) == []
+
+
+def test_a_very_slow_worker_is_seen_while_it_computes_its_second_mini_batch():
+    one = cluster()
+
+    assert lock_step(one, first=10.0, each=10.0, seconds=20) == ["kbuffered"]
+    assert one.now < 20
+
+
+def test_equal_workers_whose_steps_take_long_stay_in_lock_step_whenever_their_heartbeats_come():
+    one = cluster()
+    for tick in range(1, 400):
+        one.now = tick / 4
+        place, steps = tick % 4, int(one.now // 3)
+        figures = {"steps": steps, "compute_seconds": 3.0 * steps, "own_squares": 9.0 * steps, "wait_seconds": 0.0}
+        one.run.beat(f"worker-{place}", 1, WorkerReport(steps, "compute", one.now % 3, figures, one.now), one.now)
+        assert one.run.choose_policy(Clocks(), one.now) is None
+
+
 def test_the_run_goes_back_to_lock_step_when_the_slow_worker_is_as_fast_as_the_others_again():
     one = cluster(steps=(0.1, 0.1, 0.1, 1.0))
     assert one.pass_time(20) == ["kbuffered"]
