@@ -182,7 +182,7 @@ def test_the_same_script_runs_alone_without_the_launcher(folder: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "told"),
     [
-        ("print('nothing')\n", "train.py ended without training. Wrap the optimizer"),
+        ("print('nothing')\n", "train.py ended in worker-0 without training, and the run waits for each worker."),
         ("import torch\ntorch.ones(2) @ torch.ones(3)\n", 'train.py", line 2, in <module>'),
         ("import paceline\nfor epoch in paceline.epochs(2):\n    pass\n", "trains, but never called paceline.wrap"),
     ],

@@ -5,6 +5,7 @@ the loader joins; from then on `optimizer.step()` is the exchange with the serve
 
 import sys
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -12,14 +13,18 @@ import torch
 from torch import nn
 from torch.optim import Optimizer
 
-from paceline.core.errors import ConfigError
+from paceline.core.chief.workers import ENDED_EARLY
+from paceline.core.errors import ConfigError, PacelineError, TryAgain
 from paceline.core.policies.policy import build_policy
 from paceline.core.settings.config import Config
 from paceline.core.values import AS_SET, Manner
 from paceline.data.dataset import Rows
 from paceline.data.sampler import Sampler
+from paceline.rpc.channel import call, open_channel
 from paceline.rpc.process import make_log
 from paceline.settings.load_settings import load
+from paceline.v1.run_service_pb2 import StatusRequest
+from paceline.v1.run_service_pb2_grpc import RunServiceStub
 from paceline.worker.command_line import ToldLaunched
 from paceline.worker.module_worker import Listen
 from paceline.worker.script.asked_scores import AskedScores
@@ -33,9 +38,12 @@ from paceline.worker.script.script_scorer import ScriptScorer
 from paceline.worker.script.script_worker import ScriptWorker
 from paceline.worker.script.tell import tell
 from paceline.worker.script.training_plan import TrainingPlan
-from paceline.worker.startup.run_process import run_process
+from paceline.worker.startup.run_process import check_addresses, run_process
 from paceline.worker.startup.start import Start
 from paceline.worker.surroundings import Surroundings
+
+_PATIENCE = 5.0
+"""Longest time in which the chief answers whether this worker has joined (seconds)."""
 
 
 class ScriptRun:
@@ -313,7 +321,9 @@ class ScriptRun:
             self._describe(around)
             self._scorer(around).run()
 
-        sys.exit(run_process(start, work, shards=data))
+        code = run_process(start, work, shards=data)
+        self.is_over = True
+        sys.exit(code)
 
     def _scorer(self, around: Surroundings) -> ScriptScorer:
         assert self._plan.replica is not None
@@ -423,8 +433,31 @@ class ScriptRun:
         while not self.is_over:
             self.step(finite=False)
 
+    def end(self) -> None:
+        """The script has ended, and well. ConfigError where it has not come to its loop: the others would wait for it."""
+        if not self._has_joined and not self.is_over and not self._trains_elsewhere():
+            raise ConfigError(
+                f"{self.script} ended in {self.name} without training, and the run waits for each worker. Wrap the optimizer "
+                "(paceline.wrap), take the training data from paceline.loader, and train in `for epoch in "
+                "paceline.epochs(10):`. What one worker alone should do stands behind `if paceline.rank() == 0:`, without "
+                "an exit. A task file, with data() and model(), is trained by `paceline run`."
+            )
+        self.finish()
+
+    def _trains_elsewhere(self) -> bool:
+        """Whether a process that the script has started has joined in its place, as far as the chief can still say."""
+        address = check_addresses(self.told.servers, self.settings)[0]
+        with closing(open_channel(address, self._credentials)) as channel:
+            try:
+                status = call(RunServiceStub(channel).Status, StatusRequest(), _PATIENCE)
+            except TryAgain:  # it has gone, with the run
+                return True
+            except PacelineError:  # it waits for a script that describes the run
+                return False
+        return any(each.worker == self.name for each in status.workers)
+
     def finish(self) -> None:
-        """The script has ended before the run did, and well: this worker's share of it is done."""
+        """The script has left its loop before the run's end: this worker's share is done."""
         self._take_final()
         if not self._has_joined or self.is_over:
             return
@@ -432,6 +465,8 @@ class ScriptRun:
         of = self.steps_per_epoch * self._plan.length["epochs"]
         if self.position < of:
             tell(f"{self.script} has ended after {self.position:,} of {of:,} steps; {self.told.name} has finished.")
+            if self._worker is not None:
+                self._worker.progress.figure(**{ENDED_EARLY: 1.0})
         self._plan.replica.thread.finish()
         self._wait()
         self._take_final()

@@ -41,14 +41,14 @@ def run_to_end(run: ScriptRun, script: str, code: Callable[[], object]) -> None:
         sys.exit(ConfigError.exit_code if is_hopeless else 1)
     except SystemExit as end:
         if not end.code:
-            run.finish()
+            run.end()
         elif run.has_trained:
             raise ScriptFailed(f"{script}: sys.exit({end.code!r}) after its training.") from end
         elif end.code == ScriptFailed.exit_code:  # it would be taken for one that has trained
             sys.exit(1)
         raise
     else:
-        run.finish()
+        run.end()
     finally:
         run.close()
 

@@ -11,13 +11,16 @@ OWN_BATCHES = "own batches"
 """The fingerprint of data that nobody knows: scripts draw their own mini-batches, and an epoch is one step of all workers."""
 
 
-def all_but(left: Collection[str], examples: int, total: int, steps: int) -> str:
+def all_but(left: Collection[str], examples: int, total: int, steps: int, early: Collection[str] = ()) -> str:
     """Returns why a run is over whose workers have all finished but those that are `left`, and what of the `total` that leaves
-    out. `steps`: of each worker, where the run counts them."""
+    out.
+
+    `steps`: of each worker, where the run counts them; `early`: who has left its loop early."""
     who = f"every worker but {', '.join(left)}" if left else "every worker"
     unit, missing = "steps" if steps else "examples", total - examples
-    of = f"; {missing:,} of all workers' {total:,} {unit} were left out" if left and missing > 0 else ""
-    return f"{who} has finished its {'steps' if steps else 'epochs'}{of}"
+    of = f"; {missing:,} of all workers' {total:,} {unit} were left out" if (left or early) and missing > 0 else ""
+    loops = f", {', '.join(early)} by leaving its loop early" if early else ""
+    return f"{who} has finished its {'steps' if steps else 'epochs'}{loops}{of}"
 
 
 class Budget:

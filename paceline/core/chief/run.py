@@ -291,7 +291,8 @@ class Run:
             self.phases.enter(RunPhase.SCORING, now)
         elif self.phase is RunPhase.TRAINING and self.workers.finished and not self.awaited(now):
             budget = self.budget
-            why = all_but(self.workers.unfinished, budget.examples, budget.total, budget.steps)
+            left, early = self.workers.unfinished, self.workers.ended_early
+            why = all_but(left, budget.examples, budget.total, budget.steps, early)
             self.phases.enter(RunPhase.SCORING, now, why)
 
     def awaited(self, now: float) -> list[str]:

@@ -26,6 +26,8 @@ class WorkerPhase(StrEnum):
     """The chief has come back, and has not heard of it since."""
 
 
+ENDED_EARLY = "ended_early"
+"""A worker's figure: its script has left its loop before its last step."""
 _ROUNDING = 1e-3
 """How much frozen weights of two machines may differ, relative to their norm."""
 
@@ -158,6 +160,12 @@ class Workers:
     def unfinished(self) -> list[str]:
         """Who has joined and not left after its last clock, in worker order."""
         return sorted(self._addresses.keys() - self.finished, key=worker_order)
+
+    @property
+    def ended_early(self) -> list[str]:
+        """Finished workers whose scripts have left their loops before their last steps, in worker order."""
+        early = (each for each in self.finished & self.reports.keys() if self.reports[each].figures.get(ENDED_EARLY))
+        return sorted(early, key=worker_order)
 
     def begin_anew(self) -> None:
         """The run, which was over, waits for workers again."""

@@ -4,7 +4,7 @@ import os
 import shlex
 import shutil
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import asdict
 from functools import partial
@@ -76,6 +76,12 @@ class Stall:
 def _last_seen(worker: WorkerStatus) -> str:
     words = f"{worker.worker} in {phase_of(worker)} for {worker.phase_seconds:.0f} s at clock {worker.clock:,}"
     return words + (f", silent for {worker.silent:.0f} s" if worker.silent >= 1 else "")
+
+
+def _still_members(status: StatusReply, ended: Collection[str], silence: float) -> list[str]:
+    """Those of the processes that have `ended` which have not left the run: nobody speaks for them any more (seconds)."""
+    members = (worker for worker in status.workers if worker.member and worker.silent > silence)
+    return [worker.worker for worker in members if worker.worker in ended]
 
 
 class Progress:
@@ -346,6 +352,7 @@ class _Launch:
         alone_since: float | None = None
         while True:
             is_deserted = self._processes.are_gone([child.name for child in self._processes.clients()])
+            ended = self._processes.ended_with_0
             status, now = server.status(), time.monotonic()
             self._faults.hear(None if status is None else status.seconds, now)
             if status is not None:
@@ -357,7 +364,11 @@ class _Launch:
                     raise Ended(PacelineError.exit_code, f"nobody is left to take the final model: {who} has ended")
                 if phase_of(status) == "waiting" and status.version:
                     self._processes.call_back()
+                elif phase_of(status) == "waiting" and not status.seconds:
+                    self._processes.refuse_untrained(ended)
+                self._processes.start_unfinished(_still_members(status, ended, 2 * self._config.heartbeat))
                 if status.unfinished and self._processes.are_gone(status.unfinished):
+                    self._processes.give_up_unfinished(status.unfinished)
                     with suppress(NotYet):
                         server.stop(all_but(status.unfinished, status.examples, status.budget, status.steps))
             stalled = stall.check(status, now)

@@ -163,6 +163,28 @@ class Processes:
             if child.role == "worker" and child.poll() == 0:
                 self._start_again(child)
 
+    def refuse_untrained(self, workers: Collection[str]) -> None:
+        """Ended where one of these has ended with 0 before the run has begun: the others would wait for it."""
+        for child in self.clients():
+            if child.name in workers:
+                waits = (
+                    "before it had trained, and the others would wait for it. Look for what ends it: sys.exit, os._exit"
+                )
+                raise Ended(ConfigError.exit_code, f"{child.name} {child.how_it_ended()} {waits}.{child.tail()}")
+
+    def start_unfinished(self, workers: Collection[str]) -> None:
+        """These have ended with 0 in the middle of their training, as by os._exit(0): they have died."""
+        for child in self.clients():
+            if child.name in workers and not child.given_up:
+                self._died(child, 0)
+
+    def give_up_unfinished(self, workers: Collection[str]) -> None:
+        """These have ended with 0, and yet the run lacks what they were to train."""
+        for child in self.clients():
+            if child.name in workers and child.code == 0 and not child.given_up:
+                child.given_up = True
+                self._say(f"{child.name} {child.how_it_ended()} before its training was over.{child.tail()}")
+
     def thaw(self) -> None:
         """What a fault has frozen goes on, so that it can end."""
         self._faults.thaw(self._children)
@@ -178,6 +200,11 @@ class Processes:
     def clients(self) -> list[Child]:
         """Workers and the evaluator."""
         return [child for child in self._children if child.role in ("worker", "evaluator")]
+
+    @property
+    def ended_with_0(self) -> list[str]:
+        """Workers that have ended as if their part was done."""
+        return [child.name for child in self.clients() if child.role == "worker" and child.poll() == 0]
 
     @property
     def in_vain(self) -> list[str]:

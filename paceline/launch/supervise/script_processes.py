@@ -5,23 +5,17 @@ from pathlib import Path
 from typing import Any
 
 from paceline.base.variables import CONNECT
-from paceline.core.errors import ConfigError
 from paceline.core.optimizers.effective import told as rates_told
 from paceline.core.policies.policy import build_policy
 from paceline.core.settings.config import Config
 from paceline.launch.settings.launch_settings import LaunchSettings
 from paceline.launch.supervise.children import Child
 from paceline.launch.supervise.others import Others
-from paceline.launch.supervise.processes import Ended, Processes
+from paceline.launch.supervise.processes import Processes
 from paceline.launch.this_machine.processors import VISIBLE, cores, visible_gpus
 from paceline.server.description import described
 from paceline.settings.load_settings import load
 from paceline.worker.command_line import ToldLaunched
-
-_SILENT = (
-    "ended without training. Wrap the optimizer (paceline.wrap), take the training data from paceline.loader, and train in "
-    "`for epoch in paceline.epochs(10):`. A task file, with data() and model(), is trained by `paceline run`."
-)
 
 
 def script_words(script: str, config: Config, objects: int | None = None) -> list[str]:
@@ -84,10 +78,10 @@ class ScriptProcesses:
         return config
 
     def _described(self) -> dict[str, Any] | None:
-        """What the script has told. Ended where all of its processes have ended and none has trained."""
-        found = described(self._folder.server(0))
-        if found is None and not self._others.awaited() and all(one.code == 0 for one in self._processes.clients()):
-            raise Ended(ConfigError.exit_code, f"{self._settings.config.task} {_SILENT}")
+        """What the script has told. Ended where one of its processes has ended and none has told anything."""
+        ended = self._processes.ended_with_0
+        if (found := described(self._folder.server(0))) is None:
+            self._processes.refuse_untrained(ended)
         return found
 
     def _start(self, name: str, role: str, told: ToldLaunched) -> Child:

@@ -9,7 +9,7 @@ from paceline.core.chief.other_servers import OtherServers
 from paceline.core.chief.phases import RunPhase
 from paceline.core.chief.run import Run
 from paceline.core.chief.scoring import Score
-from paceline.core.chief.workers import WorkerReport
+from paceline.core.chief.workers import ENDED_EARLY, WorkerReport
 from paceline.core.errors import ConfigError, DataError, NotYet
 from paceline.core.policies.clocks import Clocks
 from paceline.core.settings.config import Config, Options
@@ -132,6 +132,18 @@ def test_a_run_with_a_budget_per_worker_ends_when_all_have_left():
     run.leave("b", 1, True, 2.0)
 
     assert (run.phase, run.reason) == (RunPhase.SCORING, "every worker has finished its epochs")
+
+
+def test_a_run_says_whose_loop_ended_early_and_what_that_left_out():
+    run, _ = started("a", "b", budget="per_worker", epochs=9)
+    for worker, figures in (("a", {}), ("b", {ENDED_EARLY: 1.0})):
+        run.beat(worker, 1, WorkerReport(1, "finished", figures=figures), 1.0)
+
+    run.leave("b", 1, True, 1.0)
+    run.leave("a", 1, True, 2.0)
+
+    left_out = "900 of all workers' 900 examples were left out"
+    assert run.reason == f"every worker has finished its epochs, b by leaving its loop early; {left_out}"
 
 
 @pytest.mark.parametrize(

@@ -400,7 +400,38 @@ def test_a_run_that_waits_for_lost_workers_ends_where_one_is_not_started_again(
     assert gone(stage.pids())
 
 
-def test_nobody_waits_at_the_end_for_a_worker_without_restarts(stage: Stage) -> None:
+def test_a_worker_that_ends_with_0_before_the_start_ends_the_run(stage: Stage) -> None:
+    class Waiting(FakeChief):
+        def status(self) -> StatusReply:
+            return StatusReply(phase="RUN_PHASE_WAITING", missing=["1 of 2 workers"])
+
+    stage.plot(worker_0=["hang"], worker_1=[0])
+
+    outcome = run_local(stage.config, stage.run.path, say=stage.said.append, connect=lambda *_: Waiting(lambda: False))
+
+    assert outcome.exit_code == ConfigError.exit_code
+    assert outcome.reason.startswith("worker-1 ended with exit code 0 before it had trained, and the others would wait")
+    assert "worker-1: start 1, now 0" in outcome.reason
+    assert gone(stage.pids())
+
+
+def test_a_worker_that_ends_with_0_in_mid_training_is_started_again(stage: Stage) -> None:
+    class Silent(FakeChief):
+        def status(self) -> StatusReply:
+            member = WorkerStatus(worker="worker-1", member=True, silent=60.0)
+            now = StatusReply(phase="RUN_PHASE_TRAINING", version=3, workers=[member])
+            return super().status() if self.done() else now
+
+    stage.plot(worker_0=[0], worker_1=[0, 0])
+    chief = Silent(lambda: len(stage.starts("worker-1")) == 2)
+
+    run_local(stage.config, stage.run.path, say=stage.said.append, connect=lambda *_: chief)
+
+    assert any(text.startswith("worker-1 ended with exit code 0; starting it again") for text in stage.said)
+
+
+@pytest.mark.parametrize(("code", "starts"), [(3, 3), (0, 1)], ids=["without restarts", "by its own exit"])
+def test_nobody_waits_at_the_end_for_a_worker_that_is_gone(stage: Stage, code: int, starts: int) -> None:
     class Deserted(FakeChief):
         """Every worker but one has finished."""
 
@@ -418,14 +449,15 @@ def test_nobody_waits_at_the_end_for_a_worker_without_restarts(stage: Stage) -> 
                 raise NotYet("The policy is just changing.")
             return True
 
-    stage.plot(worker_0=[0], worker_1=[3])
+    stage.plot(worker_0=[0], worker_1=[code])
     chief = Deserted()
 
     outcome = run_local(stage.config, stage.run.path, say=stage.said.append, connect=lambda *_: chief)
 
     assert outcome.exit_code == Incomplete.exit_code
+    assert "worker-1 could not go on" in outcome.reason
     assert chief.reasons == ["every worker but worker-1 has finished its epochs"] * 2
-    assert len(stage.starts("worker-1")) == 3
+    assert len(stage.starts("worker-1")) == starts
 
 
 @pytest.mark.parametrize("code", [64, 65, 78])
