@@ -20,6 +20,7 @@ from paceline.settings.flags import Flags
 from paceline.worker.command_line import ToldLaunched
 from tests.support.commands import paceline, python
 from tests.support.private_files import open_to_others
+from tests.support.tree import ROOT
 
 torch = pytest.importorskip("torch")
 
@@ -286,6 +287,17 @@ def test_a_breakpoint_in_a_worker_says_how_to_debug(tmp_path: Path, call: str) -
     assert done.returncode == 78
     assert f"script: ConfigError: {script}, line " in done.stderr
     assert "a process of a run has no terminal. Debug a script alone, as plain torch: python SCRIPT.py" in done.stderr
+
+
+def test_all_processes_of_all_machines_have_one_hash_seed_unless_the_user_names_another(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.delenv("PYTHONHASHSEED", raising=False)
+    assert child_environment(1)["PYTHONHASHSEED"] == "0"
+    assert "ENV PYTHONHASHSEED=0 " in (ROOT / "docker/Dockerfile").read_text(), "pods have no launcher"
+
+    monkeypatch.setenv("PYTHONHASHSEED", "7")
+    assert child_environment(1)["PYTHONHASHSEED"] == "7"
 
 
 def test_a_debugger_that_the_user_names_stays(monkeypatch: pytest.MonkeyPatch) -> None:

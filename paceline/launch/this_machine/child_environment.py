@@ -11,7 +11,9 @@ BREAKPOINT = "paceline.processes.exits.refuse_breakpoint"
 
 def child_environment(threads: int) -> dict[str, str]:
     """What a child sees: malloc set for big messages (no page faults for each), its threads, its words unbuffered, and of our
-    variables only where the keys are: the settings are in the config file already. Debuggers that the user names stay."""
+    variables only where the keys are: the settings are in the config file already. Debuggers that the user names stay, and
+    so does a hash seed: by the same one a set has the same order on all machines, and when the run is resumed."""
     inherited = {name: value for name, value in os.environ.items() if name == TLS or not name.startswith(PREFIX)}
     inherited.setdefault("PYTHONBREAKPOINT", BREAKPOINT)
+    inherited.setdefault("PYTHONHASHSEED", "0")
     return inherited | MALLOC_ENVIRONMENT | {"OMP_NUM_THREADS": str(threads), "PYTHONUNBUFFERED": "1"}
