@@ -199,7 +199,8 @@ def _picture(folder: RunFolder, status: StatusReply, console: Console, rate: flo
     show_picture(console, status, rate, causes)
     for line in _waits(folder).values():
         show(console, line)
-    for line in [*standing_recoveries(status), *standing(warnings(status)), *exposed(status)]:
+    warned = [*warnings(status), *(RunWarning(**each) for each in folder.facts().get("warnings", []))]
+    for line in [*standing_recoveries(status), *standing(warned), *exposed(status)]:
         show(console, line)
 
 

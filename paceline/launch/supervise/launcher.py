@@ -13,6 +13,7 @@ from pathlib import Path
 from paceline.base.variables import TLS
 from paceline.callback import Callback
 from paceline.core.chief.budget import all_but
+from paceline.core.chief.warnings import RunWarning
 from paceline.core.errors import Diverged, Incomplete, NotYet, OutOfMemory, PacelineError, ScriptFailed
 from paceline.core.settings.config import Config
 from paceline.data.shards import is_there
@@ -47,6 +48,8 @@ from paceline.v1.run_service_pb2 import StatusReply, WorkerStatus
 STILL = 60.0
 """Seconds without a new version (or an answer of the chief) after which a run has stalled; said again as often."""
 MOVING = ("training", "stopping")
+GAVE_UP = "gave_up"
+"""The kind of warning of a worker that could not go on, followed by its name."""
 
 
 class Stall:
@@ -216,6 +219,8 @@ class _Launch:
         self.outcome.recovery = self._recoveries.sum
         kept = folder.facts().get("faults", [])
         self._faults = Faults(config.faults, kept, say, lambda found: own.note(faults=found))
+        self._lost: dict[str, RunWarning] = {}
+        """The warning of each worker that could not go on."""
         self._gave_up = False
         """Whether the chief has ended the run because it can learn no more."""
         self._answered: dict[str, int] = {}
@@ -272,6 +277,7 @@ class _Launch:
             waits="",
             chief=None,
             finished=False,
+            warnings=[],
             tls=self._keys(),
         )
 
@@ -394,6 +400,7 @@ class _Launch:
         out.warnings = [*chief_status.warnings(status), *self._records.warnings]
         out.choices = list(status.choices)
         news = [*self._recoveries.of(status, time.monotonic()), *self._news.of(out.warnings, out.choices)]
+        out.warnings += self._lost_workers(status.epoch)
         causes = self._causes.now(status)
         for line in [*news, *self._causes.news(causes, status.run)]:
             self._say(line)
@@ -409,6 +416,16 @@ class _Launch:
             out.accuracy = accuracy(out.metrics)
         self._records.note(status, rate)
         self._show(status, rate, causes)
+
+    def _lost_workers(self, epoch: float) -> list[RunWarning]:
+        """A warning for each worker that could not go on, which was said when it died; the run's folder has it for others."""
+        for name in self._processes.in_vain:
+            if name not in self._lost:
+                said = f"{name} could not go on, so the run goes on without its part (epoch {epoch:.1f})"
+                advice = f"what its log says of its end (logs/{name}.log)"
+                self._lost[name] = RunWarning(f"{GAVE_UP} {name}", said, advice, [], round(epoch, 2))
+                self._own.note(warnings=[asdict(each) for each in self._lost.values()])
+        return list(self._lost.values())
 
     def _has_left(self, before: int) -> bool:
         """Whether a worker or the evaluator has ended: the run may be over."""

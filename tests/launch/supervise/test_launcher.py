@@ -346,6 +346,8 @@ def test_a_worker_that_keeps_dying_is_given_up(
 
     assert (outcome.exit_code, outcome.is_finished) == (error.exit_code, error is Incomplete)
     assert reason in outcome.reason
+    kinds = [each["kind"] for each in stage.run.facts()["warnings"]]
+    assert kinds == (["gave_up worker-1"] if error is Incomplete else [])
     assert len(stage.starts("worker-1")) == 3
 
 
