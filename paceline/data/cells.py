@@ -26,6 +26,8 @@ _WRITTEN = re.compile(r"[$€£]?\s*[+-]?\d[\d.,' ]*\s*[%$€£]?")
 """Numbers that people write otherwise: 1,234.5 or 12 % or $5."""
 EXACT = 1 << 24
 """float32 has all whole numbers up to this one."""
+LARGE = 10_000
+"""A model of torch learns badly from numbers beyond this one, or diverges."""
 _WHOLE = "make numbers of it, or leave the column out with columns=[...]"
 
 Cells = npt.NDArray[np.floating[Any]]
@@ -102,6 +104,13 @@ class Feature:
             )
         mean = float(np.float32(self._total / self._count))
         return Column(name=self.name, fill=mean, ends=None if self._how is None else self._ends)
+
+    @property
+    def large(self) -> str:
+        """From where to where its numbers go, in words, if these are far beyond what a model of torch can learn from; '' of
+        others, and of numbers that come from 0 to 1."""
+        low, high = self._ends
+        return f"{low:g} to {high:g}" if self._how is None and max(high, -low) > LARGE else ""
 
     @property
     def order(self) -> Rows:

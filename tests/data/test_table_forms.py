@@ -56,6 +56,17 @@ def test_numbers_that_become_the_same_as_others_are_named(tmp_path: Path):
     assert not [line for line in read_hashed(times, TableConfig(label="y")).as_read if "rounded" in line], "from 0 to 1"
 
 
+def test_columns_of_numbers_that_no_model_of_torch_learns_from_are_named(tmp_path: Path):
+    file = written(tmp_path, "id,t,n,y\n-20000,1.7e9,1,a\n3,1.71e9,2,b\n5,1.7e9,10000,b\n")
+
+    (said,) = [line for line in read_table(file, "y").as_read if "large" in line]
+
+    assert (
+        "diverges or learns nothing: 'id' (-20000 to 5), 't' (1.7e+09 to 1.71e+09); scale them to about -1 to 1" in said
+    )
+    assert not [line for line in read_hashed(file, TableConfig(label="y")).as_read if "large" in line], "from 0 to 1"
+
+
 @pytest.mark.parametrize(("hint", "delimiter"), [("sep=;", ";"), ('"sep=,"', ","), ("\ufeffsep=|", "|")])
 def test_the_line_in_which_a_spreadsheet_names_its_separator_is_none_of_the_table(
     tmp_path: Path, hint: str, delimiter: str

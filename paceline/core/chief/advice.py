@@ -2,8 +2,11 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
+from paceline.core.errors import ConfigError
 from paceline.core.optimizers.optimizer import build_optimizer
+from paceline.core.setting_rules.check_rules import check
 from paceline.core.settings.config import Config
 
 _ABSURD = 30.0
@@ -32,7 +35,8 @@ def lower_rate(config: Config, limited: bool = False) -> Advice:
     lower = usual if rate > _ABSURD * usual else rate / 10
     first = f"optimizer.lr={lower:.3g}"
     instead = _instead(config) or (", or clip.norm=1" if limited and _may_clip(config) else "")
-    return Advice(f"{first} (it is {rate:g}){instead}", (first,))
+    inputs = "" if config.updates == "sparse" else ", or inputs of about -1 to 1, if some are large"
+    return Advice(f"{first} (it is {rate:g}){instead}{inputs}", (first,))
 
 
 def other_rate(config: Config, has_moved: bool) -> Advice:
@@ -90,10 +94,20 @@ def other_cap(config: Config, workers: Sequence[str], others: int) -> Advice:
 
 def fewer_drops(config: Config) -> Advice:
     """Advice for a worker whose pushes are all too old for the policy."""
-    if config.updates == "dense" and config.batch != "speed":
+    if config.updates == "dense" and takes(config, batch="speed"):
         first = "batch=speed"
         return Advice(f"{first} (a slower worker takes fewer examples), or a looser policy like asp", (first,))
     return Advice("a looser policy: paceline set RUN policy=asp")
+
+
+def takes(config: Config, **settings: Any) -> bool:
+    """Whether a run of this config could have these settings instead of others, and would not be refused."""
+    changed = config.model_copy(update=settings)
+    try:
+        check(changed, {})
+    except ConfigError:
+        return False
+    return changed != config
 
 
 def strength(config: Config) -> tuple[str, float]:

@@ -98,6 +98,13 @@ def test_a_slow_worker_for_which_nobody_waits_costs_its_own_work() -> None:
     assert not causes(run(*many, worker(31, compute=100), policy="asp"))
 
 
+@pytest.mark.parametrize("policy", ["auto", "asp"])
+def test_a_script_whose_loader_reads_ahead_is_not_advised_to_deal_by_speed(policy: str) -> None:
+    settings = {"data": {"source": "script"}}
+    found = only(run(*four(compute=100), policy=policy, settings=settings))
+    assert found.advice.settings == ()
+
+
 def test_several_slow_workers_are_named_together() -> None:
     fast = [worker(rank, wait=76) for rank in range(2)]
     found = only(run(*fast, worker(2, compute=100), worker(3, compute=100)))
@@ -320,6 +327,7 @@ def test_an_alpha_at_its_floor_is_named_where_formula_and_figures_agree(
 def test_frequent_restarts_are_named(restarts: dict[str, int], age: float, is_named: bool) -> None:
     found = causes(run(*four(), restarts=restarts, age=float(age)))
     assert [each.cause for each in found] == ["restarts"] * is_named
+    assert not any("memory" in str(each) for each in found), "nobody knows it here"
     for each in found:
         assert "started again 3 times in 60 s (worker-1 3)" in each.said
         assert "logs/worker-1.log" in each.advice.text

@@ -28,5 +28,5 @@ class Restarts(Cause):
         )
         share = min(1.0, count * COSTS / max(1.0, evidence.age))
         return Finding(
-            share, said, Advice(f"what its log says of its end (logs/{worst}.log); too little memory is usual")
+            share, said, Advice(f"what its log says of its end: the error, or the signal (logs/{worst}.log)")
         )

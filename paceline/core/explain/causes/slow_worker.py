@@ -1,6 +1,6 @@
 """A worker that computes more slowly than the others."""
 
-from paceline.core.chief.advice import Advice
+from paceline.core.chief.advice import Advice, takes
 from paceline.core.explain.cause import Cause, Finding
 from paceline.core.explain.evidence import Evidence
 from paceline.core.explain.laggards import laggards, times
@@ -27,6 +27,6 @@ def not_to_wait(evidence: Evidence, is_waited_for: bool) -> Advice:
         return Advice("policy=asp, which waits for nobody", ("policy=asp",))
     if is_waited_for and not policy.served:
         return Advice("policy=adpsgd, which waits for nobody", ("policy=adpsgd",))
-    if config.updates == "dense" and config.batch != "speed" and config.servers:
+    if config.updates == "dense" and config.servers and takes(config, batch="speed"):
         return Advice("batch=speed, which gives it fewer examples a step", ("batch=speed",))
     return Advice("a faster machine for it, or none of it")
