@@ -97,12 +97,20 @@ def _combinations(asked: Asked, config: Config) -> Iterator[tuple[int, int, str]
     own, many = shorthand(config), config.workers
     servers = asked.servers or sorted({1, config.servers} if config.servers else {0})
     around = [own, *(AROUND if any(servers) else ()), *(WITHOUT_SERVERS if 0 in servers else ())]
-    policies = asked.policies or [each for each in dict.fromkeys(around) if each == own or each != config.policy.name]
+    known = (config.policy.name, begins_as(config))
+    policies = asked.policies or [each for each in dict.fromkeys(around) if each == own or each not in known]
     for workers in asked.workers or sorted({1, max(1, many // 2), many, min(1024, 2 * many)}):
         for policy in policies if workers > 1 or asked.policies else [own]:
             with_servers = [each for each in servers if each] or servers
             for count in with_servers if _is_served(policy) else [0]:
                 yield workers, count, policy
+
+
+def begins_as(config: Config) -> str:
+    """Returns which policy of those around it a policy that changes by itself begins as; '' of any other."""
+    own = build_policy(config.policy)
+    bases = (name for name in AROUND if isinstance(own, type(build_policy(Options(name=name)))))
+    return next(bases, "") if own.alternatives else ""
 
 
 def _is_served(policy: str) -> bool:

@@ -7,6 +7,7 @@ from rich.table import Column, Table
 
 from paceline.base.terminal import show
 from paceline_studies.planning.advice import ALIKE, Advice, name
+from paceline_studies.planning.choices import begins_as
 from paceline_studies.planning.figures import Figures
 from paceline_studies.planning.plan import Plan
 from paceline_studies.planning.rows import Place, Row
@@ -22,6 +23,11 @@ def print_plan(plan: Plan, console: Console, all_servers: bool = False) -> None:
     show(console, f"forecast for {plan.place.told()}:")
     shown = plan.rows if all_servers else best_servers(plan.rows, plan.advice)
     console.print(_table(shown, plan.place, plan.advice))
+    for row in {row.choice.policy: row for row in shown if begins_as(row.choice.config)}.values():
+        own, before = row.choice.policy, begins_as(row.choice.config)
+        show(
+            console, f"{own} begins as {before}, and has its numbers; it changes where another policy is clearly faster"
+        )
     for line in dict.fromkeys(row.lacks for row in shown if row.lacks):
         show(console, f"does not fit: {line}")
     for line in plan.refused:

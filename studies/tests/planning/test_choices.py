@@ -25,7 +25,7 @@ def test_without_a_word_the_plan_looks_around_the_runs_own_settings() -> None:
 
     assert {way[1] for way in ways} == {1, 2, 4, 8}
     assert {way[2] for way in ways} == {1, 2}
-    assert {way[0] for way in ways} == {"auto", "bsp", "asp", "shat"}
+    assert {way[0] for way in ways} == {"auto", "asp", "shat"}  # auto begins as bsp
     assert {way[0] for way in ways if way[1] == 1} == {"auto"}  # alone there is nobody to wait for
     assert not refused
 
