@@ -4,7 +4,7 @@ import json
 import math
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -83,7 +83,8 @@ def _last_look(folder: RunFolder, console: Console, as_json: bool, status: Statu
         ended = _ended(folder)
         _print(console, ended) if as_json else show(console, ended["said"])
     elif as_json:
-        _print(console, {"run": folder.name, "folder": str(folder.path), **plain(status), **_waits(folder)})
+        found = {**plain(status), "warnings": [asdict(each) for each in _warned(folder, status)]}
+        _print(console, {"run": folder.name, "folder": str(folder.path), **found, **_waits(folder)})
     else:
         found = causes_of(folder)
         _picture(folder, status, console, pace(status), found.now(status) if found else ())
@@ -119,7 +120,7 @@ def watch(
             _picture(folder, status, console, speed.note(status), causes)
         else:
             lines.show(status, speed.note(status))
-            happened = [*recoveries.of(status, time.monotonic()), *news.of(warnings(status), status.choices)]
+            happened = [*recoveries.of(status, time.monotonic()), *news.of(_warned(folder, status), status.choices)]
             for line in [*happened, *(found.news(causes, status.run) if found else [])]:
                 lines.say(line)
         time.sleep(every)
@@ -199,9 +200,14 @@ def _picture(folder: RunFolder, status: StatusReply, console: Console, rate: flo
     show_picture(console, status, rate, causes)
     for line in _waits(folder).values():
         show(console, line)
-    warned = [*warnings(status), *(RunWarning(**each) for each in folder.facts().get("warnings", []))]
-    for line in [*standing_recoveries(status), *standing(warned), *exposed(status)]:
+    for line in [*standing_recoveries(status), *standing(_warned(folder, status)), *exposed(status)]:
         show(console, line)
+
+
+def _warned(folder: RunFolder, status: StatusReply) -> list[RunWarning]:
+    """What the chief warns of, and of workers that its launcher has given up."""
+    given_up = [RunWarning(**each) for each in folder.facts().get("warnings", [])]
+    return list({each.kind: each for each in (*given_up, *warnings(status))}.values())
 
 
 def causes_of(folder: RunFolder) -> Causes | None:

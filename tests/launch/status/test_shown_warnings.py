@@ -1,6 +1,7 @@
 """Where warnings are shown: as they come, in the status, in the records, and at the end of a run; what its status says then."""
 
 import json
+from dataclasses import asdict
 from pathlib import Path
 
 import pytest
@@ -73,6 +74,15 @@ def test_the_status_shows_what_has_not_passed(folder: RunFolder) -> None:
 
 def test_the_status_as_json_has_all_of_them(folder: RunFolder) -> None:
     assert json.loads(shown(folder, reply(PASSED, ROSE), as_json=True))["warnings"] == FACTS
+
+
+def test_the_status_shows_a_worker_that_was_given_up_while_the_others_train(folder: RunFolder) -> None:
+    lost = RunWarning("gave_up worker-1", "worker-1 could not go on", "its log", [], 0.5)
+    folder.write_facts(warnings=[asdict(lost)])
+
+    assert [line in shown(folder, reply(ROSE)) for line in (str(lost), LINE)] == [True, True]
+    kinds = [each["kind"] for each in json.loads(shown(folder, reply(ROSE), as_json=True))["warnings"]]
+    assert kinds == ["gave_up worker-1", "loss_above_start"]
 
 
 def test_watching_says_each_once_when_it_comes(folder: RunFolder) -> None:
