@@ -78,6 +78,16 @@ class Stream(Endless):
         return 96
 
 
+def test_columns_of_numbers_that_no_model_learns_from_are_named() -> None:
+    rows, labels = ROWS.tensors
+    times = torch.cat([rows[:, :3], torch.full((96, 1), 1.7e9)], 1)
+
+    (said,) = chosen(train=TensorDataset(times, labels), loss=torch.nn.functional.cross_entropy)[1]
+
+    assert "diverges or learns nothing, in these columns of the inputs, from 0: 3 (up to 1.7e+09); scale them" in said
+    assert not chosen(loss=torch.nn.functional.cross_entropy)[1]
+
+
 # data
 @pytest.mark.parametrize(
     ("train", "said"),
