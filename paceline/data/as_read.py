@@ -43,8 +43,8 @@ def description(
         parts.append(f"numbers above {EXACT:,} are rounded, and become the same as another: {some(merged)}; {advice}")
     large = [f"{one.name!r} ({one.large})" for one in features if one.large] if labels else []
     if large:
-        advice = "scale them to about -1 to 1 in prepare(), or leave them out with columns=[...]"
-        parts.append(f"large numbers, by which training diverges or learns nothing: {some(large)}; {advice}")
+        advice = "a network learns from about -1 to 1, as prepare() can make them; columns=[...] leaves columns out"
+        parts.append(f"large numbers: {some(large)}; {advice}")
     strange = [(one.name, one.strange) for one in features if one.strange]
     if strange:
         each = [f"{sum(found.values()):,} of {name!r} ({some(list(map(repr, found)))})" for name, found in strange]

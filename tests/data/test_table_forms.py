@@ -61,9 +61,7 @@ def test_columns_of_numbers_that_no_model_of_torch_learns_from_are_named(tmp_pat
 
     (said,) = [line for line in read_table(file, "y").as_read if "large" in line]
 
-    assert (
-        "diverges or learns nothing: 'id' (-20000 to 5), 't' (1.7e+09 to 1.71e+09); scale them to about -1 to 1" in said
-    )
+    assert "large numbers: 'id' (-20000 to 5), 't' (1.7e+09 to 1.71e+09); a network learns from about -1 to 1" in said
     assert not [line for line in read_hashed(file, TableConfig(label="y")).as_read if "large" in line], "from 0 to 1"
 
 
