@@ -3,7 +3,7 @@
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from typing import Any
 
 from paceline.core.chief.membership import Membership
@@ -13,16 +13,17 @@ from paceline.core.chief.scoring import Score
 from paceline.core.chief.warnings import Kind
 from paceline.core.chief.workers import WorkerReport
 from paceline.core.errors import DataError
-from paceline.core.policies.clocks import Clocks
+from paceline.core.policies.clocks import Clocks, Reading
 from paceline.core.settings.config import Options
 from paceline.core.slice.lost_slices import lost
-from paceline.core.slice.model_slice import ModelSlice
+from paceline.server.chief_lock import ChiefLock
 from paceline.server.common_versions import CommonVersions
 from paceline.server.disk import DiskTrouble
 from paceline.server.json_files import understood
 from paceline.server.own_figures import OwnFigures, ServerStart, most_capped
 from paceline.server.run_writer import RunWriter
 from paceline.server.slice_driver import SliceDriver
+from paceline.server.slice_summary import SliceSummary
 from paceline.server.snapshots import Snapshots
 from paceline.server.state_folder import StateFolder
 from paceline.server.waiting_calls import LONGEST_WAIT
@@ -33,8 +34,9 @@ _TICK = 0.25
 
 
 class Chief:
-    """Holds the slice driver's lock for every change, so that run and slice agree, and never while it waits for the disk.
-    Thread-safe."""
+    """Changes the run under its own lock, which no push waits for, and reads the slice's summary there, so that it waits for
+    no push. Only to name clocks, and to bring a new view to its slice, it takes the slice's lock, too, after its own
+    (docs/understand/members.md#the-two-locks-of-the-chief). It holds neither while it waits for the disk. Thread-safe."""
 
     def __init__(
         self,
@@ -52,7 +54,7 @@ class Chief:
         self._snapshots = snapshots
         self._versions = CommonVersions(driver, folder, snapshots, say)
         self._say = say
-        self.changed = driver.changed
+        self.changed = ChiefLock(driver.changed)
         self.starts = {driver.index: start}
         """The newest one of every server that has told it. Hold the lock."""
         self.own_figures = figures
@@ -64,10 +66,13 @@ class Chief:
             "can't keep the run's state; training goes on", "the run's state is kept again", say
         )
         figures.look_at(self._trouble)
-        self._writer = RunWriter(driver.changed, self._state, folder, self._trouble, driver.fails)
+        self._is_to_look = threading.Event()
+        """The slice has come to a milestone, or the run's state is written."""
+        self._writer = RunWriter(self.changed, self._state, folder, self._trouble, driver.fails, self._is_to_look.set)
         self._view_change = 0
         """The writer's number of the change that brought the view in force."""
         driver.is_view_written = lambda: self._writer.is_written(self._view_change)
+        driver.wake_chief = self._is_to_look.set
         self._said_phase = run.phase
         self._missing: list[str] = []
         """Members that those wait for who are back, as last logged."""
@@ -76,52 +81,78 @@ class Chief:
         self.refusal: DataError | None = None
         """Why the run can't go on: this server's snapshots are lost."""
         self._stopping = threading.Event()
-        driver.after_push = self._counted
         saved = folder.load_run()
-        with self.changed:
+        with self.at_work() as clocks:
             if saved is not None:
                 with understood(folder.run_file):
                     run.restore(saved, time.monotonic())
-                run.counted(driver.clocks, time.monotonic())
+                run.counted(clocks(), time.monotonic())
                 self._warned = {warning.kind for warning in run.warnings.found}
             run.tick(time.monotonic())  # late ticks are noticed from here on
             self.settle()
         self._writer.write()
-        self._thread = threading.Thread(target=self._tick_on, name="chief", daemon=True)
+        self._threads = [
+            threading.Thread(target=self._guarded, args=[self._tick_on], name="chief", daemon=True),
+            threading.Thread(target=self._guarded, args=[self._look_on], name="chief-looks", daemon=True),
+        ]
 
     def start(self) -> None:
         """Starts to watch leases and time-outs."""
         self._writer.start()
-        self._thread.start()
+        for thread in self._threads:
+            thread.start()
 
     def close(self) -> None:
         """Stops watching and saves the state."""
         self._stopping.set()
-        if self._thread.is_alive():
-            self._thread.join()
+        self._is_to_look.set()
+        for thread in self._threads:
+            if thread.is_alive():
+                thread.join()
         self._writer.close()
+        self._driver.look_again()
 
     @contextmanager
     def answering(self) -> Iterator[None]:
-        """The lock, for a call. Leaving it waits, without the lock, until all that the call has changed or seen is on the disk;
-        raises TryAgain where that takes too long."""
+        """As `at_work`, for a call. Leaving it waits, without the lock, until all that the call has changed or seen is on the
+        disk; raises TryAgain where that takes too long."""
         try:
-            with self.changed:
+            with self.at_work():
                 yield
         finally:
             self._writer.wait()
+
+    @contextmanager
+    def at_work(self) -> Iterator[Reading]:
+        """The lock, with what the slice has counted until now. Yields what returns the slice's clocks, for who names clocks:
+        it takes the slice's lock until the end, before which `settle` has to bring the view to the slice."""
+        with self.changed, ExitStack() as stack:
+            self._take_summary()
+
+            def clocks() -> Clocks:
+                stack.enter_context(self._driver.changed)
+                return self._driver.clocks
+
+            yield clocks
+
+    def _take_summary(self) -> None:
+        """Lets the run know what the slice has counted, and the slice at what the chief has to look. Hold the lock."""
+        summary = self._driver.summary
+        self.run.trained(summary.trained, summary.gone, summary.in_round)
+        self._driver.milestones = self.run.milestones
 
     @property
     def membership(self) -> Membership:
         return self.run.membership
 
-    def clocks(self) -> Clocks:
-        """The chief's slice's clocks. Hold the lock."""
-        return self._driver.clocks
+    @property
+    def summary(self) -> SliceSummary:
+        """Of the chief's slice."""
+        return self._driver.summary
 
     def budget_spent(self) -> float:
         """The trained share of the run's examples (ratio)."""
-        with self.changed:
+        with self.at_work():
             return self.run.budget.share
 
     def warned(self, kind: Kind) -> bool:
@@ -133,17 +164,10 @@ class Chief:
         """After any change of the run: lets it go on if it has more epochs than it had, has it written (joins, views and phases
         are rare), publishes a new view, logs a new phase. The slice takes the view at once, since it may not pass the clocks
         that are named in it; its answers wait until the view is written. Hold the lock."""
-        if self.run.extend(self._driver.clocks, time.monotonic()):
-            self._say("the run was over, and goes on: it has more epochs now", epochs=self.run.config.epochs)
-        view = self.membership.view
-        mark = (view.number, self.run.phase, sum(self.membership.incarnations.values()))
-        if mark != self._saved:
-            self._saved = mark
-            self._writer.note()
-        if view.number != self._published:
-            self._published = view.number
-            self._view_change = self._writer.noted
-            self._driver.view(view, self.run.open_from(self._driver.clocks.version))
+        with self.at_work() as clocks:
+            if self.run.extend(clocks, time.monotonic()):
+                self._say("the run was over, and goes on: it has more epochs now", epochs=self.run.config.epochs)
+            self._publish()
         if (missing := self.membership.missing) != self._missing:
             self._missing = missing
             if missing:
@@ -153,11 +177,30 @@ class Chief:
             self._say("phase", phase=str(self.run.phase), why=self.run.reason)
         self.changed.notify_all()
 
+    def _publish(self) -> None:
+        """Has a change written, and brings a new view to the slice."""
+        view = self.membership.view
+        mark = (view.number, self.run.phase, sum(self.membership.incarnations.values()))
+        if mark != self._saved:
+            self._saved = mark
+            self._writer.note()
+        if view.number != self._published:
+            self._published = view.number
+            self._view_change = self._writer.noted
+            self._bring_view()
+        self._take_summary()
+
+    def _bring_view(self) -> None:
+        """The slice takes the view in force, once it has counted the push at hand."""
+        with self._driver.changed:
+            self._driver.view(self.membership.view, self.run.open_from(self._driver.clocks.version))
+
     def acknowledged(self, server: int, term: int, view: int, switch: int, gone: int) -> None:
         """Notes that another server follows this view. Hold the lock."""
         if self.run.other_servers.terms.get(server, term) != term:
             self.run.common_snapshots.soon(time.monotonic())
         self.run.other_servers.acknowledged(server, term, view, switch, gone)
+        self._take_summary()
         self._let_rounds_close()
         self._maybe_switched()
         self.changed.notify_all()
@@ -198,30 +241,33 @@ class Chief:
     def _look_after_snapshots(self) -> None:
         """Names the next common snapshot, and goes back to one where that is the order; the disk is read without the lock."""
         common = self.run.common_snapshots
-        with self.changed:
+        with self.at_work():
             self._report_own()
             order = common.order(0) if self._writer.is_written() else None
         if self._versions.follow(order):
-            with self.changed:
+            with self.at_work() as clocks:
                 self.run.workers.fell_back()
-                self.run.counted(self._driver.clocks, time.monotonic())
+                self.run.counted(clocks(), time.monotonic())
                 if not self.run.is_followed:
-                    self._driver.view(self.membership.view, self.run.open_from(self._driver.clocks.version))
+                    self._bring_view()
                 self._report_own()
                 self._writer.note()
         self._versions.bring_good_weights()
-        with self.changed:
+        with self.at_work() as clocks:
             self.run.divergence.reported(0, self._versions.stored, self._versions.spared)
             self.run.look_after_good(time.monotonic())
-            self.run.give_up(self.clocks(), time.monotonic())
+            self.run.give_up(clocks, time.monotonic())
+            self.run.stop_early(clocks, time.monotonic())
             self._look_at_capped()
             self._warn()
             self.settle()
             self._versions.spare(self.run.divergence.spared(0))
-            if self.run.name_snapshot(self._driver.clocks.version, self._snapshots.pause, time.monotonic()):
+            if self.run.name_snapshot(clocks, self._snapshots.pause, time.monotonic()):
                 self._driver.keep_rounds_open(common.due)
-            self._versions.heard(common.due, common.newest or 0)
+                self._driver.name(common.due)
+            news = common.due, common.newest or 0
             self.changed.notify_all()
+        self._versions.heard(*news)  # without the lock, as it waits for the slice
 
     def all_figures(self) -> dict[int, pb.ServerFigures]:
         """The newest of each server. Hold the lock."""
@@ -243,7 +289,7 @@ class Chief:
 
     def _maybe_switched(self) -> None:
         """Logs once that the new policy has begun on every slice."""
-        if self.run.maybe_switched(self._driver.switch_number):
+        if self.run.maybe_switched(self.summary.switch):
             switch = self.membership.view.switch
             assert switch is not None
             if switch.back:
@@ -258,7 +304,7 @@ class Chief:
 
     def beat(self, worker: str, incarnation: int, report: WorkerReport) -> None:
         """Takes a heartbeat. Hold the lock."""
-        self.run.beat(worker, incarnation, report, report.seen, self.clocks().entry(worker).clock)
+        self.run.beat(worker, incarnation, report, report.seen, self.summary.clocks.get(worker, 0))
         if worker not in self.membership.places:
             self._say(
                 "a worker beats but makes no step and has to leave",
@@ -266,10 +312,24 @@ class Chief:
                 phase=report.phase,
                 seconds=report.phase_seconds,
             )
-        self.run.give_up(self.clocks(), report.seen)
-        self.run.stop_early(self.clocks(), report.seen)
-        self._warn()
-        self.settle()
+        with self.at_work() as clocks:
+            self.run.give_up(clocks, report.seen)
+            self.run.stop_early(clocks, report.seen)
+            self._warn()
+            self.settle()
+
+    def seat(self, worker: str, incarnation: int, clock: int) -> bool:
+        """Takes a call for a seat; returns whether the worker counts now. Hold the lock."""
+        with self.at_work() as clocks:
+            done = self.run.seat(worker, incarnation, clock, clocks, time.monotonic())
+            self.settle()
+            return done
+
+    def stop(self, reason: str) -> None:
+        """Takes a request to end the run. Hold the lock."""
+        with self.at_work() as clocks:
+            self.run.stop(reason, clocks, time.monotonic())
+            self.settle()
 
     def training_seconds(self) -> float:
         """The run's so far. Takes the lock."""
@@ -279,8 +339,9 @@ class Chief:
     def switch(self, policy: Options) -> None:
         """Takes a request for another policy from a caller with the run's token. Hold the lock."""
         before = self.run.policy
-        self.run.switch(policy, self.clocks())
-        self._note_change(before)
+        with self.at_work() as clocks:
+            self.run.switch(policy, clocks)
+            self._note_change(before)
 
     def _note_change(self, before: Options, **why: str) -> None:
         """A change of policy has begun."""
@@ -293,28 +354,31 @@ class Chief:
         """A policy with alternatives may change. Hold the lock."""
         run = self.run
         before, known = run.policy, len(run.policy_choice.said)
-        if run.choose_policy(self.clocks(), time.monotonic()) is not None:
-            self._note_change(before, why=run.policy_choice.said[-1])
-        elif len(run.policy_choice.said) > known:
+        with self.at_work() as clocks:
+            if has_begun := run.choose_policy(clocks, time.monotonic()) is not None:
+                self._note_change(before, why=run.policy_choice.said[-1])
+        if not has_begun and len(run.policy_choice.said) > known:
             self._say("another policy would be better", why=run.policy_choice.said[-1])
 
     def score(self, score: Score) -> None:
         """Takes the evaluator's report; a repeat changes nothing. Hold the lock."""
         if self.run.scoring.is_repeat(score):
             return
-        self.run.score(score, time.monotonic())
-        self.run.stop_early(self.clocks(), time.monotonic())
-        self._writer.note()
-        self._say("score", epoch=score.epoch, final=score.final, metrics=score.metrics)
-        self._warn()
-        self.settle()
+        with self.at_work() as clocks:
+            self.run.score(score, time.monotonic())
+            self.run.stop_early(clocks, time.monotonic())
+            self._writer.note()
+            self._say("score", epoch=score.epoch, final=score.final, metrics=score.metrics)
+            self._warn()
+            self.settle()
 
     def validated(self, worker: str, incarnation: int, epoch: int, loss: float, examples: int) -> None:
         """Takes a worker's loss. Hold the lock."""
         self.membership.check(worker, incarnation)
-        self.run.validated(worker, epoch, loss, examples, self.clocks(), time.monotonic())
-        self._writer.note()
-        self.settle()
+        with self.at_work() as clocks:
+            self.run.validated(worker, epoch, loss, examples, clocks, time.monotonic())
+            self._writer.note()
+            self.settle()
 
     def _warn(self) -> None:
         """Logs new warnings since the last look, and has them written."""
@@ -325,22 +389,36 @@ class Chief:
         if news:
             self._writer.note()
 
-    def _counted(self, model_slice: ModelSlice) -> None:
-        before = self.run.phase
-        self.run.counted(model_slice.clocks, time.monotonic())
-        if self.run.phase is not before:
+    def _guarded(self, work: Callable[[], None]) -> None:
+        """A thread's whole work."""
+        try:
+            work()
+        except Exception as error:
+            self._driver.fails(error)
+
+    def _look_on(self) -> None:
+        while self._is_to_look.wait() and not self._stopping.is_set():
+            self._is_to_look.clear()
+            self._look()
+
+    def _look(self) -> None:
+        """Lets go on what waits for a view that is written now, or for the chief. Its own thread waits
+        for no disk and no caller."""
+        self._driver.look_again()
+        with self.at_work() as clocks:
+            if not self._driver.awaits_chief:
+                self.settle()
+                return
+            self.run.counted(clocks(), time.monotonic())
             self.settle()
+            self._driver.go_on()
 
     def _tick_on(self) -> None:
         while not self._stopping.wait(_TICK):
-            try:
-                self._tick()
-            except Exception as error:
-                self._driver.fails(error)
-                return
+            self._tick()
 
     def _tick(self) -> None:
-        with self.changed:
+        with self.at_work():
             for worker in self.run.tick(time.monotonic()):
                 self._say("lease lapsed", worker=worker, lease=self.membership.lease)
             self._maybe_switched()

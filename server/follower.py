@@ -95,13 +95,14 @@ class Follower:
 
     def _report(self) -> pb.ReportServerRequest:
         """Returns what the chief learns of this server."""
+        summary = self._driver.summary
         return pb.ReportServerRequest(
             server=self._driver.index,
             term=self._driver.term,
             view=self._view.number,
-            switch=self._driver.switch_number,
-            unseated_examples=self._driver.gone,
-            version=self._driver.clocks.version,
+            switch=summary.switch,
+            unseated_examples=summary.gone,
+            version=summary.version,
             round_snapshots=self._versions.kept,
             snapshots=self._versions.stored,
             due=self._versions.due,

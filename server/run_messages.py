@@ -13,20 +13,21 @@ from paceline.rpc.conversions import run_phase, score_message, warning_message
 from paceline.rpc.enums import number_of
 from paceline.rpc.setting_values import policy_message, policy_value
 from paceline.server.own_figures import ServerStart, most_capped
+from paceline.server.slice_summary import SliceSummary
 from paceline.v1 import run_service_pb2 as pb
 from paceline.v1.settings_pb2 import Policy
 
 
 def status_reply(
     run: Run,
-    clocks: Clocks,
+    summary: SliceSummary,
     terms: Mapping[int, int],
     starts: Mapping[int, ServerStart],
     figures: Mapping[int, pb.ServerFigures],
     now: float,
     is_plain: bool,
 ) -> pb.StatusReply:
-    """The run's status. `clocks`: the chief's slice's; `terms`: of each server that has reported; `starts` and `figures`: as
+    """The run's status. `summary`: of the chief's slice; `terms`: of each server that has reported; `starts` and `figures`: as
     far as these are known; `is_plain`: without TLS, beyond this machine."""
     views = {0: run.membership.view.number} | run.other_servers.views
     return pb.StatusReply(
@@ -34,12 +35,12 @@ def status_reply(
         phase=run_phase(run.phase),
         reason=run.reason,
         missing=run.missing() if run.phase is RunPhase.WAITING else [],
-        version=clocks.version,
+        version=summary.version,
         examples=run.budget.examples,
         budget=run.budget.total,
         epoch=run.budget.epochs,
         seconds=run.phases.seconds(now),
-        workers=_workers(run, clocks, most_capped(figures.values()), now),
+        workers=_workers(run, summary.as_clocks(), most_capped(figures.values()), now),
         servers=[
             pb.ServerStatus(
                 server=server,

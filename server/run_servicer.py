@@ -68,17 +68,12 @@ class RunServicer(RunServiceServicer):
     def Seat(self, request: pb.SeatRequest, context: Any) -> pb.SeatReply:
         speak_for(request.worker)
         chief, run = self._chief, self._chief.run
-
-        def seated() -> bool:
-            return run.seat(request.worker, request.incarnation, request.clock, chief.clocks(), time.monotonic())
-
+        asked = request.worker, request.incarnation, request.clock
         with chief.answering():
-            done = seated()
-            chief.settle()
+            done = chief.seat(*asked)
             if not done:
                 chief.wait(lambda: run.phase is not RunPhase.WAITING, _BEFORE_START)
-                done = run.phase is not RunPhase.WAITING and seated()
-                chief.settle()
+                done = run.phase is not RunPhase.WAITING and chief.seat(*asked)
             view = run.membership.view
             seat = view.seats[request.worker] if done else None
             return pb.SeatReply(
@@ -167,7 +162,7 @@ class RunServicer(RunServiceServicer):
             longest = _SWITCHING if is_busy else _STORED if chief.run.divergence.is_on else _FIGURES
             chief.wait(lambda: has_news() or not context.is_active(), longest)
             reply = view_message(chief.membership.view, chief.run.phase)
-            reply.version = chief.clocks().version
+            reply.version = chief.summary.version
             reply.due = common.due
             reply.common = common.newest_for(request.common)
             reply.spared.extend(chief.run.divergence.spared(request.server))
@@ -260,7 +255,7 @@ class RunServicer(RunServiceServicer):
         with chief.answering():
             figures = chief.all_figures()
             return status_reply(
-                chief.run, chief.clocks(), chief.terms, chief.starts, figures, time.monotonic(), self._is_plain
+                chief.run, chief.summary, chief.terms, chief.starts, figures, time.monotonic(), self._is_plain
             )
 
     def Stop(self, request: pb.StopRequest, context: Any) -> pb.StopReply:
@@ -270,8 +265,7 @@ class RunServicer(RunServiceServicer):
                 "admin: paceline stop --token-file FILE."
             )
         with self._chief.answering():
-            self._chief.run.stop(request.reason or "stopped on request", self._chief.clocks(), time.monotonic())
-            self._chief.settle()
+            self._chief.stop(request.reason or "stopped on request")
         return pb.StopReply()
 
     def SetPolicy(self, request: pb.SetPolicyRequest, context: Any) -> pb.SetPolicyReply:

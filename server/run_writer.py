@@ -23,14 +23,16 @@ class RunWriter:
         folder: StateFolder,
         trouble: DiskTrouble,
         fails: Callable[[Exception], None],
+        on_written: Callable[[], None],
     ) -> None:
         """`changed`: guards the run's state, which `state` returns with the lock held; `fails` takes an error that is no
-        DiskError."""
+        DiskError; `on_written` is called after each write, without the lock."""
         self._changed = changed
         self._state = state
         self._folder = folder
         self._trouble = trouble
         self._fails = fails
+        self._on_written = on_written
         self.noted = 0
         """Changes so far. Hold the lock."""
         self._written = 0
@@ -58,7 +60,7 @@ class RunWriter:
         self._is_due.set()
 
     def is_written(self, number: int | None = None) -> bool:
-        """Whether this change (None: every one) is on the disk. Hold the lock."""
+        """Whether this change is on the disk; None: every one, as far as the caller holds the lock."""
         return self._written >= (self.noted if number is None else number)
 
     def wait(self) -> None:
@@ -87,6 +89,7 @@ class RunWriter:
             with self._changed:
                 self._written = max(self._written, number)
                 self._changed.notify_all()
+            self._on_written()
 
     def _work(self) -> None:
         while True:

@@ -7,6 +7,7 @@ from dataclasses import replace
 from functools import partial
 from typing import TypeVar
 
+from paceline.core.chief.budget import Milestones
 from paceline.core.codecs.codec import Codec
 from paceline.core.codecs.slice_codec import SliceCodec
 from paceline.core.errors import ConfigError, NotYet, Overloaded, PacelineError, TryAgain
@@ -45,8 +46,12 @@ class SliceDriver(SliceSnapshots):
         self.index = index
         self.term = term
         self._metrics = metrics
-        self.after_push: Callable[[ModelSlice], None] = lambda model_slice: None
-        """Called under the lock after a push is counted."""
+        self.milestones = Milestones()
+        """Of the chief, which replaces them without the lock."""
+        self.wake_chief: Callable[[], None] = lambda: None
+        """Called under the lock after a push that has come to a milestone."""
+        self.awaits_chief = False
+        """Whether no push is counted before `go_on`."""
         self.counted = 0
         """Pushes that this process has counted."""
         self.norm_cap = None if config.push_norm_cap is None else NormCap(config.push_norm_cap)
@@ -57,7 +62,6 @@ class SliceDriver(SliceSnapshots):
         """When a fold first had to wait for a reader; None where none does (time.monotonic seconds)."""
         self._pushes = WaitingPushes(self.changed)
         self._pulls = WaitingPulls(self._lock)
-        self._view = View()
         self.failure: Exception | None = None
         """What left the slice half changed, or ended one of the server's threads: nothing may be written down any more, and the
         process ends with it."""
@@ -76,12 +80,14 @@ class SliceDriver(SliceSnapshots):
             plan.check(plan_hash, worker, shapes)
             if self.plan is None:
                 self._open(plan)
+                self._summarise()
 
     def restore(self, plan: SlicePlan, state: SliceState) -> None:
         """Starts from a snapshot, before any call."""
         with self.changed:
             self._open(plan)
             self._restore(state)
+            self._summarise()
 
     def go_back(self, plan: SlicePlan, state: SliceState, term: int) -> None:
         """Goes on from a snapshot, under a new term, as after a new start."""
@@ -95,6 +101,7 @@ class SliceDriver(SliceSnapshots):
             self._restore(state)
             self._is_taking = False
             self._pushes.drop_all()
+            self._summarise()
             self.changed.notify_all()
 
     @property
@@ -111,17 +118,19 @@ class SliceDriver(SliceSnapshots):
 
     def has_lost(self, version: int) -> bool:
         """Whether the slice has no weights, though another server's has come to this version (folds)."""
-        with self.changed:
-            has_weights = self._clocks.version > 0 or (self.slice is not None and self.slice.phase is not Phase.EMPTY)
-            return version > 0 and not has_weights
+        summary = self.summary
+        return version > 0 and not (summary.version > 0 or summary.has_weights)
 
-    @property
-    def switch_number(self) -> int:
-        """The number of the slice's last change of policy that can't be lost any more; of the view's if there is no slice."""
+    def look_again(self) -> None:
+        """Lets answers and snapshots that wait for the view look whether it is written."""
         with self.changed:
-            if self.slice is not None:
-                return self.slice.kept_switch if self.keeps else self.slice.switch_number
-            return self._view.switch.number if self._view.switch is not None else 0
+            self.changed.notify_all()
+
+    def go_on(self) -> None:
+        """The chief has looked at the slice that waited for it."""
+        with self.changed:
+            self.awaits_chief = False
+            self.changed.notify_all()
 
     @property
     def lacks_weights(self) -> Switch | None:
@@ -144,12 +153,6 @@ class SliceDriver(SliceSnapshots):
             return self.slice.lr if self.slice is not None else 0.0
 
     @property
-    def gone(self) -> int:
-        """Training examples of workers that are no members."""
-        with self.changed:
-            return self._clocks.gone
-
-    @property
     def lead(self) -> int:
         """Clocks from the slowest member to the fastest one."""
         with self.changed:
@@ -167,6 +170,7 @@ class SliceDriver(SliceSnapshots):
                     self._after(self.slice.keep_rounds_open(open_from))
                 self._after(self.slice.view(view))
             self._metrics.follow(view.seats)
+            self._summarise()
             self.changed.notify_all()
 
     def keep_rounds_open(self, first: int) -> None:
@@ -176,9 +180,13 @@ class SliceDriver(SliceSnapshots):
                 self._after(self.slice.keep_rounds_open(first))
 
     def let_rounds_close(self) -> None:
-        """Lets rounds close again, since every server has the view."""
+        """Lets rounds close again, since every server has the view. Waits for no push where none is kept open, for which the
+        caller keeps others from `view`."""
+        found = self.slice
+        if found is None or found.open_from is None:
+            return
         with self.changed, self._whole():
-            if self.slice is not None and self.slice.open_from is not None:
+            if self.slice is not None:
                 self._after(self.slice.keep_rounds_open(None))
 
     def resume(self, worker: str, incarnation: int) -> Standing:
@@ -201,6 +209,7 @@ class SliceDriver(SliceSnapshots):
             is_new = self.model_slice.phase is Phase.EMPTY
             self.model_slice.initialise(weights, digest)
             self._is_unwritten |= is_new
+            self._summarise()
             self.changed.notify_all()
             if is_new or wait_until(self.changed, lambda: not self._is_unwritten or None, until, lambda: True):
                 return is_new
@@ -374,8 +383,9 @@ class SliceDriver(SliceSnapshots):
         self._metrics.optimizer_bytes.set(4 * length * self.slice.optimizer.slots)
 
     def _count(self, push: Push, values: Vector | None, call: WaitingPush, was_capped: bool) -> bool | None:
-        """Hands the push to the slice, once its fold needs no more memory than the formula counts."""
-        if not self._has_room():
+        """Hands the push to the slice, once its fold needs no more memory than the formula counts, and unless the chief has to
+        look at the slice first."""
+        if self.awaits_chief or not self._has_room():
             return None
         start, before = time.monotonic(), self._clocks.entry(push.worker).clock
         is_new = push.clock > before
@@ -393,9 +403,15 @@ class SliceDriver(SliceSnapshots):
         if self.norm_cap is not None and is_new:
             self.norm_cap.count(push.worker, was_capped)
             self._metrics.capped.labels(push.worker).inc(was_capped)
-        self.after_push(self.model_slice)
-        self._after(replies)
+        self._after(replies, push.worker)
+        self._look_at_milestones()
         return True
+
+    def _look_at_milestones(self) -> None:
+        milestones, clocks = self.milestones, self._clocks
+        self.awaits_chief = milestones.may_end(clocks)
+        if self.awaits_chief or clocks.trained >= milestones.score:
+            self.wake_chief()
 
     def _has_room(self) -> bool:
         """Whether the next fold has an array. A reader that holds it for longer than PATIENCE loses it."""
@@ -419,8 +435,8 @@ class SliceDriver(SliceSnapshots):
                 self.fails(error)
             raise
 
-    def _after(self, replies: list[Reply]) -> None:
-        """Delivers replies, recycles buffers, serves readers of a version to come."""
+    def _after(self, replies: list[Reply], pusher: str | None = None) -> None:
+        """Delivers replies, recycles buffers, serves readers of a version to come. `pusher`: as for `_summarise`."""
         for reply in replies:
             if not self._pushes.deliver(reply):
                 self.model_slice.release(reply.weights)
@@ -430,6 +446,7 @@ class SliceDriver(SliceSnapshots):
         if self.keeps and self.model_slice.switch_number != self.model_slice.kept_switch:
             self.hurry()
         self._metrics.version.set(self.model_slice.version)
+        self._summarise(pusher)
         self.changed.notify_all()
 
     def _answered(self, work: Callable[[], T], deadline: float) -> T:

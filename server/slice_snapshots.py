@@ -15,6 +15,8 @@ from paceline.core.settings.config import Config
 from paceline.core.slice.model_slice import ModelSlice
 from paceline.core.slice.plan import SlicePlan
 from paceline.core.slice.state import Phase, SliceState, Snapshot
+from paceline.core.values import View
+from paceline.server.slice_summary import SliceSummary
 
 Mark = tuple[int, int]
 """A slice's version and the pushes that it has counted."""
@@ -91,12 +93,15 @@ class SliceSnapshots:
         self.plan: SlicePlan | None = None
         self.slice: ModelSlice | None = None
         self._clocks = Clocks()
+        self._view = View()
+        self.summary = SliceSummary()
+        """The slice's numbers after its last change. Any thread may read them, and waits for nothing."""
         self.keeps = False
         """Whether snapshots are written: then a change of policy counts as made once one holds it."""
         self.hurry: Callable[[], None] = lambda: None
         """Called where a snapshot is wanted soon."""
         self.is_view_written: Callable[[], bool] = lambda: True
-        """Whether the view in force can't be lost any more. Hold the lock."""
+        """Whether the view in force can't be lost any more. `look_again` says that it may be so now."""
         self._named = NamedSnapshots()
         self._is_taking = False
         """A snapshot is being copied or written."""
@@ -162,6 +167,7 @@ class SliceSnapshots:
             table = self._named.common(version)
             if self.slice is not None and table is not None:
                 self.slice.kept(table)
+                self._summarise()
 
     def kept(self, table: dict[str, Any] | None) -> None:
         """The snapshot with this table is safely on disk; None: none can be written."""
@@ -173,9 +179,30 @@ class SliceSnapshots:
                 else:
                     self._named.forget()
                     self.slice.kept(table)
+            self._summarise()
             self.changed.notify_all()
 
     # inside
+    def _summarise(self, pusher: str | None = None) -> None:
+        """Copies the slice's numbers after a change. `pusher`: only its push has changed the clocks. Hold the lock."""
+        found, clocks = self.slice, self._clocks
+        if found is None:
+            switch = self._view.switch.number if self._view.switch is not None else 0
+        else:
+            switch = found.kept_switch if self.keeps else found.switch_number
+        self.summary = SliceSummary(
+            clocks.version,
+            clocks.view,
+            {worker: entry.clock for worker, entry in clocks.table.items()}
+            if pusher is None
+            else {**self.summary.clocks, pusher: clocks.entry(pusher).clock},
+            clocks.trained,
+            clocks.gone,
+            clocks.round_examples,
+            found is not None and found.phase is not Phase.EMPTY,
+            switch,
+        )
+
     def _restore(self, state: SliceState) -> None:
         """The slice goes on from a snapshot. Hold the lock."""
         assert self.slice is not None

@@ -4,7 +4,6 @@ must be what they give."""
 import hashlib
 import json
 import re
-import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
 from pathlib import Path
@@ -305,7 +304,7 @@ def test_the_start_of_a_run(tmp_path: Path):
         other = cluster.run.Join(join_request(config, W1), CALL)
         chief = cluster.servers[0].chief
         with chief.changed:
-            chief.run.seat(W1, other.incarnation, 0, chief.clocks(), time.monotonic())
+            chief.seat(W1, other.incarnation, 0)
         seat = run_pb.SeatRequest(worker=W0, incarnation=1, clock=0)
         found = cluster.run.Seat(seat, CALL)
         assert found.seated

@@ -176,7 +176,7 @@ def test_a_change_of_policy_keeps_the_rate() -> None:
     assert cluster.run.phase is RunPhase.TRAINING
 
     def switch(run: Run) -> None:
-        run.switch(make_config("asp").policy, cluster.servers[0].slice.clocks)
+        run.switch(make_config("asp").policy, lambda: cluster.servers[0].slice.clocks)
 
     Task(cluster, cluster.call_chief(switch))
     cluster.until_finished(600.0)

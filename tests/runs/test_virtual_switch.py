@@ -50,7 +50,7 @@ def switched(cluster: Cluster, policy: str, when: float) -> None:
     """Somebody wants another policy at this time, and asks until the chief takes it."""
 
     def switch(run: Run, cluster: Cluster) -> None:
-        run.switch(options(policy), cluster.servers[0].slice.clocks)
+        run.switch(options(policy), lambda: cluster.servers[0].slice.clocks)
 
     cluster.after(when, lambda: Task(cluster, asked(cluster, switch)))
 

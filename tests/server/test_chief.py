@@ -96,7 +96,7 @@ def test_a_loss_is_on_disk_before_its_worker_learns_that_it_came(begin: Begin) -
     run.restore(first, 0.0)
     for number in (0, 1, 0, 1):
         run.beat(f"worker-{number}", incarnations[number], WorkerReport(phase="compute"), 0.0)
-    run.validated("worker-1", 0, 1.0, 10, chief_of(cluster).clocks(), 0.0)
+    run.validated("worker-1", 0, 1.0, 10, lambda: cluster.servers[0].driver.clocks, 0.0)
     assert run.common_stopping.losses == [2.0]
 
 

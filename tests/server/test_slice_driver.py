@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from prometheus_client import CollectorRegistry
 
+from paceline.core.chief.budget import Milestones
 from paceline.core.errors import BadPush, ConfigError, Fenced, PlanMismatch, TryAgain, VersionGone
 from paceline.core.settings.config import Config, Options, PlanConfig
 from paceline.core.slice.plan import SlicePlan, make_plan
@@ -315,6 +316,24 @@ def test_a_second_view_does_not_loosen_the_hold_of_the_first(cast: Stage) -> Non
     assert play.driver.model_slice.open_from == 2
     play.driver.let_rounds_close()
     assert play.driver.model_slice.open_from is None
+
+
+@pytest.mark.parametrize("policy", ["asp", "bsp"])
+def test_where_the_run_may_end_a_slice_counts_no_push_before_the_chief_has_looked(cast: Stage, policy: str) -> None:
+    play, woken, waits = cast(policy, 1), threading.Event(), threading.Event()
+    play.driver.wake_chief = woken.set
+    play.driver.milestones = Milestones(score=1, end=2)
+    reply_of(play.push("worker-0"))
+    assert (woken.is_set(), play.driver.awaits_chief) == (True, False)
+
+    reply_of(play.push("worker-0"))
+    third = play.push("worker-0", is_there=lambda: not waits.set())
+    assert waits.wait(10)
+    assert (play.driver.awaits_chief, play.driver.summary.trained, third.done()) == (True, 2, False)
+    assert play.driver.pull(None, always) is not None, "a reader waits for no chief"
+
+    play.driver.go_on()
+    assert reply_of(third).clock == 3
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,6 @@ import json
 import sys
 import tarfile
 import tempfile
-import time
 from pathlib import Path
 
 import numpy as np
@@ -70,8 +69,7 @@ def _server(folder: Path) -> None:
         assert chief is not None
         with chief.changed:
             for worker in workers:
-                chief.run.seat(worker.name, worker.incarnation, 0, chief.clocks(), time.monotonic())
-            chief.settle()
+                chief.seat(worker.name, worker.incarnation, 0)
         for worker in workers:
             worker.sit()
         for number, value in ((0, 1.0), (1, 2.0), (0, 3.0)):

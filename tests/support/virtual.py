@@ -87,7 +87,7 @@ class Cluster(Network):
 
     def publish(self) -> None:
         """As server/chief.py: writes down who counts, then tells the servers; rounds wait until all have the view."""
-        self.run.extend(self.servers[0].slice.clocks, self.now)
+        self.run.extend(lambda: self.servers[0].slice.clocks, self.now)
         if self._mark() != self._saved:
             self._save()
         first, view = self.servers[0], self.run.membership.view
@@ -185,9 +185,9 @@ class Cluster(Network):
         first.versions.bring_good_weights()
         self.run.divergence.reported(0, first.versions.stored, first.versions.spared)
         self.run.look_after_good(self.now)
-        self.run.give_up(first.slice.clocks, self.now)
+        self.run.give_up(lambda: first.slice.clocks, self.now)
         first.versions.spare(self.run.divergence.spared(0))
-        if self.run.name_snapshot(first.slice.version, _SNAPSHOTS, self.now):
+        if self.run.name_snapshot(lambda: first.slice.clocks, _SNAPSHOTS, self.now):
             first.deliver(first.slice.keep_rounds_open(common.due))
         first.versions.heard(common.due, common.newest or 0)
 

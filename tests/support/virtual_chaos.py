@@ -161,7 +161,7 @@ def happen(cluster: Cluster, what: str, when: float, rng: random.Random) -> None
 
 
 def stop(run: Run, cluster: Cluster) -> None:
-    run.stop("asked to", cluster.servers[0].slice.clocks, cluster.now)
+    run.stop("asked to", lambda: cluster.servers[0].slice.clocks, cluster.now)
 
 
 def asked(cluster: Cluster, action: Any) -> Body:

@@ -334,7 +334,7 @@ class Worker:
 
         def take(run: Run) -> tuple[bool, RunPhase, View, Switch | None]:
             clocks = self.cluster.servers[0].slice.clocks
-            seated = run.seat(self.name, self.incarnation, clock, clocks, self.cluster.now)
+            seated = run.seat(self.name, self.incarnation, clock, lambda: clocks, self.cluster.now)
             return seated, run.phase, run.membership.view, run.membership.view.made
 
         while True:
@@ -436,7 +436,7 @@ class Worker:
             def beat(run: Run, report: WorkerReport = report) -> None:
                 clock = self.cluster.servers[0].slice.clocks.entry(self.name).clock
                 run.beat(self.name, self.incarnation, report, self.cluster.now, clock)
-                run.give_up(self.cluster.servers[0].slice.clocks, self.cluster.now)
+                run.give_up(lambda: self.cluster.servers[0].slice.clocks, self.cluster.now)
 
             try:
                 yield from self.cluster.call_chief(beat, is_repeated=False)

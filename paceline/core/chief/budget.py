@@ -1,9 +1,11 @@
 """How much a run trains: what an epoch is, how many examples have been counted, and which clock is a worker's last."""
 
+import math
 from collections.abc import Collection
-from typing import Any
+from typing import Any, NamedTuple
 
 from paceline.core.errors import ConfigError, DataError
+from paceline.core.policies.clocks import Clocks
 from paceline.core.policies.policy import build_policy
 from paceline.core.settings.config import Config, Options
 
@@ -21,6 +23,21 @@ def all_but(left: Collection[str], examples: int, total: int, steps: int, early:
     of = f"; {missing:,} of all workers' {total:,} {unit} were left out" if (left or early) and missing > 0 else ""
     loops = f", {', '.join(early)} by leaving its loop early" if early else ""
     return f"{who} has finished its {'steps' if steps else 'epochs'}{loops}{of}"
+
+
+class Milestones(NamedTuple):
+    """Trained examples of the chief's slice at which the chief looks at it; infinite: none."""
+
+    score: float = math.inf
+    """Where a score is due."""
+    end: float = math.inf
+    """Where the run may end: the slice counts nothing more before the chief has looked."""
+    ahead: int = 0
+    """How many rounds come before one that can be named as the last; each is taken to be as large as the last one."""
+
+    def may_end(self, clocks: Clocks) -> bool:
+        """Whether the slice has come to where the run may end."""
+        return clocks.trained + round(self.ahead * clocks.round_examples) >= self.end
 
 
 class Budget:
@@ -76,9 +93,14 @@ class Budget:
         """The trained part of the budget (ratio)."""
         return min(1.0, self.examples / self.total) if self.total else 0.0
 
+    @property
+    def end(self) -> float:
+        """The examples that end the run; infinite if they don't."""
+        return self.total if self._config.budget == "total" and self.total else math.inf
+
     def is_spent(self, more: int = 0) -> bool:
         """Whether all examples of the budget are trained once `more` are, if they are what ends the run."""
-        return self._config.budget == "total" and 0 < self.total <= self.examples + more
+        return self.end <= self.examples + more
 
     @property
     def epochs(self) -> float:

@@ -80,17 +80,21 @@ class CommonSnapshots:
         return self._reports.keys() >= set(self._servers)
 
     # names
-    def name(self, version: int, furthest: int, pause: float, now: float) -> bool:
-        """Names the next version if `pause` (seconds) is over since the last one, and returns whether it did. `version`: the
-        chief's slice's; `furthest`: the newest that any slice may have reached, as workers say."""
+    def is_time(self, pause: float, now: float) -> bool:
+        """Whether `pause` (seconds) is over since the last version was named, or since the first look, and every server has
+        written that one or has had its time for it."""
         if len(self._servers) < 2 or self.is_going_back:
             return False
         if self._named_at is None:
             self._named_at = now
         passed = now - self._named_at
+        return passed >= pause and (self.is_written or passed > _PATIENCE) and self.has_all
+
+    def name(self, version: int, furthest: int, pause: float, now: float) -> bool:
+        """Names the next version if it is time to, and returns whether it did. `version`: the chief's slice's; `furthest`: the
+        newest that any slice may have reached, as workers say."""
         is_near = version < self.due <= version + ROUNDS_AHEAD
-        is_done = self.is_written or (passed > _PATIENCE and not is_near)
-        if passed < pause or not is_done or not self.has_all:
+        if not self.is_time(pause, now) or (is_near and not self.is_written):
             return False
         # a worker that says too much must not keep all from snapshots
         self.due = ROUNDS_AHEAD + (max(version, furthest) if self.is_written else version)

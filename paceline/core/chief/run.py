@@ -1,9 +1,10 @@
 """The life of one training as the chief sees it: waiting, training, stopping, scoring, finished."""
 
+import math
 from collections.abc import Mapping
 from typing import Any
 
-from paceline.core.chief.budget import Budget, all_but
+from paceline.core.chief.budget import Budget, Milestones, all_but
 from paceline.core.chief.common_snapshots import CommonSnapshots
 from paceline.core.chief.membership import ROUNDS_AHEAD, Membership
 from paceline.core.chief.other_servers import OtherServers
@@ -16,7 +17,7 @@ from paceline.core.chief.stopping import CommonStopping, settled
 from paceline.core.chief.warnings import Warnings
 from paceline.core.chief.workers import WorkerPhase, WorkerReport, Workers
 from paceline.core.errors import NotYet
-from paceline.core.policies.clocks import Clocks
+from paceline.core.policies.clocks import Clocks, Reading
 from paceline.core.policies.policy import build_policy
 from paceline.core.settings.config import Config, Options
 from paceline.core.values import worker_order
@@ -31,11 +32,13 @@ class Run:
 
     def __init__(self, config: Config) -> None:
         self.config = config
+        policy = build_policy(config.policy)
+        self._has_alternatives = bool(policy.alternatives)
         self.phases = Phases()
         self.membership = Membership(
             config.workers,
             config.lease,
-            build_policy(config.policy).rounds,
+            policy.rounds,
             config.on_lost_worker == "wait",
             config.start_when or 0,
             config.start_timeout,
@@ -52,6 +55,8 @@ class Run:
         self.common_snapshots = CommonSnapshots(config.servers)
         self._judged: tuple[Options, int] | None = None
         """The policy and the number of members that warnings know."""
+        self._lacks = 0
+        """How many examples fewer the slice that got the least has than the chief's."""
         self._round = 0.0
         """Examples of the last round that has closed on the chief's slice."""
 
@@ -88,14 +93,14 @@ class Run:
         self.workers.joined(worker, address, now, host)
         return incarnation
 
-    def seat(self, worker: str, incarnation: int, clock: int, clocks: Clocks, now: float) -> bool:
+    def seat(self, worker: str, incarnation: int, clock: int, clocks: Reading, now: float) -> bool:
         """A worker is ready to train from `clock` on; returns whether it already counts."""
         if self.phase is RunPhase.WAITING:
             self.membership.candidate(worker, incarnation, clock, now)
             self._maybe_start(now)
         elif self._may_seat(worker, clock):
             last = self.budget.last_clock(self.policy)
-            self.membership.seat(worker, incarnation, clock, last, clocks, now)
+            self.membership.seat(worker, incarnation, clock, last, clocks(), now)
         seat = self.membership.view.seats.get(worker)
         return seat is not None and seat.incarnation == incarnation
 
@@ -145,7 +150,7 @@ class Run:
         to one that lets them."""
         if not self.config.is_script:
             return False
-        is_first = self.membership.view.switch is None and bool(build_policy(self.config.policy).alternatives)
+        is_first = self.membership.view.switch is None and self._has_alternatives
         return self.config.budget == "per_worker" or is_first
 
     def leave(self, worker: str, incarnation: int, finished: bool, now: float, was_told: bool = False) -> None:
@@ -165,23 +170,44 @@ class Run:
             self.warnings.capped(shares, self.membership.view.seats, self.budget.epochs)
 
     # how it ends
-    def counted(self, clocks: Clocks, now: float) -> None:
-        """Pushes were counted on the chief's slice: the budget may be spent. It is that of the slice that got the least, where
-        a worker has left for good before all had its pushes."""
-        self.budget.examples = clocks.trained - self.other_servers.lacks(clocks.gone, self.membership.view.number)
-        self._maybe_settled(clocks, now)  # the worker that the others waited for may have left
-        self._round = clocks.round_examples
-        if self._is_near_the_end and not self._ends_by_itself and self._may_end(clocks):
-            self._name_ends("the budget of epochs is spent", clocks, now)
+    def trained(self, examples: int, gone: int, in_round: float) -> None:
+        """Takes over what the chief's slice has counted: examples, those of them of workers that are no members, and those of
+        its last round. The budget is that of the slice that got the least, where a worker has left for good before all had
+        its pushes."""
+        self._lacks = self.other_servers.lacks(gone, self.membership.view.number)
+        self.budget.examples = examples - self._lacks
+        self._round = in_round
 
-    def validated(self, worker: str, epoch: int, loss: float, examples: int, clocks: Clocks, now: float) -> None:
+    @property
+    def milestones(self) -> Milestones:
+        """At which examples of its slice the chief has to look at it."""
+        may_end = self._may_end and not self._ends_by_itself
+        score = self.scoring.next_due * self.budget.examples_per_epoch
+        return Milestones(
+            self._lacks + (score if score > self.budget.examples else math.inf),
+            self._lacks + (self.budget.end if may_end else math.inf),
+            self._rounds_to_the_end,
+        )
+
+    def counted(self, clocks: Clocks, now: float) -> None:
+        """The chief's slice has counted pushes, and stands still: the budget may be spent. In rounds that is looked at when one
+        has closed, so that each run of the same settings ends with the same round; a slice that is back from a snapshot
+        comes by that round again, and no other slice is further."""
+        self.trained(clocks.trained, clocks.gone, clocks.round_examples)
+        is_closed = not self.membership.rounds or all(
+            clocks.progress(each) <= clocks.version for each in clocks.members
+        )
+        if self._is_near_the_end and not self._ends_by_itself and self._may_end and is_closed:
+            self._name_ends("the budget of epochs is spent", lambda: clocks, now)
+
+    def validated(self, worker: str, epoch: int, loss: float, examples: int, clocks: Reading, now: float) -> None:
         """A worker has ended `epoch` of its shard (from 0) with this loss on the examples that it keeps back. Once all members
         have ended another epoch, the mean of their newest losses may end the run (svm.stop: all)."""
         if self.phase is RunPhase.TRAINING and self.common_stopping.looks_at(epoch):
             self.common_stopping.add(worker, epoch, loss, examples)
             self._maybe_settled(clocks, now)
 
-    def _maybe_settled(self, clocks: Clocks, now: float) -> None:
+    def _maybe_settled(self, clocks: Reading, now: float) -> None:
         """Ends the run if the losses that all members have reported have settled."""
         if self.phase is not RunPhase.TRAINING or not self.workers.are_caught_up:
             return
@@ -189,7 +215,7 @@ class Run:
         if why and not self.policy_change.is_under_way:
             self.stop(why, clocks, now)
 
-    def give_up(self, clocks: Clocks, now: float) -> None:
+    def give_up(self, clocks: Reading, now: float) -> None:
         """Lets a run that has diverged go back to good weights, or ends it: one that can no longer learn would never end, since
         only examples that are learned from count."""
         if not self._is_steady:
@@ -209,11 +235,11 @@ class Run:
         found = self.divergence
         return found.may_find or (found.good is None and self.phases.seconds(now) < _FIRST_SNAPSHOT)
 
-    def _roll_back(self, why: str, clocks: Clocks) -> None:
+    def _roll_back(self, why: str, clocks: Reading) -> None:
         epoch = self.budget.epochs
         point, said = self.divergence.go_back()
         self.scoring.go_back(point.epoch)
-        self.divergence.begins_again(self.policy_change.roll_back(point.versions, self.divergence.rate, clocks))
+        self.divergence.begins_again(self.policy_change.roll_back(point.versions, self.divergence.rate, clocks()))
         seats = self.membership.view.seats.items()
         ends = {worker: seat.switch_clock or 0 for worker, seat in seats}
         self.warnings.rolled_back(f"{why}: the run {said}", ends, self.divergence.done, epoch)
@@ -225,13 +251,15 @@ class Run:
         clocks = {worker: reports[worker].clock for worker in seats if worker in reports}
         self.divergence.look(is_well, self.membership.rounds, self.budget.epochs, now, clocks)
 
-    def stop_early(self, clocks: Clocks, now: float) -> None:
-        """Ends the run where its scores are reason enough (`stopping`)."""
+    def stop_early(self, clocks: Reading, now: float) -> None:
+        """Ends the run where its scores are reason enough (`stopping`), or its members' losses: the one that the others waited
+        for may have left."""
         unit = "step" if self.budget.steps else "epoch"
         if self._is_steady and (why := settled(self.config.stopping, self.scoring.judged, unit)):
             self.stop(why, clocks, now)
+        self._maybe_settled(clocks, now)
 
-    def stop(self, reason: str, clocks: Clocks, now: float) -> None:
+    def stop(self, reason: str, clocks: Reading, now: float) -> None:
         """Names everybody's last clock. A run that has not started has nothing to score and is finished at once. NotYet
         while the chief does not know how far its members are."""
         if self.phase is RunPhase.WAITING:
@@ -243,7 +271,7 @@ class Run:
                 raise NotYet("The policy is just changing; ask again in a few seconds.")
             self._name_ends(reason, clocks, now)
 
-    def extend(self, clocks: Clocks, now: float) -> bool:
+    def extend(self, clocks: Reading, now: float) -> bool:
         """Lets a run that was given more epochs train them: one that is over waits for its workers again. Returns whether it
         does so from now on; a run that is stopping stops first."""
         if not self.budget.has_grown or self.phase is RunPhase.STOPPING:
@@ -257,7 +285,7 @@ class Run:
             return False
         self.phases.enter(RunPhase.WAITING, now)
         self.divergence.gave_up = False
-        self.membership.begin_anew(clocks)
+        self.membership.begin_anew(clocks())
         self.workers.begin_anew()
         return True
 
@@ -265,21 +293,23 @@ class Run:
     def _is_near_the_end(self) -> bool:
         """Whether the budget is spent, or will be by the first round that can still be named as the last one, if rounds stay
         as large; a member that leaves before it takes its part of these along."""
-        left = ROUNDS_AHEAD * self._round if self.membership.rounds else 0
-        return self.budget.is_spent(round(left))
+        return self.budget.is_spent(round(self._rounds_to_the_end * self._round))
 
-    def _may_end(self, clocks: Clocks) -> bool:
-        """Whether a spent budget may end the run now. In rounds it is looked at when one has closed, so that each run of the
-        same settings ends with the same round; a slice that is back from a snapshot comes by that round again, and no
-        other slice is further."""
+    @property
+    def _rounds_to_the_end(self) -> int:
+        """How many rounds come before one that can be named as the last."""
+        return ROUNDS_AHEAD if self.membership.rounds else 0
+
+    @property
+    def _may_end(self) -> bool:
+        """Whether a spent budget may end the run now."""
         if not self.membership.rounds:
             return self._is_steady
-        is_closed = all(clocks.progress(worker) <= clocks.version for worker in clocks.members)
-        return is_closed and self.phase is RunPhase.TRAINING and not self.policy_change.is_under_way
+        return self.phase is RunPhase.TRAINING and not self.policy_change.is_under_way
 
-    def _name_ends(self, reason: str, clocks: Clocks, now: float) -> None:
+    def _name_ends(self, reason: str, clocks: Reading, now: float) -> None:
         self.phases.enter(RunPhase.STOPPING, now, reason)
-        self.membership.stop(clocks)
+        self.membership.stop(clocks())
         self._maybe_all_left(now)
 
     def _maybe_all_left(self, now: float) -> None:
@@ -303,16 +333,16 @@ class Run:
         return self.workers.awaited(now, self.config.start_timeout) if may_come else []
 
     # a change of policy
-    def switch(self, policy: Options, clocks: Clocks) -> None:
+    def switch(self, policy: Options, clocks: Reading) -> None:
         """Lets a new policy begin as soon as every member has reached a clock named now
         (docs/understand/rounds.md#changes-of-policy). ConfigError if it conflicts with the run's other settings; NotYet
         if the run can't do it at the moment."""
         if not self._is_steady:
             raise NotYet(f"The run is {self.phase}, or it restarts or changes its policy. Try again while it trains.")
-        self.policy_change.begin(policy, clocks)
+        self.policy_change.begin(policy, clocks())
         self.policy_choice.follow(self.policy)
 
-    def choose_policy(self, clocks: Clocks, now: float) -> Options | None:
+    def choose_policy(self, clocks: Reading, now: float) -> Options | None:
         """Lets another policy begin where the run's own has alternatives, and one of them is better now. Returns it."""
         if not self.policy_choice.is_on:
             return None
@@ -324,7 +354,7 @@ class Run:
         members = {(worker, seat.incarnation) for worker, seat in seats.items()}
         policy = self.policy_choice.choose(self.policy, members, left, now)
         if policy is not None:
-            self.policy_change.begin(policy, clocks)
+            self.policy_change.begin(policy, clocks())
         return policy
 
     def maybe_switched(self, made: int) -> bool:
@@ -354,12 +384,13 @@ class Run:
         return self.other_servers.open_from(version) if self.membership.rounds else None
 
     # common snapshots
-    def name_snapshot(self, version: int, pause: float, now: float) -> bool:
-        """In rounds, names the version of the next snapshot of all servers if it is time to; returns whether it did.
-        `version`: the chief's slice's; `pause`: between two snapshots (seconds)."""
+    def name_snapshot(self, clocks: Reading, pause: float, now: float) -> bool:
+        """In rounds, names the version of the next snapshot of all servers if it is time to; returns whether it did. `pause`:
+        between two snapshots (seconds)."""
         if not self.membership.rounds or self.phase is not RunPhase.TRAINING or self.policy_change.is_under_way:
             return False
-        return self.common_snapshots.name(version, self.workers.furthest, pause, now)
+        common = self.common_snapshots
+        return common.is_time(pause, now) and common.name(clocks().version, self.workers.furthest, pause, now)
 
     # evaluator
     def ready(self, now: float) -> None:

@@ -1,5 +1,6 @@
 """Tracks which versions of the model were scored and which is due next, and words the run's result."""
 
+import math
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields
 from typing import Any
@@ -63,6 +64,11 @@ class Scoring:
     def is_due(self, epoch: int) -> bool:
         """Whether the version after this many whole epochs is new and due to be scored."""
         return bool(self._every) and epoch // self._every > self._newest // self._every
+
+    @property
+    def next_due(self) -> float:
+        """The epochs after which an evaluator scores next; infinite if none does."""
+        return math.inf if self.by_worker else (self._newest // self._every + 1) * self._every
 
     def is_new(self, epoch: int) -> bool:
         """Whether the version after this many epochs is a later one than all that were scored."""

@@ -1,7 +1,7 @@
 """Keeps every worker's clock on one slice: the table makes repeats harmless, and policies compare its entries."""
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -78,6 +78,14 @@ class Clocks:
         """The worker's entry; an empty one, which is not kept, where it has never been a member."""
         found = self.table.get(worker)
         return Entry() if found is None else found
+
+    @classmethod
+    def of(cls, view: View, version: int, clocks: Mapping[str, int]) -> "Clocks":
+        """Returns a copy of what compares workers' progress: members, version, and each worker's clock."""
+        found = cls()
+        found.view, found.version = view, version
+        found.table = {worker: Entry(clock=clock) for worker, clock in clocks.items()}
+        return found
 
     @property
     def trained(self) -> int:
@@ -210,3 +218,8 @@ class Clocks:
 
     def seat(self, worker: str) -> Seat | None:
         return self.view.seats.get(worker)
+
+
+Reading = Callable[[], Clocks]
+"""Returns the clocks of the chief's slice to who names clocks by them: from then on they stand still, until the slice has the
+view that names these."""

@@ -28,7 +28,7 @@ class Changes(Members):
         for worker in self.workers:
             if worker.incarnation:
                 self._run.policy_choice.heard(worker.name, self._report(worker, now))
-        if self._run.choose_policy(self._slices[0].clocks, now) is not None:
+        if self._run.choose_policy(lambda: self._slices[0].clocks, now) is not None:
             self._publish()
         if self.time.goes_on and self._run.phase is RunPhase.TRAINING:
             self._watch_policy()

@@ -72,7 +72,7 @@ class Members(ABC):
         incarnation = self._join(worker)
         worker.clock = min(server.clocks.entry(worker.name).clock for server in self._slices)
         clocks = self._slices[0].clocks
-        if not self._run.seat(worker.name, incarnation, worker.clock, clocks, self.time.now):
+        if not self._run.seat(worker.name, incarnation, worker.clock, lambda: clocks, self.time.now):
             if self._run.phase is RunPhase.TRAINING:
                 self.time.after(AGAIN, partial(self._returns, worker))
             return

@@ -147,7 +147,7 @@ class Training(Changes):
             server.initialise(first, b"first")
         incarnations = [self._join(worker) for worker in self.workers]
         for worker, incarnation in zip(self.workers, incarnations, strict=True):
-            self._run.seat(worker.name, incarnation, 0, self._slices[0].clocks, 0.0)
+            self._run.seat(worker.name, incarnation, 0, lambda: self._slices[0].clocks, 0.0)
         self._publish()
 
     def _first(self) -> list[Vector]:

@@ -70,11 +70,11 @@ def test_the_first_weights_and_a_run_without_a_rule_do_not_count():
 def test_the_chief_ends_a_run_whose_scores_have_settled_and_says_why():
     run, clocks = started("a", "b", stopping=StoppingConfig(patience=1), epochs=100)
     for score in scored(0.5, 0.4):
-        run.stop_early(clocks, 1.0)
+        run.stop_early(lambda: clocks, 1.0)
         assert run.phase is RunPhase.TRAINING
         run.score(score, 1.0)
 
-    run.stop_early(clocks, 2.0)
+    run.stop_early(lambda: clocks, 2.0)
 
     assert run.phase is RunPhase.STOPPING
     assert run.reason == ("early stopping after epoch 2: validation accuracy was not better than 0.5000 in 1 score")
@@ -98,7 +98,7 @@ def test_a_run_that_got_more_epochs_is_judged_by_its_new_scores():
         run.score(score, 1.0)
     again = Run(config(workers=1, **(settings | {"epochs": 200})))
     again.restore(json.loads(json.dumps(run.state())), 2.0)
-    again.extend(clocks, 2.0)
+    again.extend(lambda: clocks, 2.0)
     third = Run(config(workers=1, **(settings | {"epochs": 200})))
     third.restore(json.loads(json.dumps(again.state())), 3.0)
 

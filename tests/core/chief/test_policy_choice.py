@@ -42,7 +42,7 @@ class Cluster:
             self.now += 0.25
             if tick % 8 == 0:
                 self._beat(2.0)
-            policy = self.run.choose_policy(Clocks(), self.now)
+            policy = self.run.choose_policy(Clocks, self.now)
             if policy is not None:
                 self.trained.append(policy.name)
                 self.run.switched()
@@ -84,7 +84,7 @@ def cluster(policy: str = "auto", done: int = 1, **facts: Any) -> Cluster:
     run.ready(0.0)
     for place in range(4):
         incarnation = run.join(f"worker-{place}", False, *FACTS, 0.0)
-        run.seat(f"worker-{place}", incarnation, 0, Clocks(), 0.0)
+        run.seat(f"worker-{place}", incarnation, 0, Clocks, 0.0)
     run.budget.examples = done
     return Cluster(run, **facts)
 
@@ -131,7 +131,7 @@ def lock_step(one: Cluster, first: float, each: float, seconds: int) -> list[str
             figures["own_squares"] = 0.01 * steps if place < 3 else (first**2 + (steps - 1) * each**2) * (steps > 0)
             report = WorkerReport(steps, "exchange" if place < 3 else "compute", since, figures, one.now)
             one.run.beat(f"worker-{place}", 1, report, one.now)
-        policy = one.run.choose_policy(Clocks(), one.now)
+        policy = one.run.choose_policy(Clocks, one.now)
         if policy is not None:
             return [policy.name]
     return []
@@ -155,7 +155,7 @@ def test_equal_workers_whose_steps_take_long_stay_in_lock_step_whenever_their_he
         place, steps = tick % 4, int(one.now // 3)
         figures = {"steps": steps, "compute_seconds": 3.0 * steps, "own_squares": 9.0 * steps, "wait_seconds": 0.0}
         one.run.beat(f"worker-{place}", 1, WorkerReport(steps, "compute", one.now % 3, figures, one.now), one.now)
-        assert one.run.choose_policy(Clocks(), one.now) is None
+        assert one.run.choose_policy(Clocks, one.now) is None
 
 
 def test_the_run_goes_back_to_lock_step_when_the_slow_worker_is_as_fast_as_the_others_again():
@@ -195,11 +195,11 @@ def test_a_worker_that_reports_nonsense_changes_nothing_and_ends_nothing(value: 
 
 def test_whoever_sets_a_policy_overrules_it_and_auto_chooses_again_once_it_is_set():
     one = cluster(steps=(0.1, 0.1, 0.1, 1.0))
-    one.run.switch(Options(name="ssp"), Clocks())
+    one.run.switch(Options(name="ssp"), Clocks)
     one.run.switched()
     assert one.pass_time(60) == []
 
-    one.run.switch(Options(name="auto"), Clocks())
+    one.run.switch(Options(name="auto"), Clocks)
     one.run.switched()
 
     assert one.pass_time(60) == ["kbuffered"]

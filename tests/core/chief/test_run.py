@@ -1,10 +1,12 @@
 """The life of a run: waiting, training, stopping, scoring, finished; budgets, time-outs and restarts of the chief."""
 
 import json
+import math
 from typing import Any
 
 import pytest
 
+from paceline.core.chief.budget import Milestones
 from paceline.core.chief.other_servers import OtherServers
 from paceline.core.chief.phases import RunPhase
 from paceline.core.chief.run import Run
@@ -26,7 +28,7 @@ def started(*workers: str, **settings: Any) -> tuple[Run, Clocks]:
     run, clocks = Run(config(**({"workers": len(workers)} | settings))), Clocks()
     run.ready(0.0)
     for worker in workers:
-        run.seat(worker, run.join(worker, False, *FACTS, 0.0), 0, clocks, 0.0)
+        run.seat(worker, run.join(worker, False, *FACTS, 0.0), 0, lambda: clocks, 0.0)
     clocks.take_view(run.membership.view)
     return run, clocks
 
@@ -37,7 +39,7 @@ def test_a_run_waits_for_its_workers_and_says_for_whom():
     run.join("worker-1", False, *FACTS, 0.0)
     incarnation = run.join("worker-0", False, *FACTS, 0.0)
 
-    assert run.seat("worker-0", incarnation, 0, clocks, 0.0) is False
+    assert run.seat("worker-0", incarnation, 0, lambda: clocks, 0.0) is False
     assert run.missing() == ["2 of 3 workers (ready: worker-0; joining: worker-1)"]
     assert run.phase is RunPhase.WAITING
 
@@ -46,12 +48,12 @@ def test_a_run_waits_for_the_evaluators_data():
     run, clocks = Run(config(workers=1)), Clocks()
     incarnation = run.join("a", False, *FACTS, 0.0)
 
-    assert run.seat("a", incarnation, 0, clocks, 0.0) is False
+    assert run.seat("a", incarnation, 0, lambda: clocks, 0.0) is False
     assert run.missing() == ["the evaluator's data"]
 
     run.ready(1.0)
     assert run.phase is RunPhase.TRAINING
-    assert run.seat("a", incarnation, 0, clocks, 1.0) is True
+    assert run.seat("a", incarnation, 0, lambda: clocks, 1.0) is True
     assert run.phases.seconds(5.0) == 4.0
 
 
@@ -60,10 +62,10 @@ def test_a_run_starts_with_as_many_as_are_enough_or_with_those_who_came_after_it
     run, clocks = Run(config(workers=2, start_timeout=60)), Clocks()
     run.ready(0.0)
     incarnation = run.join("a", False, *FACTS, 0.0)
-    run.seat("a", incarnation, 0, clocks, 0.0)
+    run.seat("a", incarnation, 0, lambda: clocks, 0.0)
 
     for now in range(62):
-        run.seat("a", incarnation, 0, clocks, float(now))
+        run.seat("a", incarnation, 0, lambda: clocks, float(now))
         run.tick(float(now))
 
     assert run.phase is RunPhase.TRAINING
@@ -77,7 +79,7 @@ def test_the_time_out_counts_from_the_first_worker_on_since_the_data_may_have_ta
     run.ready(100.0)
     incarnation = run.join("a", False, *FACTS, 100.0)
 
-    run.seat("a", incarnation, 0, clocks, 100.0)
+    run.seat("a", incarnation, 0, lambda: clocks, 100.0)
     run.tick(100.2)
 
     assert run.phase is RunPhase.WAITING
@@ -174,7 +176,7 @@ def test_a_worker_that_is_told_to_stop_after_all_others_have_finished_is_waited_
     again.restore(json.loads(json.dumps(run.state())), 500.0)
     for now in (500.0, 510.0, 790.0):
         again.tick(now)
-    assert again.seat("b", again.join("b", False, *FACTS, 790.0), 0, clocks, 791.0) is True
+    assert again.seat("b", again.join("b", False, *FACTS, 790.0), 0, lambda: clocks, 791.0) is True
     assert again.awaited(791.0) == []
     again.leave("b", 2, True, 900.0)
 
@@ -238,7 +240,7 @@ def test_a_worker_that_is_replaced_finds_the_run_going_on_and_the_next_wait_begi
     run.leave("a", 1, True, 1.0)
     run.leave("b", 1, False, 2.0)
 
-    assert run.seat("b", run.join("b", False, *FACTS, 10.0), 0, clocks, 10.0) is True
+    assert run.seat("b", run.join("b", False, *FACTS, 10.0), 0, lambda: clocks, 10.0) is True
     run.tick(17.0)
     run.leave("b", 2, False, 18.0)
     run.tick(24.0)
@@ -251,7 +253,7 @@ def test_a_worker_that_is_replaced_finds_the_run_going_on_and_the_next_wait_begi
 
 def test_the_run_is_finished_when_the_final_version_is_scored():
     run, clocks = started("a")
-    run.stop("asked to", clocks, 5.0)
+    run.stop("asked to", lambda: clocks, 5.0)
     run.leave("a", 1, True, 6.0)
     assert run.due_score() is None, "server 1 has not said yet that it has the last view"
     run.other_servers.acknowledged(1, 1, run.membership.view.number, 0)
@@ -274,7 +276,7 @@ def test_the_first_worker_that_is_there_scores_between_epochs_where_no_evaluator
     assert run.due_midway(4) is None, "this one has been scored"
     run.leave("worker-0", 1, False, 2.0)
     assert run.workers.first == "worker-1"
-    run.stop("asked to", clocks, 5.0)
+    run.stop("asked to", lambda: clocks, 5.0)
     run.leave("worker-1", 1, True, 6.0)
     run.other_servers.acknowledged(1, 1, run.membership.view.number, 0)
 
@@ -293,7 +295,7 @@ def test_a_score_is_of_the_workers_own_epoch_though_others_have_pushed_for_the_n
 
 def test_a_run_that_nobody_scores_finishes_and_says_so():
     run, clocks = started("a", score_timeout=30)
-    run.stop("asked to", clocks, 5.0)
+    run.stop("asked to", lambda: clocks, 5.0)
     run.leave("a", 1, True, 6.0)
 
     run.tick(37.0)
@@ -317,14 +319,14 @@ def test_scores_are_due_at_epoch_ends_and_skips_are_counted():
 
 def test_nobody_new_is_seated_while_the_run_stops():
     run, clocks = started("a", workers=2, start_when=1)
-    run.stop("asked to", clocks, 1.0)
+    run.stop("asked to", lambda: clocks, 1.0)
 
-    assert run.seat("b", run.join("b", False, *FACTS, 2.0), 0, clocks, 2.0) is False
+    assert run.seat("b", run.join("b", False, *FACTS, 2.0), 0, lambda: clocks, 2.0) is False
 
 
 def test_a_worker_whose_lease_lapses_while_the_run_stops_does_not_keep_it():
     run, clocks = started("a")
-    run.stop("asked to", clocks, 1.0)
+    run.stop("asked to", lambda: clocks, 1.0)
 
     for now in range(2, 20):
         run.tick(float(now))
@@ -345,7 +347,7 @@ def test_a_restarted_chief_goes_on_where_it_was():
     assert again.membership.view == run.membership.view
     assert sorted(again.workers.reports) == ["a", "b"], "members are shown before they beat again"
     assert (again.phases.seconds(102.0), again.phases.waited(103.0)) == (10.0, 3.0)
-    assert again.seat("a", 1, 0, clocks, 100.0) is True
+    assert again.seat("a", 1, 0, lambda: clocks, 100.0) is True
     with pytest.raises(DataError):
         again.join("c", False, 100, 9, "digest", 101.0)
 
@@ -358,10 +360,10 @@ def test_a_chief_that_does_not_know_how_far_its_members_are_neither_seats_nor_st
     clocks.examples = 10_000
 
     run.counted(clocks, 1.0)
-    assert run.seat("b", run.join("b", False, *FACTS, 1.0), 0, clocks, 1.0) is False
-    assert run.seat("a", run.join("a", False, *FACTS, 1.0), 0, clocks, 1.0) is True
+    assert run.seat("b", run.join("b", False, *FACTS, 1.0), 0, lambda: clocks, 1.0) is False
+    assert run.seat("a", run.join("a", False, *FACTS, 1.0), 0, lambda: clocks, 1.0) is True
     with pytest.raises(NotYet, match=r"ask again in a few seconds"):
-        run.stop("asked to", clocks, 2.0)
+        run.stop("asked to", lambda: clocks, 2.0)
     assert run.phase is RunPhase.TRAINING
 
     run.beat("a", 2, WorkerReport(phase="compute", reached=7), 2.0, clock=7)
@@ -412,7 +414,7 @@ def test_a_restarted_chief_that_was_still_waiting_waits_again():
 
 # a change of policy
 def switched(run: Run, policy: str, clocks: Clocks, **options: Any) -> None:
-    run.switch(Options(name=policy, **options), clocks)
+    run.switch(Options(name=policy, **options), lambda: clocks)
     clocks.take_view(run.membership.view)
 
 
@@ -431,16 +433,16 @@ def test_a_policy_changes_only_in_training_and_one_at_a_time():
     run = restarted(run, is_behind=True)
     for one in (waiting, run):
         with pytest.raises(NotYet, match="Try again while it trains"):
-            one.switch(Options(name="ssp"), clocks)
+            one.switch(Options(name="ssp"), lambda: clocks)
     run.beat("worker-0", 1, WorkerReport(phase="compute"), 1.0)
     with pytest.raises(ConfigError, match="bound"):
-        run.switch(Options(name="ssp", bound=-1), clocks)
+        run.switch(Options(name="ssp", bound=-1), lambda: clocks)
     switched(run, "ssp", clocks)
 
     with pytest.raises(NotYet, match="or it restarts or changes its policy"):
-        run.switch(Options(name="asp"), clocks)
+        run.switch(Options(name="asp"), lambda: clocks)
     run.switched()
-    run.switch(Options(name="asp"), clocks)
+    run.switch(Options(name="asp"), lambda: clocks)
 
 
 def test_a_run_neither_stops_nor_ends_its_budget_while_the_policy_changes():
@@ -451,7 +453,7 @@ def test_a_run_neither_stops_nor_ends_its_budget_while_the_policy_changes():
 
     run.counted(clocks, 1.0)
     with pytest.raises(NotYet, match="The policy is just changing"):
-        run.stop("asked to", clocks, 1.0)
+        run.stop("asked to", lambda: clocks, 1.0)
     assert run.phase is RunPhase.TRAINING
     run.switched()
     run.counted(clocks, 2.0)
@@ -483,9 +485,9 @@ def test_joiners_wait_until_the_policy_has_changed():
     switched(run, "bsp", clocks)
     incarnation = run.join("worker-1", False, *FACTS, 1.0)
 
-    assert not run.seat("worker-1", incarnation, 0, clocks, 1.0)
+    assert not run.seat("worker-1", incarnation, 0, lambda: clocks, 1.0)
     run.switched()
-    assert run.seat("worker-1", incarnation, 0, clocks, 1.0)
+    assert run.seat("worker-1", incarnation, 0, lambda: clocks, 1.0)
 
 
 def test_a_process_that_was_replaced_takes_its_seat_where_it_has_clocks_left_under_the_old_policy():
@@ -494,10 +496,10 @@ def test_a_process_that_was_replaced_takes_its_seat_where_it_has_clocks_left_und
     switched(run, "ssp", clocks)
     first, second = run.join("worker-0", False, *FACTS, 1.0), run.join("worker-1", False, *FACTS, 1.0)
 
-    assert run.seat("worker-0", first, 3, clocks, 1.0)
-    assert not run.seat("worker-1", second, 1, clocks, 1.0), "it would begin under a policy that ends"
+    assert run.seat("worker-0", first, 3, lambda: clocks, 1.0)
+    assert not run.seat("worker-1", second, 1, lambda: clocks, 1.0), "it would begin under a policy that ends"
     run.switched()
-    assert run.seat("worker-1", second, 1, clocks, 1.0)
+    assert run.seat("worker-1", second, 1, lambda: clocks, 1.0)
 
 
 # stopping together
@@ -524,36 +526,64 @@ def test_of_fitted_steps_losses_count_from_the_last_quarter_on():
     run, clocks = started("a", epochs=8, svm=svm)
 
     for epoch in range(5):
-        run.validated("a", epoch, 1.0 + 1e-5 * epoch, 10, clocks, 1.0)
+        run.validated("a", epoch, 1.0 + 1e-5 * epoch, 10, lambda: clocks, 1.0)
     assert (run.common_stopping.losses, run.phase) == ([], RunPhase.TRAINING)
-    run.validated("a", 5, 0.5, 10, clocks, 1.0)
-    run.validated("a", 6, 0.5001, 10, clocks, 1.0)
+    run.validated("a", 5, 0.5, 10, lambda: clocks, 1.0)
+    run.validated("a", 6, 0.5001, 10, lambda: clocks, 1.0)
 
     assert run.common_stopping.losses == [0.5, 0.5001]
     assert run.phase is RunPhase.STOPPING
 
 
+def test_the_chief_looks_at_its_slice_where_a_score_is_due_and_where_the_run_may_end():
+    run, clocks = started("a", "b")
+    assert run.milestones == Milestones(math.inf, 200, 0), "the first score is due already"
+    run.score(Score(0, 1.0, [0], {}), 1.0)
+    assert run.milestones == Milestones(100, 200, 0)
+
+    switched(run, "bsp", clocks)
+    assert run.milestones.end == math.inf, "no clocks are named while the policy changes"
+    run.switched()
+    assert run.milestones == Milestones(100, 200, 2)
+
+    clocks.examples, clocks.round_examples = 100, 49.0
+    assert not run.milestones.may_end(clocks)
+    clocks.round_examples = 50.0
+    assert run.milestones.may_end(clocks)
+    run.stop("asked to", lambda: clocks, 2.0)
+    assert run.milestones.end == math.inf
+
+
+def test_an_end_is_looked_for_where_the_slice_that_got_the_least_comes_to_it():
+    run, _ = started("a", "b", servers=2)
+    run.other_servers.acknowledged(1, 1, run.membership.view.number, 0, gone=10)
+
+    run.trained(150, gone=40, in_round=0.0)
+
+    assert (run.budget.examples, run.milestones.end) == (120, 230)
+
+
 def test_nobody_waits_for_the_loss_of_a_worker_that_has_left():
     run, clocks = started("a", "b", **TOGETHER)
-    run.validated("a", 0, 1.0, 10, clocks, 1.0)
+    run.validated("a", 0, 1.0, 10, lambda: clocks, 1.0)
 
     run.leave("b", 1, False, 2.0)
     clocks.take_view(run.membership.view)
-    run.counted(clocks, 3.0)
+    run.stop_early(lambda: clocks, 3.0)
 
     assert run.common_stopping.losses == [1.0]
 
 
 def test_losses_that_settle_while_the_policy_changes_end_the_run_after_it():
     run, clocks = started("a", **TOGETHER)
-    run.validated("a", 0, 1.0, 10, clocks, 1.0)
+    run.validated("a", 0, 1.0, 10, lambda: clocks, 1.0)
     switched(run, "ssp", clocks)
 
-    run.validated("a", 1, 2.0, 10, clocks, 2.0)
+    run.validated("a", 1, 2.0, 10, lambda: clocks, 2.0)
     assert run.phase is RunPhase.TRAINING
     run.switched()
     clocks.take_view(run.membership.view)
-    run.validated("a", 2, 0.5, 10, clocks, 3.0)
+    run.validated("a", 2, 0.5, 10, lambda: clocks, 3.0)
 
     assert run.phase is RunPhase.STOPPING
 
@@ -570,8 +600,8 @@ def test_a_chief_that_restarts_between_two_losses_stops_by_the_same_ones(cut: in
         if number == cut:
             run = restarted(run)
         if number == cut and repeats:
-            run.validated(*losses[cut - 1], 10, clocks, 1.0)
-        run.validated(worker, epoch, loss, 10, clocks, 1.0)
+            run.validated(*losses[cut - 1], 10, lambda: clocks, 1.0)
+        run.validated(worker, epoch, loss, 10, lambda: clocks, 1.0)
         phases.append(run.phase)
 
     assert run.common_stopping.losses == [4.0, 1.5, 2.0]
@@ -579,17 +609,17 @@ def test_a_chief_that_restarts_between_two_losses_stops_by_the_same_ones(cut: in
     assert run.reason == "the validation loss has settled at 2"
 
 
-def test_losses_that_settle_while_the_chief_recovers_end_the_run_with_the_next_push():
+def test_losses_that_settle_while_the_chief_recovers_end_the_run_once_it_has():
     run, clocks = started("a", "b", **TOGETHER)
     for worker, epoch, loss in (("a", 0, 1.0), ("b", 0, 1.0), ("a", 1, 2.0)):
-        run.validated(worker, epoch, loss, 30, clocks, 1.0)
+        run.validated(worker, epoch, loss, 30, lambda: clocks, 1.0)
     run = restarted(run, is_behind=True)
 
-    run.validated("b", 1, 6.0, 10, clocks, 2.0)
+    run.validated("b", 1, 6.0, 10, lambda: clocks, 2.0)
     assert run.phase is RunPhase.TRAINING
     for worker in "ab":
         run.beat(worker, 1, WorkerReport(phase="compute"), 2.0)
-    run.counted(clocks, 3.0)
+    run.stop_early(lambda: clocks, 3.0)
 
     assert (run.phase, run.reason) == (RunPhase.STOPPING, "the validation loss has settled at 3")
 
@@ -599,7 +629,7 @@ def with_epochs(run: Run, epochs: int, clocks: Clocks) -> tuple[Run, bool]:
     """The chief started again with that many, and whether its run, which was over, goes on."""
     again = Run(run.config.model_copy(update={"epochs": epochs}))
     again.restore(json.loads(json.dumps(run.state())), 20.0)
-    return again, again.extend(clocks, 20.0)
+    return again, again.extend(lambda: clocks, 20.0)
 
 
 def ended(**settings: Any) -> tuple[Run, Clocks]:
@@ -608,7 +638,7 @@ def ended(**settings: Any) -> tuple[Run, Clocks]:
     for worker in ("a", "b"):
         clocks.entry(worker).clock = 10
     clocks.version = 10 if run.membership.rounds else 20
-    run.stop("asked to", clocks, 10.0)
+    run.stop("asked to", lambda: clocks, 10.0)
     for worker in ("a", "b"):
         run.leave(worker, 1, True, 11.0)
     run.score(Score(2, 11.0, [clocks.version], {}, final=True), 12.0)
@@ -627,12 +657,12 @@ def test_a_finished_run_with_more_epochs_waits_for_its_workers_and_starts_them_w
     again, _ = with_epochs(again, 5, clocks)
     again.ready(21.0)
     for worker in ("a", "b"):
-        again.seat(worker, again.join(worker, False, *FACTS, 21.0), 10, clocks, 21.0)
+        again.seat(worker, again.join(worker, False, *FACTS, 21.0), 10, lambda: clocks, 21.0)
     assert again.phase is RunPhase.TRAINING
     assert {seat.incarnation for seat in again.membership.view.seats.values()} == {2}
     level = {10 + seat.handicap for seat in again.membership.view.seats.values()}
     assert level == ({clocks.version} if policy == "bsp" else {0})
-    assert again.extend(clocks, 22.0) is False
+    assert again.extend(lambda: clocks, 22.0) is False
 
 
 @pytest.mark.parametrize("epochs", [1, 2])
@@ -646,13 +676,13 @@ def test_a_finished_run_without_more_epochs_stays_finished(epochs: int):
 
 def test_a_run_that_is_stopping_stops_before_it_goes_on_with_more_epochs():
     run, clocks = started("a")
-    run.stop("asked to", clocks, 10.0)
+    run.stop("asked to", lambda: clocks, 10.0)
 
     again, goes_on = with_epochs(run, 5, clocks)
     assert (goes_on, again.phase) == (False, RunPhase.STOPPING)
     again.leave("a", 1, True, 21.0)
 
-    assert again.extend(clocks, 21.0) is True
+    assert again.extend(lambda: clocks, 21.0) is True
     assert again.phase is RunPhase.WAITING
 
 

@@ -323,7 +323,7 @@ def started(**settings: Any) -> tuple[Run, Clocks]:
     run, clocks = Run(config(**settings)), Clocks()
     run.ready(0.0)
     for worker in MEMBERS:
-        run.seat(worker, run.join(worker, False, 100, 10, "digest", 0.0), 0, clocks, 0.0)
+        run.seat(worker, run.join(worker, False, 100, 10, "digest", 0.0), 0, lambda: clocks, 0.0)
     clocks.take_view(run.membership.view)
     return run, clocks
 
@@ -335,9 +335,9 @@ def test_a_run_that_can_not_learn_any_more_stops_and_says_why() -> None:
         run.beat(worker, 1, WorkerReport(50, "compute", 0.1, figures), 1.0)
     for server in range(run.config.servers):
         run.divergence.reported(server, (), ())
-    run.give_up(clocks, 1.0)
+    run.give_up(lambda: clocks, 1.0)
     before = run.phase  # a server may still be writing its first weights
-    run.give_up(clocks, 2.0)
+    run.give_up(lambda: clocks, 2.0)
 
     assert (before, run.phase) == (RunPhase.TRAINING, RunPhase.STOPPING)
     assert run.divergence.gave_up
@@ -358,7 +358,7 @@ def test_a_weight_at_its_floor_for_all_is_told_until_members_or_policy_change() 
     )
     assert (found.kind, found.settings, found.passed) == ("idle_policy", ["policy.alpha=0.5"], False)
 
-    run.switch(Options(name="shat", reading="complement", alpha_min=0), clocks)
+    run.switch(Options(name="shat", reading="complement", alpha_min=0), lambda: clocks)
     run.switched()
     run.beat("worker-0", 1, WorkerReport(1, "compute", 0.1, {}), 2.0)
     assert kinds(run.warnings) == {"idle_policy": True}

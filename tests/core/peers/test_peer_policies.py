@@ -673,6 +673,6 @@ def test_a_peer_policy_has_no_short_form_with_a_value() -> None:
 def test_the_policy_of_a_run_without_servers_stays() -> None:
     run = Run(load(None, settings(start_when=1)))
     run.ready(0.0)
-    run.seat("worker-0", run.join("worker-0", False, 100, 10, "", 0.0), 0, Clocks(), 0.0)
+    run.seat("worker-0", run.join("worker-0", False, 100, 10, "", 0.0), 0, Clocks, 0.0)
     with pytest.raises(ConfigError, match="keeps its policy"):
-        run.switch(Options(name="dpsgd"), Clocks())
+        run.switch(Options(name="dpsgd"), Clocks)

@@ -179,7 +179,7 @@ def test_the_chief_names_members_and_those_who_have_finished_in_worker_order_als
     incarnations = {name: run.join(name, False, *facts, f"host:{name[7:]}") for name in names}
     assert run.workers.local_models == []
     for name in names:
-        run.seat(name, incarnations[name], 0, clocks, 0.0)
+        run.seat(name, incarnations[name], 0, lambda: clocks, 0.0)
     assert run.workers.local_models == [f"host:{rank}" for rank in range(12)]
 
     run.leave("worker-0", incarnations["worker-0"], True, 1.0)
@@ -193,7 +193,7 @@ def test_the_chief_names_members_and_those_who_have_finished_in_worker_order_als
 def test_a_worker_without_a_peer_service_is_not_named() -> None:
     run = Run(Config(workers=1))
     run.ready(0.0)
-    run.seat("old", run.join("old", False, 100, 10, "digest", 0.0), 0, Clocks(), 0.0)
+    run.seat("old", run.join("old", False, 100, 10, "digest", 0.0), 0, Clocks, 0.0)
     assert run.workers.local_models == []
 
 
