@@ -86,8 +86,8 @@ def _last_look(folder: RunFolder, console: Console, as_json: bool, status: Statu
         found = {**plain(status), "warnings": [asdict(each) for each in _warned(folder, status)]}
         _print(console, {"run": folder.name, "folder": str(folder.path), **found, **_waits(folder)})
     else:
-        found = causes_of(folder)
-        _picture(folder, status, console, pace(status), found.now(status) if found else ())
+        causes = causes_of(folder)
+        _picture(folder, status, console, pace(status), causes.now(status) if causes else ())
 
 
 def watch(
