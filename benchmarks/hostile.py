@@ -39,7 +39,7 @@ _START = 8.0
 class Slow:
     """Takes each part after a pause."""
 
-    def place(self, offset: int, length: int) -> memoryview | None:
+    def buffer(self, offset: int, length: int) -> memoryview | None:
         return None
 
     def take(self, offset: int, data: memoryview) -> None:

@@ -41,7 +41,7 @@ class Cell:
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class LinkResult:
     """What one run gave."""
 
     step: float
@@ -71,7 +71,7 @@ def main(
     """Prints two Markdown tables; ratios are to the first codec at the same speed."""
     with exits("links"):
         every, news = planned(codecs, speeds), Console(stderr=True)
-        found: dict[Cell, Found] = {}
+        found: dict[Cell, LinkResult] = {}
         for cell in every:
             config = settings(cell, task, workers, epochs, batch)
             found[cell] = judged(run(config, rates(cell.speed, workers)), accuracy)
@@ -124,12 +124,12 @@ def settings(cell: Cell, task: str, workers: int, epochs: int, batch: int) -> Co
     return load(None, own, load_task(task, None).settings)
 
 
-def judged(ran: Ran, accuracy: float) -> Found:
+def judged(ran: Ran, accuracy: float) -> LinkResult:
     """A run's figures."""
     steps = sum(worked.steps for worked in ran.workers)
     scores = ran.outcome.history
     reached = next((score.seconds for score in scores if score.metrics["test_accuracy"] >= accuracy), None)
-    return Found(
+    return LinkResult(
         sum(worked.seconds for worked in ran.workers) / steps,
         sum(sum(worked.traffic or ()) for worked in ran.workers) / steps / 1e6,
         reached,
@@ -140,7 +140,7 @@ def judged(ran: Ran, accuracy: float) -> Found:
 Table = tuple[list[str], list[list[str]]]
 
 
-def seconds_per_step(found: Mapping[Cell, Found]) -> Table:
+def seconds_per_step(found: Mapping[Cell, LinkResult]) -> Table:
     """A row for each codec, a column for each speed; the ratio to the first codec in brackets."""
     heads, rows = _table(found, "seconds per step", lambda one: one.step, ".3f")
     heads.insert(1, "MB a step")
@@ -149,7 +149,7 @@ def seconds_per_step(found: Mapping[Cell, Found]) -> Table:
     return heads, rows
 
 
-def seconds_to(found: Mapping[Cell, Found], accuracy: float) -> Table:
+def seconds_to(found: Mapping[Cell, LinkResult], accuracy: float) -> Table:
     """Likewise, with the accuracy at the end of the first speed's run."""
     heads, rows = _table(found, f"seconds to {accuracy:g}", lambda one: one.reached, ".1f")
     heads.append("accuracy at the end")
@@ -158,7 +158,9 @@ def seconds_to(found: Mapping[Cell, Found], accuracy: float) -> Table:
     return heads, rows
 
 
-def _table(found: Mapping[Cell, Found], what: str, figure: Callable[[Found], float | None], style: str) -> Table:
+def _table(
+    found: Mapping[Cell, LinkResult], what: str, figure: Callable[[LinkResult], float | None], style: str
+) -> Table:
     speeds = list(dict.fromkeys(cell.speed for cell in found))
     firsts = _firsts(found)
     base = {speed: figure(found[Cell(firsts[0].push, firsts[0].pull, speed)]) for speed in speeds}
@@ -169,7 +171,7 @@ def _table(found: Mapping[Cell, Found], what: str, figure: Callable[[Found], flo
     return [what, *map(_speed, speeds)], rows
 
 
-def _firsts(found: Mapping[Cell, Found]) -> Sequence[Cell]:
+def _firsts(found: Mapping[Cell, LinkResult]) -> Sequence[Cell]:
     """Each codec's cell at the first speed."""
     first = next(iter(found)).speed
     return [cell for cell in found if cell.speed == first]

@@ -87,7 +87,7 @@ class Chief:
                 with understood(folder.run_file):
                     run.restore(saved, time.monotonic())
                 run.counted(clocks(), time.monotonic())
-                self._warned = {warning.kind for warning in run.warnings.found}
+                self._warned = {warning.kind for warning in run.warnings.listed}
             run.tick(time.monotonic())  # late ticks are noticed from here on
             self.settle()
         self._writer.write()
@@ -280,7 +280,7 @@ class Chief:
 
     def _report_own(self) -> None:
         own = self._versions
-        self.run.common_snapshots.reported(0, own.kept, own.due, own.back)
+        self.run.common_snapshots.reported(0, own.durable, own.due, own.back)
 
     @property
     def terms(self) -> dict[int, int]:
@@ -382,7 +382,7 @@ class Chief:
 
     def _warn(self) -> None:
         """Logs new warnings since the last look, and has them written."""
-        news = [warning for warning in self.run.warnings.found if warning.kind not in self._warned]
+        news = [warning for warning in self.run.warnings.listed if warning.kind not in self._warned]
         self._warned.update(warning.kind for warning in news)
         for warning in news:
             self._say("warning", kind=warning.kind, said=str(warning), epoch=warning.epoch)

@@ -4,11 +4,11 @@ from pathlib import Path
 
 from pydantic import Field
 
-from paceline.processes.command_line import Port, ToldProcess
+from paceline.processes.command_line import Port, ProcessArguments
 from paceline.rpc.roles import Role
 
 
-class ToldServer(ToldProcess):
+class ToldServer(ProcessArguments):
     """The arguments of a server."""
 
     folder: Path = Field(description="Folder for snapshots and state; the same one resumes.")

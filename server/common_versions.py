@@ -30,7 +30,7 @@ class CommonVersions:
         return self._driver.due
 
     @property
-    def kept(self) -> list[int]:
+    def durable(self) -> list[int]:
         """The versions that it has on disk."""
         return sorted(self._folder.round_versions)
 

@@ -103,7 +103,7 @@ class Follower:
             switch=summary.switch,
             unseated_examples=summary.gone,
             version=summary.version,
-            round_snapshots=self._versions.kept,
+            round_snapshots=self._versions.durable,
             snapshots=self._versions.stored,
             due=self._versions.due,
             back=self._versions.back,

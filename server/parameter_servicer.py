@@ -351,7 +351,7 @@ class _Empty:
     def take(self, offset: int, data: memoryview) -> None:
         raise BadPush(f"{self._head.worker} announced no values, but sent {len(data)} bytes.")
 
-    def place(self, offset: int, length: int) -> None:
+    def buffer(self, offset: int, length: int) -> None:
         raise BadPush(f"{self._head.worker} announced no values, but sent {length} bytes.")
 
     def finish(self, wants_weights: bool) -> AbstractContextManager[Outgoing]:
@@ -374,8 +374,8 @@ class _PartsOfPush:
         coding = servicer.coding(load_codec(head.codec or "none"))
         self._assembly = Assembly(head.worker, self._buffer, coding, head.start)
 
-    def place(self, offset: int, length: int) -> memoryview | None:
-        return self._assembly.place(offset, length)
+    def buffer(self, offset: int, length: int) -> memoryview | None:
+        return self._assembly.buffer(offset, length)
 
     def take(self, offset: int, data: memoryview) -> None:
         self._servicer.received(len(data))

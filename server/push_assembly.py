@@ -30,7 +30,7 @@ class Assembly:
         self._codec = codec
         self._placed: memoryview | None = None
 
-    def place(self, offset: int, length: int) -> memoryview | None:
+    def buffer(self, offset: int, length: int) -> memoryview | None:
         """The place of the next part, if it is not coded."""
         is_whole = self._codec.at(offset).lossless and length % 4 == 0
         self._placed = self._next(offset, length, length // 4).data.cast("B") if is_whole else None

@@ -56,7 +56,7 @@ def status_reply(
         policy=policy_message(run.policy.model_dump()),
         switching=run.policy_change.is_under_way,
         queued=run.membership.queued(now),
-        warnings=[warning_message(warning) for warning in run.warnings.found],
+        warnings=[warning_message(warning) for warning in run.warnings.listed],
         awaited=run.membership.missing,
         went_back=run.common_snapshots.back.number,
         back_to=run.common_snapshots.back.version,

@@ -102,7 +102,7 @@ class RunServicer(RunServiceServicer):
         with self._chief.answering():
             self._chief.beat(request.worker, request.incarnation, report)
             if request.stopping:
-                self._chief.run.told(request.worker, request.incarnation, report.seen)
+                self._chief.run.stop_signal(request.worker, request.incarnation, report.seen)
             known = self._chief.terms
             terms = [known.get(server, 0) for server in range(self._config.server_processes)]
             return pb.HeartbeatReply(

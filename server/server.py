@@ -13,7 +13,7 @@ from prometheus_client import CollectorRegistry
 from paceline.core.chief.phases import RunPhase
 from paceline.core.chief.run import Run
 from paceline.core.errors import ConfigError, Stopped, TryAgain
-from paceline.core.optimizers.effective import told as rates_told
+from paceline.core.optimizers.effective import settings_lines as rates_told
 from paceline.core.policies.policy import build_policy
 from paceline.core.settings.config import Config
 from paceline.rpc.agreed_settings import agreed_defaults, agreed_settings

@@ -292,7 +292,7 @@ class SliceDriver(SliceSnapshots):
         deadline = time.monotonic() + LONGEST_WAIT
         call = WaitingPush()
 
-        def asked() -> bool:
+        def ask_slice() -> bool:
             with self._whole(lambda error: not isinstance(error, PacelineError)):
                 replies = self.model_slice.ask(worker, incarnation, clock, time.monotonic())
             self._pushes.expect(worker, call)
@@ -300,7 +300,7 @@ class SliceDriver(SliceSnapshots):
             return True
 
         def answer() -> Reply | None:
-            was_asked = self._when_ready(asked, deadline, is_there)
+            was_asked = self._when_ready(ask_slice, deadline, is_there)
             return self._answer(worker, call, deadline, is_there) if was_asked else None
 
         return self._answered(answer, deadline)

@@ -166,10 +166,10 @@ class SliceSnapshots:
         with self.changed:
             table = self._named.common(version)
             if self.slice is not None and table is not None:
-                self.slice.kept(table)
+                self.slice.note_durable(table)
                 self._summarise()
 
-    def kept(self, table: dict[str, Any] | None) -> None:
+    def note_durable(self, table: dict[str, Any] | None) -> None:
         """The snapshot with this table is safely on disk; None: none can be written."""
         with self.changed:
             self.keeps = table is not None
@@ -178,7 +178,7 @@ class SliceSnapshots:
                     self._named.written(table)
                 else:
                     self._named.forget()
-                    self.slice.kept(table)
+                    self.slice.note_durable(table)
             self._summarise()
             self.changed.notify_all()
 

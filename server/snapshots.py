@@ -80,7 +80,7 @@ class Snapshots:
                 if not self._write(is_named):
                     return True
             except (DiskError, MemoryError) as error:
-                self._driver.kept(None)
+                self._driver.note_durable(None)
                 self._metrics.checkpoint_failures.inc()
                 self.trouble.failed(error)
             except Exception as error:  # of a policy's own state, say: waiting does not help
@@ -111,7 +111,7 @@ class Snapshots:
                 return False
             plan, state, mark = found
             self._folder.save_snapshot(plan, state)
-            self._driver.kept(state.table)
+            self._driver.note_durable(state.table)
             self._last = mark
             return True
 

@@ -88,7 +88,7 @@ def cluster(
         if elsewhere is not None:
             return elsewhere(directions, seeds)
         clusters, centres = _kmeans(summary(train, directions, progress), how, seeds)
-        found(how, directions, centres)
+        hand_on(how, directions, centres)
         return clusters
 
 
@@ -125,7 +125,7 @@ class Neighbourhoods(NamedTuple):
         return pairwise_distances_argmin(_finite(points), self.centres).astype(np.int64)  # type: ignore[no-any-return]
 
 
-def found(how: Clustering, directions: Directions, centres: Any) -> None:
+def hand_on(how: Clustering, directions: Directions, centres: Any) -> None:
     """Hands on what was found, where somebody keeps it."""
     if how.keep is not None:
         how.keep(Neighbourhoods(directions, np.asarray(centres, np.float32)))

@@ -4,10 +4,10 @@ from pathlib import Path
 
 from pydantic import Field
 
-from paceline.processes.command_line import Port, ToldProcess
+from paceline.processes.command_line import Port, ProcessArguments
 
 
-class ToldShardServer(ToldProcess):
+class ToldShardServer(ProcessArguments):
     """The arguments of `python -m paceline.sharder serve`."""
 
     out: Path = Field(description="Folder of the shards; they are written first if they are missing.")

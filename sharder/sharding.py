@@ -179,7 +179,7 @@ def main() -> None:
         sys.exit(UsageError.exit_code if stop.code == USAGE_OF_TYPER else stop.code)
 
 
-class Place(NamedTuple):
+class Output(NamedTuple):
     """A folder here, and the store that gets what is in it; None: they stay here."""
 
     folder: Path
@@ -187,7 +187,7 @@ class Place(NamedTuple):
 
 
 @contextmanager
-def placed(out: str | None, config: Config, progress: Progress) -> Iterator[Place]:
+def placed(out: str | None, config: Config, progress: Progress) -> Iterator[Output]:
     """What `out` and data.shards_at say; a folder that nobody named lasts as long as the block. UsageError where neither is
     given, ConfigError where they are two URLs; errors of a store as for `ShardStore`."""
     url = config.data.shards_at
@@ -198,11 +198,11 @@ def placed(out: str | None, config: Config, progress: Progress) -> Iterator[Plac
     if url is None:
         if out is None:
             raise UsageError("Nothing says where the shards go. Give --out FOLDER, or set data.shards_at to a URL.")
-        yield Place(Path(out), None)
+        yield Output(Path(out), None)
         return
     store = ShardStore(url, Patient(threading.Event(), lambda event, **facts: progress.say(f"{event}: {facts['why']}")))
     if out is not None:
-        yield Place(Path(out), store)
+        yield Output(Path(out), store)
         return
     with tempfile.TemporaryDirectory(prefix="paceline-shards-") as folder:
-        yield Place(Path(folder) / "shards", store)
+        yield Output(Path(folder) / "shards", store)

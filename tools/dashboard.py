@@ -17,7 +17,7 @@ RULE = COMPONENTS / "monitoring" / "prometheus-rule.yaml"
 UID = "paceline"
 
 
-class Place(NamedTuple):
+class Position(NamedTuple):
     """Where a panel is, in Grafana's grid of 24 columns; y counts from below the row's title."""
 
     panel: Panel
@@ -27,7 +27,7 @@ class Place(NamedTuple):
     height: int
 
 
-def places(row: tuple[Panel, ...]) -> list[Place]:
+def places(row: tuple[Panel, ...]) -> list[Position]:
     """Numbers in one line, then graphs, three or four in a line."""
     graphs = [panel for panel in row if not panel.is_number]
     each = 4 if len(graphs) == 4 else 3
@@ -35,11 +35,11 @@ def places(row: tuple[Panel, ...]) -> list[Place]:
         [panel for panel in row if panel.is_number],
         *(graphs[at : at + each] for at in range(0, len(graphs), each)),
     ]
-    found: list[Place] = []
+    found: list[Position] = []
     y = 0
     for line in filter(None, lines):
         width, height = 24 // len(line), 4 if line[0].is_number else 8
-        found += [Place(panel, number * width, y, width, height) for number, panel in enumerate(line)]
+        found += [Position(panel, number * width, y, width, height) for number, panel in enumerate(line)]
         y += height
     return found
 

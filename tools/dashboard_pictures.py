@@ -46,7 +46,7 @@ def series(prometheus: Prometheus, panel: Panel, run: str, start: float, end: fl
     """What the panel shows."""
     found: Series = []
     for query in panel.queries:
-        results = prometheus.query_range(query.asked(run, WINDOW), start, end)
+        results = prometheus.query_range(query.query(run, WINDOW), start, end)
         for result in sorted(results, key=lambda result: _order(result["metric"])):
             times, values = np.array([[float(time), float(value)] for time, value in result["values"]]).T
             found.append((query.named(result["metric"]), times - start, values))

@@ -31,7 +31,7 @@ class Query(NamedTuple):
         found = self.text.replace("RATE", f"{{{_RUN}}}{_OVER}").replace("OVER", _OVER)
         return found.replace("{RUN", "{" + _RUN)
 
-    def asked(self, run: str, window: str, namespace: str = ".*") -> str:
+    def query(self, run: str, window: str, namespace: str = ".*") -> str:
         """As Grafana sends it, with its variables' values."""
         found = self.promql.replace("$__rate_interval", window)
         return found.replace("$run", run).replace("$namespace", namespace)

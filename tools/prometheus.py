@@ -98,7 +98,7 @@ class Watched:
 
     def ask(self, query: Query) -> list[Any]:
         """The panel's series."""
-        text = query.asked(self.run, WINDOW, self.namespace)
+        text = query.query(self.run, WINDOW, self.namespace)
         return self.prometheus.query_range(text, self.start, self.end)
 
     def trouble(self, query: Query) -> str:

@@ -6,7 +6,7 @@ from typing import Annotated
 from pydantic import Field
 
 from paceline.core.errors import UsageError
-from paceline.processes.command_line import Port, Told, ToldProcess
+from paceline.processes.command_line import Arguments, Port, ProcessArguments
 from paceline.rpc.auth import Credentials
 from paceline.rpc.listening import LOOPBACK, reaches
 from paceline.rpc.roles import Role
@@ -17,7 +17,7 @@ FINAL_THREADS: int = Field(
 )
 
 
-class ToldCompute(Told):
+class ToldCompute(Arguments):
     """The arguments of every process that computes on shards."""
 
     shards: Path = Field(description="Folder that the sharder wrote.")
@@ -28,7 +28,7 @@ class ToldCompute(Told):
     threads: int = Field(1, description="CPU threads for torch; 1 gives the same bits everywhere.")
 
 
-class ToldClient(ToldCompute, ToldProcess):
+class ToldClient(ToldCompute, ProcessArguments):
     """The arguments of every process that computes and talks to servers."""
 
     shards: Path = Field(

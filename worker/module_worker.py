@@ -34,7 +34,7 @@ from paceline.worker.surroundings import Surroundings, rank_of
 from paceline.worker.training import between_pushes
 from paceline.worker.training.model_and_gradient import Replica
 from paceline.worker.training.training_loop import epoch, position, train, weight
-from paceline.worker.training.training_state import Asked, Batches, Training
+from paceline.worker.training.training_state import Batches, StepSettings, Training
 
 
 class Listen(NamedTuple):
@@ -156,7 +156,7 @@ class Worker(Member):
             replica=self.replica,
             client=self.client,
             in_force=in_force,
-            asked=Asked.by(self.config),
+            asked=StepSettings.by(self.config),
             batches=Batches(sampler=sampler, shards=shards, seed=self.config.seed, place=place),
             progress=self.progress,
             slowness=self._slowness(place),

@@ -24,7 +24,7 @@ from paceline_k8s.kubectl import RUN, NotThere, settings_of_pod
 from paceline_k8s.observation import chief_of, part_of, sizes_of
 from paceline_k8s.pod_api import PodApi
 from paceline_k8s.queue import queue_of
-from paceline_k8s.wanted import PARTS, SERVER, Kept, Seen, Sizes, Wanted, counts_of, wanted
+from paceline_k8s.wanted import PARTS, SERVER, Memory, Seen, Sizes, Wanted, counts_of, wanted
 
 _APPS, _CORE = "apis/apps/v1", "api/v1"
 EVERY = 5.0
@@ -48,7 +48,7 @@ class Controller:
         """Observes, decides, remembers and sets counts; what the run does, in words. `now`: seconds since 1970. TryAgain,
         ConfigError: see PodApi."""
         about = self._api.get(_CORE, f"configmaps/{self._part('state')}").get("data") or {}
-        found = wanted(seen := self._look(about, now), Kept.of(about.get(STATE, "")))
+        found = wanted(seen := self._look(about, now), Memory.of(about.get(STATE, "")))
         self._remember(about, found)
         for name, count in found.counts.items():
             if count != seen.parts[name].replicas:

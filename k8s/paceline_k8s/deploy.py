@@ -10,7 +10,7 @@ import yaml
 from paceline.core.errors import ConfigError, PacelineError, ServersGone, UsageError
 from paceline.rpc.agreed_settings import agreed_settings, changed_settings
 from paceline_k8s.cluster_status import RESULT, State, look
-from paceline_k8s.findings import Finding, condition, lost_some, told
+from paceline_k8s.findings import Finding, condition, finding_lines, lost_some
 from paceline_k8s.kubectl import DATA, PARTS, RUN, Forbidden, Kubectl, settings_of
 from paceline_k8s.one_node import one_node_claims
 from paceline_k8s.overlay import AS_IT_IS, Changes, Overlay, config_of, read_overlay, settings_files
@@ -56,7 +56,7 @@ class Trouble(PacelineError):
     @classmethod
     def of(cls, found: list[Finding], worst: Finding | None = None) -> "Trouble":
         """With the exit code of the worst, or the first one."""
-        return cls("\n".join(told(found)), (worst or found[0]).exit_code)
+        return cls("\n".join(finding_lines(found)), (worst or found[0]).exit_code)
 
 
 class Patience:

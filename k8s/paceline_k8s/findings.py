@@ -77,7 +77,7 @@ def lost_some(job: Item) -> bool:
     return failed is not None and failed.get("reason") == "FailedIndexes" and job["status"].get("succeeded", 0) > 0
 
 
-def told(found: Iterable[Finding]) -> list[str]:
+def finding_lines(found: Iterable[Finding]) -> list[str]:
     """A line for each trouble, with all the parts that have it."""
     parts: dict[tuple[str, str], list[str]] = {}
     for one in found:
@@ -88,7 +88,7 @@ def told(found: Iterable[Finding]) -> list[str]:
 def _is_replaced(pod: Item, pods: Sequence[Item]) -> bool:
     """Whether a pod that failed has a successor: the same owner, the same index, made later."""
     return pod.get("status", {}).get("phase") == "Failed" and any(
-        _place(other) == _place(pod) and _made(other) > _made(pod) for other in pods if owner_of(pod)
+        _position(other) == _position(pod) and _made(other) > _made(pod) for other in pods if owner_of(pod)
     )
 
 
@@ -98,7 +98,7 @@ def owner_of(pod: Item) -> str:
     return str(owners[0]["name"]) if owners else ""
 
 
-def _place(pod: Item) -> tuple[str, str]:
+def _position(pod: Item) -> tuple[str, str]:
     """The owner's name, and the index in it."""
     index = pod["metadata"].get("annotations", {}).get("batch.kubernetes.io/job-completion-index", "")
     return owner_of(pod), index

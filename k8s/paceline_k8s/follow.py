@@ -18,7 +18,7 @@ from paceline.v1.run_service_pb2 import StatusReply
 from paceline_k8s.ask_chief import ask_chief
 from paceline_k8s.cluster_status import State, chief_of, end_of, has_tls, kept_result, look, result_of
 from paceline_k8s.deploy import EVERY, STARTING, Patience, Say, Trouble, deploy, stop_servers, wait_until
-from paceline_k8s.findings import told
+from paceline_k8s.findings import finding_lines
 from paceline_k8s.kubectl import Kubectl
 from paceline_k8s.overlay import AS_IT_IS, Changes
 
@@ -100,7 +100,7 @@ class _Watched:
             self._say(str(error))
             return None
         before = self._told
-        self._told = told(state.troubles)
+        self._told = finding_lines(state.troubles)
         for trouble in self._told:
             if trouble not in before:
                 self._tell(trouble)
@@ -121,7 +121,7 @@ def show(kubectl: Kubectl, console: Console) -> int:
         show_line(console, f"no run in namespace {kubectl.namespace}; bring one up: make deploy OVERLAY=demo")
         return 0
     show_line(console, state.line())
-    for trouble in told(state.troubles):
+    for trouble in finding_lines(state.troubles):
         show_line(console, trouble)
     if state.queue:
         return 0
@@ -151,7 +151,7 @@ def doctor(kubectl: Kubectl, say: Say) -> int:
         say(f"There is no run in namespace {kubectl.namespace}. Bring one up: make deploy OVERLAY=demo")
         return 0
     say(state.line())
-    for trouble in told(state.troubles):
+    for trouble in finding_lines(state.troubles):
         say(trouble)
     full, others = _of_chief(kubectl) if state.serves and not _is_stopped(state) else ([], [])
     for line in [*full, *others]:

@@ -15,7 +15,7 @@ from paceline.base.private import make_private
 from paceline.core.errors import DataError, DiskError, PacelineError, ServersGone
 from paceline_k8s.cluster_status import look
 from paceline_k8s.deploy import EVERY, Say, make_namespace
-from paceline_k8s.findings import told
+from paceline_k8s.findings import finding_lines
 from paceline_k8s.kubectl import DATA, PARTS, RUN, TEXT, Kubectl
 from paceline_k8s.lacking_files import incomplete, is_plain, lacking
 
@@ -133,7 +133,7 @@ def _files(kubectl: Kubectl, claim: str, image: str | None) -> Iterator[str]:
         try:
             kubectl.run("wait", f"pod/{pod}", "--for=condition=Ready", "--timeout=120s", seconds=130)
         except PacelineError as error:
-            causes = told(one for one in look(kubectl).troubles if pod in one.part)
+            causes = finding_lines(one for one in look(kubectl).troubles if pod in one.part)
             raise ServersGone(f"The pod that reads {claim} does not start: {' '.join(causes) or error}") from error
         yield pod
     finally:

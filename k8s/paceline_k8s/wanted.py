@@ -138,7 +138,7 @@ class Failed:
 
 
 @dataclass(frozen=True, slots=True)
-class Kept:
+class Memory:
     """All that is remembered from one observation to the next. Without it a run does nothing wrong: its servers come back to
     say that it is finished, and what failed fails once more."""
 
@@ -155,7 +155,7 @@ class Kept:
         return json.dumps(asdict(self), sort_keys=True)
 
     @classmethod
-    def of(cls, text: str) -> "Kept":
+    def of(cls, text: str) -> "Memory":
         """From `text`; what this release can't read counts as nothing kept."""
         try:
             found = json.loads(text)
@@ -171,12 +171,12 @@ class Wanted(NamedTuple):
 
     counts: dict[str, int]
     """Of the parts that exist."""
-    kept: Kept
+    kept: Memory
     says: str
     """What the run does, in a sentence or two."""
 
 
-def wanted(seen: Seen, kept: Kept) -> Wanted:
+def wanted(seen: Seen, kept: Memory) -> Wanted:
     """Returns how many processes of each part are needed now, what to remember, and what to say."""
     if others := sorted({part.settings for part in seen.parts.values()} - {seen.settings}):
         counts = {name: part.replicas for name, part in seen.parts.items()}
@@ -197,7 +197,7 @@ def wanted(seen: Seen, kept: Kept) -> Wanted:
     return Wanted(counts, kept, " ".join(_sentences(seen, kept, counts)))
 
 
-def _after_the_end(seen: Seen, kept: Kept) -> Kept:
+def _after_the_end(seen: Seen, kept: Memory) -> Memory:
     """With the result of a run that has just finished, without that of one that was given more epochs. Only servers that all
     have the newest settings tell the end: others finish at their own epochs."""
     if kept.result is not None and seen.sizes.epochs > kept.result.epochs:
@@ -208,10 +208,10 @@ def _after_the_end(seen: Seen, kept: Kept) -> Kept:
     if math.isinf(servers.serves_since(seen.sizes.servers)):
         return kept
     # the evaluator has written the model: the chief is finished only once the final score has come, or will not come
-    return Kept(Result(seen.sizes.epochs, chief.result, chief.reason, chief.version, chief.exit_code))
+    return Memory(Result(seen.sizes.epochs, chief.result, chief.reason, chief.version, chief.exit_code))
 
 
-def _is_open(seen: Seen, kept: Kept) -> bool:
+def _is_open(seen: Seen, kept: Memory) -> bool:
     """Whether workers and evaluator may run: from when all servers serve until one of them finds no room or no way to start.
     A server that only starts again is waited for by those that run."""
     servers = seen.parts.get(SERVER)
@@ -223,20 +223,20 @@ def _is_open(seen: Seen, kept: Kept) -> bool:
     return kept.is_open and not is_stuck
 
 
-def _sharded(seen: Seen, kept: Kept) -> str:
+def _sharded(seen: Seen, kept: Memory) -> str:
     """The sharder's template of which a process has ended well; that of an earlier observation while there is no newer one."""
     sharder = seen.parts.get(SHARDER)
     ends = [pod.ended for pod in sharder.own if pod.ended] if sharder else []
     return sharder.template if sharder and any(end.code == 0 for end in ends) else kept.sharded
 
 
-def _has_shards(seen: Seen, kept: Kept) -> bool:
+def _has_shards(seen: Seen, kept: Memory) -> bool:
     """Whether nothing has to be sharded before workers begin."""
     sharder = seen.parts.get(SHARDER)
     return sharder is None or seen.sizes.streams or (kept.sharded == sharder.template and bool(kept.sharded))
 
 
-def _failed(seen: Seen, kept: Kept) -> dict[str, Failed]:
+def _failed(seen: Seen, kept: Memory) -> dict[str, Failed]:
     """What is not to be started again, of the templates that are the newest ones now. What ended before all servers had the
     newest settings and served proves nothing: it may have met the older ones."""
     servers = seen.parts.get(SERVER)
@@ -265,7 +265,7 @@ def _failure(part: Part, seen: Seen, since: float) -> Failed | None:
     return Failed(part.template, hopeless.code, hopeless.sentence) if hopeless else None
 
 
-def _may_run(name: str, seen: Seen, kept: Kept) -> bool:
+def _may_run(name: str, seen: Seen, kept: Memory) -> bool:
     """Whether the part has any process: servers always, all others unless they have failed, workers and evaluator only
     behind the servers. The first of these also wait for shards; those that run have some."""
     if name == SERVER:
@@ -284,7 +284,7 @@ def _farewell(result: Result) -> str:
     return f"The run is finished{why}: {result.sentence}. {more}"
 
 
-def _sentences(seen: Seen, kept: Kept, counts: Mapping[str, int]) -> Iterator[str]:
+def _sentences(seen: Seen, kept: Memory, counts: Mapping[str, int]) -> Iterator[str]:
     """What runs, or what it waits for."""
     servers = seen.parts.get(SERVER)
     if missing := [name for name in (SERVER, WORKER, EVALUATOR) if name not in seen.parts]:
@@ -300,7 +300,7 @@ def _sentences(seen: Seen, kept: Kept, counts: Mapping[str, int]) -> Iterator[st
         yield "Workers wait for the shards."
 
 
-def _on_servers(servers: Part, kept: Kept) -> str:
+def _on_servers(servers: Part, kept: Memory) -> str:
     """What keeps servers from serving."""
     if end := next((pod.ended for pod in servers.pods if pod.is_hopeless and pod.ended), None):
         return f"A server ended with exit code {end.code}: {end.sentence.rstrip('.')}. The others wait."

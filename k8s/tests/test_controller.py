@@ -13,7 +13,7 @@ from paceline_k8s.controller import Controller, patient
 from paceline_k8s.kubectl import NotThere
 from paceline_k8s.observation import chief_of, part_of, sizes_of
 from paceline_k8s.pod_api import PodApi
-from paceline_k8s.wanted import Chief, Ended, Kept, Pod, Result, Sizes
+from paceline_k8s.wanted import Chief, Ended, Memory, Pod, Result, Sizes
 
 AT, LATER = "2026-11-30T06:00:00Z", "2026-11-30T06:01:00Z"
 SECONDS = 1796018400.0
@@ -103,7 +103,7 @@ def test_the_end_is_remembered_before_the_servers_go():
 
     assert api.changes[0] == "configmaps/demo-paceline-state"
     assert api.counts == [0, 0, 0]
-    kept = Kept.of(api.there["configmaps/demo-paceline-state"]["data"]["state"])
+    kept = Memory.of(api.there["configmaps/demo-paceline-state"]["data"]["state"])
     assert kept.result == Result(20, "test score unknown: the run was not scored")
 
 

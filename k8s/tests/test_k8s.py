@@ -29,7 +29,7 @@ from paceline_k8s import kubectl as kubectl_module
 from paceline_k8s.autostop import scale
 from paceline_k8s.cluster_status import State, end_of, kept_result, look, result_of
 from paceline_k8s.deploy import Patience, Trouble
-from paceline_k8s.findings import Finding, Seen, findings, told
+from paceline_k8s.findings import Finding, Seen, finding_lines, findings
 from paceline_k8s.follow import _why
 from paceline_k8s.kubectl import Forbidden, Kubectl, NotThere
 from paceline_k8s.overlay import Overlay, _mistakes, config_of
@@ -298,7 +298,7 @@ def test_a_job_that_lost_some_workers_for_good_while_the_others_ended_well_is_no
     assert found.fatal is is_lost
     assert State(None, {"worker": job}, [], [], []).finished("worker") is not is_lost
     if not is_lost:
-        assert told([found]) == ["job/w: 3 of 4 have ended well; the others failed for good."]
+        assert finding_lines([found]) == ["job/w: 3 of 4 have ended well; the others failed for good."]
 
 
 def test_a_worker_that_is_not_started_again_is_told_while_the_others_train():
@@ -307,7 +307,7 @@ def test_a_worker_that_is_not_started_again_is_told_while_the_others_train():
     found = only(Seen(jobs=[job]))
 
     assert not found.fatal
-    assert told([found])[0].startswith("job/w: index 1 failed too often in a row and is not started again")
+    assert finding_lines([found])[0].startswith("job/w: index 1 failed too often in a row and is not started again")
     job["status"]["conditions"] = [{"type": "Complete", "status": "True"}]
     assert findings(Seen(jobs=[job])) == []
 
@@ -356,7 +356,7 @@ def test_autostop_says_what_it_lacks(tmp_path: Path, api: Api):
 def test_the_same_trouble_of_several_parts_is_one_line():
     found = [Finding(f"pod/{name}", "no room.", "Add a node.") for name in "ab"]
 
-    assert told(found) == ["pod/a, pod/b: no room. Add a node."]
+    assert finding_lines(found) == ["pod/a, pod/b: no room. Add a node."]
 
 
 def overlay(
@@ -553,7 +553,7 @@ def test_the_same_cause_of_many_pods_is_one_line() -> None:
     crashed = [ended(78) | {"metadata": {"name": f"paceline-worker-{number}"}} for number in range(3)]
     events = [quota("paceline-worker", 7), quota("paceline-worker", 8), quota("paceline-evaluator", 8)]
 
-    lines = told(
+    lines = finding_lines(
         findings(Seen(crashed, events=events), lambda pod, _: f"{pod[9:]}: ConfigError: The certificate ended.\n")
     )
 

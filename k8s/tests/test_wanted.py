@@ -21,7 +21,7 @@ from paceline_k8s.wanted import (
     Chief,
     Ended,
     Failed,
-    Kept,
+    Memory,
     Part,
     Pod,
     Result,
@@ -46,13 +46,13 @@ def seen(**more: Any) -> Seen:
     return Seen(**{"parts": parts | more.pop("parts", {}), "settings": "config", "sizes": SIZES, **more})
 
 
-TRAINS = Kept(is_open=True)
+TRAINS = Memory(is_open=True)
 
 
 def test_workers_and_evaluator_begin_once_all_servers_serve():
     starting = seen(parts={SERVER: part(READY, Pod("a")), WORKER: part(replicas=1), EVALUATOR: part(replicas=1)})
 
-    before = wanted(starting, Kept())
+    before = wanted(starting, Memory())
     after = wanted(seen(), before.kept)
 
     assert before.counts == {SERVER: 2, WORKER: 0, EVALUATOR: 0}
@@ -77,7 +77,7 @@ def test_workers_make_room_for_a_server_that_can_not_start(stuck: Pod):
 def test_all_begin_together_in_a_queue_which_lets_a_whole_run_begin():
     sharder = part(replicas=1)
 
-    found = wanted(seen(parts={SERVER: part(), SHARDER: sharder, WORKER: part(replicas=1)}, in_queue=True), Kept())
+    found = wanted(seen(parts={SERVER: part(), SHARDER: sharder, WORKER: part(replicas=1)}, in_queue=True), Memory())
 
     assert found.counts == {SERVER: 2, SHARDER: 1, WORKER: 2, EVALUATOR: 1}
 
@@ -108,7 +108,7 @@ def test_a_finished_run_keeps_its_result_and_no_process_and_nothing_wakes_it():
     end = wanted(seen(chief=FINISHED), TRAINS)
 
     assert end.counts == {SERVER: 0, WORKER: 0, EVALUATOR: 0}
-    assert end.kept == Kept(Result(20, "test accuracy 0.9", version=7))
+    assert end.kept == Memory(Result(20, "test accuracy 0.9", version=7))
     assert (
         end.says == "The run is finished: test accuracy 0.9. To go on, set `epochs` in run.yaml above 20 and apply it."
     )
@@ -116,7 +116,7 @@ def test_a_finished_run_keeps_its_result_and_no_process_and_nothing_wakes_it():
 
 
 def test_a_finished_run_goes_on_with_more_epochs_and_ends_only_once_the_servers_have_them():
-    more, kept = Sizes(2, 2, 30), Kept(Result(20, "test accuracy 0.9"))
+    more, kept = Sizes(2, 2, 30), Memory(Result(20, "test accuracy 0.9"))
     rolling = part(Pod("old", ready_since=1.0), READY)
 
     found = wanted(seen(sizes=more, chief=FINISHED, parts={SERVER: rolling}), kept)
@@ -166,11 +166,11 @@ def test_a_part_is_given_up_once_all_its_processes_have_failed_too_often(is_scri
 
 
 def test_what_is_kept_is_read_back_and_what_can_not_be_read_is_nothing():
-    kept = Kept(Result(20, "test accuracy 0.9"), {WORKER: Failed("a", 78, "no GPU")}, "a", is_open=True)
+    kept = Memory(Result(20, "test accuracy 0.9"), {WORKER: Failed("a", 78, "no GPU")}, "a", is_open=True)
 
-    assert Kept.of(kept.text()) == kept
+    assert Memory.of(kept.text()) == kept
     for text in ("", "[]", "{}", '{"result": {"epochs": 1}, "failed": {}}'):
-        assert Kept.of(text) == Kept()
+        assert Memory.of(text) == Memory()
 
 
 def test_a_part_that_was_deleted_is_named():
@@ -246,7 +246,7 @@ class Model:
         self.sets: dict[str, StatefulSet] = {}
         self.controller: Version | None = None
         self.is_up = self.answers = True
-        self.kept = Kept().text()
+        self.kept = Memory().text()
         self.trained = 0
         self.is_scored = False
         self.was_woken: list[str] = []
@@ -354,7 +354,7 @@ class Model:
         can_ask = self.answers and self._ready(SERVER, 0) is not None
         chief = Chief(self.is_finished, "test accuracy 0.9") if can_ask else None
         sizes = Sizes(SIZES.servers, SIZES.workers, version.epochs)
-        before = Kept.of(self.kept)
+        before = Memory.of(self.kept)
         found = wanted(Seen(parts, version.name, sizes, chief), before)
         assert found.says
         if before.result is not None and before.result.epochs >= version.epochs:
@@ -406,7 +406,7 @@ def end_of(seed: int) -> str:
         model.tick()
 
     assert model.was_woken == [], "a finished run was woken"
-    kept, counts = Kept.of(model.kept), {part: one.replicas for part, one in model.sets.items()}
+    kept, counts = Memory.of(model.kept), {part: one.replicas for part, one in model.sets.items()}
     if kept.result is not None:
         assert model.trained >= last.epochs <= kept.result.epochs
         assert counts == dict.fromkeys(PARTS, 0)
@@ -443,7 +443,7 @@ def test_an_edit_that_is_reverted_in_mid_run_is_the_older_run_again():
         model.tick()
 
     assert trained >= 0
-    assert Kept.of(model.kept).result == Result(20, "test accuracy 0.9")
+    assert Memory.of(model.kept).result == Result(20, "test accuracy 0.9")
 
 
 def test_an_edit_on_a_node_without_spare_room_goes_through():

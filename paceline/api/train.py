@@ -186,7 +186,7 @@ def _train_live(
     callbacks: Sequence[Callback],
 ) -> Result:
     from paceline.api.train_live import train_live
-    from paceline.worker.live_objects.given import Given
+    from paceline.worker.live_objects.given import TrainArguments
 
     for key in ("accumulate", "precision", "compile"):  # what a task's worker does is the live loop's here
         if key in overrides:
@@ -194,7 +194,7 @@ def _train_live(
     tell = show or (lambda line: None)
     return train_live(
         model,
-        Given(**live),
+        TrainArguments(**live),
         overrides,
         None if folder is None else Path(folder),
         yes,

@@ -19,10 +19,10 @@ from paceline.launch.this_machine.processors import processes_here
 from paceline.results.result import Result
 from paceline.server.description import described
 from paceline.settings.load_settings import differences, load
-from paceline.settings.load_settings import given as all_given
+from paceline.settings.load_settings import settings_above as all_given
 from paceline.settings.own_extensions import check_own
 from paceline.worker.live_objects import first_batch
-from paceline.worker.live_objects.given import Given, read
+from paceline.worker.live_objects.given import TrainArguments, read
 from paceline.worker.live_objects.live_training import LiveTraining
 from paceline.worker.live_objects.unsent import pack_or_refuse
 from paceline.worker.script.torch_optimizers import described as described_optimizer
@@ -35,7 +35,7 @@ Run = Callable[[Config, RunFolder, int], None]
 
 def train_live(
     model: nn.Module,
-    given: Given,
+    given: TrainArguments,
     overrides: Mapping[str, Any],
     folder: Path | None,
     yes: bool,

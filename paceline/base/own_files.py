@@ -58,12 +58,12 @@ def blamed(error: BaseException) -> str | None:
         own = [frame for frame in traceback.extract_tb(seen.__traceback__) if os.path.abspath(frame.filename) in _CODE]
         if own:
             file, line, function = own[-1].filename, own[-1].lineno, own[-1].name
-            return f"{file}, line {line}, in {function}(): {said(seen)}"
+            return f"{file}, line {line}, in {function}(): {error_text(seen)}"
         seen = seen.__cause__ or (None if seen.__suppress_context__ else seen.__context__)
     return None
 
 
-def said(error: BaseException) -> str:
+def error_text(error: BaseException) -> str:
     """'KeyError: 'length'': its kind, and what it says, if anything, without pydantic's advice to visit a page."""
     text = str(error).partition("For further information visit")[0].strip()
     return f"{type(error).__name__}: {text}" if text else type(error).__name__

@@ -32,14 +32,14 @@ def doctor(name: Run = None, as_json: Json = False) -> None:
 
 def _lines(folder: "RunFolder", found: "Explained", predicted: "Sequence[Predicted]") -> list[str]:
     """For people."""
-    from paceline.launch.status.evidence import said
+    from paceline.launch.status.evidence import advice_line
     from paceline.launch.status.predictions import in_words
 
     when = "just now" if found.is_training else "over all of it"
     spent = ", ".join(f"{part} {share:.0%}" for part, share in found.time.items())
     lines = [found.ended] if found.ended else []
     lines += [f"run {folder.name}, {when}: the workers' time went into {spent}."] if spent else []
-    lines += [said(each, folder.name if found.is_training else "") for each in found.findings]
+    lines += [advice_line(each, folder.name if found.is_training else "") for each in found.findings]
     if predicted:
         lines.append(in_words(predicted, found.evidence))
     if not found.findings:

@@ -76,7 +76,7 @@ def _command(config: Config, folder: RunFolder, sets: Sequence[str]) -> str:
 
 def _launch(config: Config, folder: RunFolder, sets: Sequence[str]) -> str:
     """The command that launches the run's script with other settings, without running it; empty where these are refused."""
-    given = read_yaml(folder.given) if folder.given.exists() else {}
+    given = read_yaml(folder.first_settings) if folder.first_settings.exists() else {}
     known = {key: value for key, value in leaves(given) if key not in _OF_A_SCRIPT}
     if any(each.startswith("policy=") for each in sets):
         known = {key: value for key, value in known.items() if key.partition(".")[0] != "policy"}

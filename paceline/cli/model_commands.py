@@ -103,7 +103,7 @@ def predict(
         if as_json:
             print_json(report.plain())
         else:
-            say("\n".join(report.told()), sys.stderr)
+            say("\n".join(report.summary()), sys.stderr)
 
 
 def export(
@@ -148,11 +148,11 @@ def pull(
     Of a run that goes on it is what the servers have now, in lock-step one version of all slices; of one that has ended, the
     final model."""
     with exits():
-        from paceline.results.model.pull import Asked
+        from paceline.results.model.pull import WantedVersion
         from paceline.results.model.pull import pull as go
 
-        found = go(_source(run, servers, config, token_file, tls, shards), out, Asked(version, best))
-        print_json(found.plain()) if as_json else say("\n".join(found.told()))
+        found = go(_source(run, servers, config, token_file, tls, shards), out, WantedVersion(version, best))
+        print_json(found.plain()) if as_json else say("\n".join(found.summary()))
 
 
 def serve(

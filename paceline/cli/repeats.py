@@ -38,7 +38,7 @@ def repeat(
                 logs = "" if outcome.refused else f" See {folder.path}/logs."
                 show(console, f"{folder.name}: {outcome.reason}{logs}")
                 break
-            show(console, f"{folder.name}: {told(folder)}")
+            show(console, f"{folder.name}: {score_line(folder)}")
             for line in standing(outcome.warnings):
                 show(console, line)
             folders.append(folder)
@@ -51,7 +51,7 @@ def repeat(
     return code
 
 
-def told(folder: RunFolder) -> str:
+def score_line(folder: RunFolder) -> str:
     """The final scores in one line."""
     return by_split(folder.final_metrics(), folder.facts().get("scored", {})) or "not scored"
 

@@ -15,7 +15,7 @@ from paceline.cli.hints import next_lines
 from paceline.core.chief.best_model import by_split, result
 from paceline.core.chief.warnings import RunWarning
 from paceline.core.explain.cause import finding_of
-from paceline.core.optimizers.effective import told
+from paceline.core.optimizers.effective import settings_lines
 from paceline.core.policies.policy import build_policy
 from paceline.core.settings.config import Config, TableConfig
 from paceline.launch.folder.audit import Lost
@@ -106,7 +106,7 @@ def finish(
     size = f"workers {config.workers}, servers {config.servers}"
     size += "" if config.is_script else f", epochs {config.epochs}"
     show(console, f"{resumed} run {folder.name} in {folder.path}: {config.task}, {config.policy.name}, {size}")
-    for line in [] if config.is_script else told(config, build_policy(config.policy)):
+    for line in [] if config.is_script else settings_lines(config, build_policy(config.policy)):
         show(console, line)
     with _others(config, folder, machines) as others, display_on(console) as display:
         return folder, run_local(

@@ -73,7 +73,7 @@ class SettingsRule:
     instead: Callable[[], str] | None = None
     """The names of alternatives that work, if they depend on nothing."""
 
-    def said(self, own: Any, config: Any, key: str) -> str:
+    def message(self, own: Any, config: Any, key: str) -> str:
         """The sentence about these settings; ConfigError if they don't fit into it. `key`: the setting that names `own`,
         like codec.push."""
         words: dict[str, object] = {name: word(own, config) for name, word in self.words.items()}

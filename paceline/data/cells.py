@@ -15,7 +15,7 @@ from paceline.core.settings.table import TableConfig
 from paceline.data.columns import Column, Columns
 from paceline.data.csv_blocks import Piece, as_number
 from paceline.data.dataset import Array, Rows
-from paceline.data.hashing import DATE_PARTS, MISSING, hashed_rows, parts_of_dates, place, places
+from paceline.data.hashing import DATE_PARTS, MISSING, feature_index, hashed_rows, parts_of_dates, places
 from paceline.data.out_of_core import Growing, GrowingRows, ranges, release
 
 MAX_CATEGORIES = 100
@@ -163,7 +163,9 @@ class Feature:
         if text not in self._codes:
             if self._how is None and self._known is not None:
                 return math.nan
-            self._codes[text] = len(self._codes) if self._how is None else place(self.name, text, self._how.bits)
+            self._codes[text] = (
+                len(self._codes) if self._how is None else feature_index(self.name, text, self._how.bits)
+            )
         return self._codes[text]
 
     def _of_numbers(self, found: Array, piece: Piece) -> Cells:
@@ -353,7 +355,7 @@ def _hashed(cells: Cells, columns: Columns, bits: int) -> Any:
 def _places(column: Column, cells: Cells, bits: int) -> Iterator[Rows]:
     is_empty = np.isnan(cells)
     if column.hashed == "text":
-        yield np.where(is_empty, place(column.name, MISSING, bits), cells).astype(np.int64)
+        yield np.where(is_empty, feature_index(column.name, MISSING, bits), cells).astype(np.int64)
         return
     import pyarrow as pa
 

@@ -159,7 +159,7 @@ def reading(path: object, expected: str = "") -> Iterator[None]:
             f"Reading {path} needs a package that is not installed here: {error}. Get it by pip install."
         ) from error
     except Exception as error:  # each library has its own kinds, and parsers of bad bytes raise nearly any
-        if refusal := object_stores.told(path, error):
+        if refusal := object_stores.store_error(path, error):
             raise refusal from error
         raise DataError(f"Can't read {path}: {_brief(error)}. {expected}".rstrip()) from error
 

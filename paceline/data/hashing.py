@@ -14,7 +14,7 @@ DATE_PARTS = ("month", "weekday", "hour")
 """What a date becomes, each a text."""
 
 
-def place(column: str, text: str, bits: int) -> int:
+def feature_index(column: str, text: str, bits: int) -> int:
     """Of the text among 2**bits features. Thread-safe."""
     from sklearn.utils import murmurhash3_32
 
@@ -28,7 +28,7 @@ def places(column: str, texts: Any, bits: int) -> Rows:
 
     whole = texts.combine_chunks() if isinstance(texts, pa.ChunkedArray) else texts
     found = pc.fill_null(whole, MISSING).dictionary_encode()
-    own = np.array([place(column, text, bits) for text in found.dictionary.to_pylist()], np.int64)
+    own = np.array([feature_index(column, text, bits) for text in found.dictionary.to_pylist()], np.int64)
     return np.asarray(own[found.indices.to_numpy()], np.int64)
 
 

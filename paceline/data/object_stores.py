@@ -78,12 +78,12 @@ def look(url: object, files: Any, key: str) -> None:
     except FileNotFoundError:
         if not _has_bucket(files, key):
             raise DataError(
-                f"There is no bucket {_bucket(url)!r} in {store.name}{_place(store)}: {url} was asked for. Correct the "
+                f"There is no bucket {_bucket(url)!r} in {store.name}{_address(store)}: {url} was asked for. Correct the "
                 "URL or the endpoint, or make the bucket."
             ) from None
 
 
-def told(path: object, error: BaseException, right: str = "read") -> PacelineError | None:
+def store_error(path: object, error: BaseException, right: str = "read") -> PacelineError | None:
     """The error to raise where `error` says that a store's credentials lack or do not suffice, or that it does not answer;
     None where it says something else. `right`: what was to be done with its objects."""
     store = store_of(path)
@@ -92,7 +92,7 @@ def told(path: object, error: BaseException, right: str = "read") -> PacelineErr
     kinds = {kind.__name__ for each in _chain(error) for kind in type(each).__mro__}
     codes = {str(getattr(each, name, "")) for each in _chain(error) for name in ("code", "status_code")}
     said = str(error).strip().partition("\n")[0].rstrip(".") or type(error).__name__
-    bucket = f"the bucket {_bucket(path)!r} of {store.name}{_place(store)}"
+    bucket = f"the bucket {_bucket(path)!r} of {store.name}{_address(store)}"
     if "PermissionError" in kinds or "403" in codes or said.startswith("Forbidden"):
         return ConfigError(
             f"The credentials do not suffice for {bucket}: {path} was asked for ({said}). Let them list the bucket and "
@@ -125,7 +125,7 @@ def _bucket(path: object) -> str:
     return str(path).partition("://")[2].partition("/")[0]
 
 
-def _place(store: Store) -> str:
+def _address(store: Store) -> str:
     """Where it was looked for."""
     address = os.environ.get(store.endpoint)
     return f" at {address} ({store.endpoint})" if address else ""

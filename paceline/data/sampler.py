@@ -10,7 +10,7 @@ from paceline.core.errors import ConfigError, DataError
 from paceline.data.dataset import Rows
 
 
-class Place(NamedTuple):
+class Position(NamedTuple):
     """A worker's position in its data: passes begun before this step, and steps made in this one, both from 0."""
 
     epoch: int
@@ -107,19 +107,19 @@ class Sampler:
         self._epoch = -1
         self._batches: list[Rows] = []
 
-    def place(self, clock: int) -> Place:
+    def position(self, clock: int) -> Position:
         """Where the step that makes the worker's clock `clock` (from 1) stands."""
         if clock < 1:
             raise DataError(f"No step leads to clock {clock}; expected 1 or more.")
-        return Place(*divmod(clock - 1, self.steps))
+        return Position(*divmod(clock - 1, self.steps))
 
     def is_end(self, clock: int) -> bool:
         """Whether an epoch ends with that step."""
-        return self.place(clock).offset == self.steps - 1
+        return self.position(clock).offset == self.steps - 1
 
     def indices(self, clock: int) -> Rows:
         """The examples of that step, as positions in the worker's shards laid end to end."""
-        epoch, offset = self.place(clock)
+        epoch, offset = self.position(clock)
         if epoch != self._epoch:
             count = self._starts[-1]
             rng = np.random.default_rng([*self._seed, epoch])

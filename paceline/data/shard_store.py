@@ -105,7 +105,7 @@ class ShardStore:
     def _sizes(self) -> dict[str, int]:
         """Every file's bytes, by its path below the folder. DataError where one is not of shards."""
 
-        def found() -> dict[str, int]:
+        def file_sizes() -> dict[str, int]:
             self._files.invalidate_cache()
             try:
                 listed = self._files.find(self._root, detail=True)
@@ -114,7 +114,7 @@ class ShardStore:
             start = len(self._root) + 1
             return {path[start:]: int(about["size"]) for path, about in listed.items() if path[start:]}
 
-        sizes = self._called(found)
+        sizes = self._called(file_sizes)
         check_names(self.url, {name.partition("/")[0] for name in sizes} - {COUNTS})
         return sizes
 
@@ -141,7 +141,7 @@ class ShardStore:
         return self._again(tried)
 
     def _refusal(self, error: Exception, right: str) -> PacelineError:
-        if told := object_stores.told(self.url, error, right):
+        if told := object_stores.store_error(self.url, error, right):
             return told
         if right == "write":
             return DiskError(f"Can't write shards to {self.url}: {error}. May this user write there, and has it room?")

@@ -43,7 +43,7 @@ class Report:
 
     def lines(self) -> list[str]:
         """For people; the last line is the test accuracy."""
-        told = [f"epoch {number}: {_told(epoch)}" for number, epoch in enumerate(self.epochs)]
+        told = [f"epoch {number}: {_epoch_line(epoch)}" for number, epoch in enumerate(self.epochs)]
         rate = self.examples * len(self.epochs) / self.seconds if self.seconds else 0.0
         return [
             *self.as_read,
@@ -146,7 +146,7 @@ def _parts(dataset: Dataset, config: Config) -> tuple[Examples, dict[PartName, E
         )
     share, key = config.data.validation, "data.validation"
     if not share:
-        share, key = config.svm.kept, "svm.validation"
+        share, key = config.svm.held_out, "svm.validation"
     parts = split(dataset, share, config.data.test, config.seed, config.data.fold, key)
     labels, own = parts.train.labels, parts.train.weights
     check_labels([labels], {name: part.labels for name, part in parts.kept.items()}, dataset.classes or (), config.task)
@@ -174,7 +174,7 @@ def _make(out: Path) -> None:
         raise DiskError(f"Can't make {out}: {error.strerror}. Give another folder with --out.") from error
 
 
-def _told(epoch: Epoch) -> str:
+def _epoch_line(epoch: Epoch) -> str:
     if epoch.score is None:
         return f"{epoch.seconds:.3f} s"
     return f"validation loss {epoch.score.total:.4f}, accuracy {epoch.score.accuracy:.4f}, {epoch.seconds:.3f} s"

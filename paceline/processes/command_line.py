@@ -26,11 +26,11 @@ from paceline.rpc.roles import Role
 from paceline.settings.load_settings import parse_sets
 from paceline.tasks.task import load_config
 
-T = TypeVar("T", bound="Told")
+T = TypeVar("T", bound="Arguments")
 Port = Annotated[int, Field(ge=0, le=65535)]
 
 
-class Told(Section):
+class Arguments(Section):
     """What its starter tells a process. Each field is an option: `peer_port` is --peer-port, and its default and
     description are the option's. A field is declared here or in a process's own class, set where the process is started
     (a launcher, a manifest), and read where it is used; nothing between names it."""
@@ -49,15 +49,15 @@ class Told(Section):
     def arguments(self) -> list[str]:
         """The command line that says this."""
         fields = type(self).model_fields
-        given = self._given().items()
+        given = self._values().items()
         return [word for name, value in given if value != "" for word in _words(name, fields[name], value)]
 
     def json_text(self) -> str:
         """The same as JSON, in which paths are absolute, for a process that may go to another folder."""
-        paths = {key: value.absolute() for key, value in self._given().items() if isinstance(value, Path)}
-        return self.model_copy(update=paths).model_dump_json(include=set(self._given()))
+        paths = {key: value.absolute() for key, value in self._values().items() if isinstance(value, Path)}
+        return self.model_copy(update=paths).model_dump_json(include=set(self._values()))
 
-    def _given(self) -> dict[str, Any]:
+    def _values(self) -> dict[str, Any]:
         """What was said."""
         return {name: value for name, value in self if name in self.model_fields_set and value is not None}
 
@@ -66,13 +66,13 @@ class Told(Section):
         """An option for each field, as typer wants them: those that must be given come first, those of all processes last."""
 
         def rank(name: str, field: FieldInfo) -> tuple[bool, bool]:
-            return not field.is_required(), name in ToldProcess.model_fields and name != "config"
+            return not field.is_required(), name in ProcessArguments.model_fields and name != "config"
 
         fields = sorted(cls.model_fields.items(), key=lambda each: rank(*each))
         return [_parameter(name, field) for name, field in fields]
 
 
-class ToldProcess(Told):
+class ProcessArguments(Arguments):
     """What the launcher tells all who take part in a run."""
 
     token_file: Path | None = Field(

@@ -23,7 +23,7 @@ next one may be asked for before one is sent."""
 class Sink(Protocol):
     """Where the parts of one stream go."""
 
-    def place(self, offset: int, length: int) -> memoryview | None:
+    def buffer(self, offset: int, length: int) -> memoryview | None:
         """Where the `length` bytes of the next part may be put before `take` gets that very view; None: anywhere,
         and the bytes are gone after `take`."""
 

@@ -92,7 +92,7 @@ def _on_top(
     return found
 
 
-def given(
+def settings_above(
     overrides: Mapping[str, Any] | None,
     path: Path | None = None,
     preset: str | None = None,

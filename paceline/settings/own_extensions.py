@@ -13,7 +13,7 @@ from typing import Any, ClassVar, NamedTuple, TypeVar, get_origin
 from pydantic import BaseModel
 
 from paceline.base.installed_points import installed_points
-from paceline.base.own_files import is_own, load_file, note_code, said, where
+from paceline.base.own_files import error_text, is_own, load_file, note_code, where
 from paceline.core import registry
 from paceline.core.codecs.codec import PACKAGE as CODECS
 from paceline.core.codecs.codec import load_codec
@@ -62,7 +62,7 @@ class OwnExtensions(registry.Outside):
         self._folder = folder
         self._named = None
         for name, loaded in list(self._loaded.items()):
-            found = self.place(name)
+            found = self.path(name)
             if found is None or found.read_bytes() != loaded.source:
                 del self._loaded[name]
                 self._found.clear()
@@ -111,7 +111,7 @@ class OwnExtensions(registry.Outside):
         """The user's file of that name. ConfigError: there is none, or it fails."""
         name = self._as_named(name)
         if name not in self._loaded:
-            path = self.place(name)
+            path = self.path(name)
             if path is None:
                 raise ConfigError(self._missing(name))
             source = path.read_bytes()
@@ -120,7 +120,7 @@ class OwnExtensions(registry.Outside):
                 self._count += 1
                 module = load_file(f"{_MODULE}{self._count}_{Path(name).stem}", shown, source)
             except (Exception, SystemExit) as error:
-                raise ConfigError(f"The file can't be loaded: {where(error, shown)}: {said(error)}") from error
+                raise ConfigError(f"The file can't be loaded: {where(error, shown)}: {error_text(error)}") from error
             self._loaded[name] = _Loaded(source, module)
         return self._loaded[name].module
 
@@ -129,7 +129,7 @@ class OwnExtensions(registry.Outside):
         self.module(name)
         return hashlib.sha256(self._loaded[self._as_named(name)].source).hexdigest()
 
-    def place(self, name: str) -> Path | None:
+    def path(self, name: str) -> Path | None:
         """Where the file is: what the run has kept of it, then as it is named, then next to the settings (as in
         pods)."""
         here, name = self._folder, self._as_named(name)
@@ -164,7 +164,7 @@ registry.look_in(OWN)
 
 def own_files(config: Config) -> list[Path]:
     """Where the files of users that the settings name are now."""
-    places = [OWN.place(name) for name in own_names(config).values()]
+    places = [OWN.path(name) for name in own_names(config).values()]
     return [place for place in places if place is not None]
 
 
@@ -238,7 +238,7 @@ def _why(point: importlib.metadata.EntryPoint, error: BaseException) -> str:
         return f"there is no module {error.name}."
     if isinstance(error, AttributeError) and file == importlib.metadata.__file__:
         return f"the module {point.module} has no {point.attr}."
-    return f"{where(error, file)}: {said(error)}" if file else said(error)
+    return f"{where(error, file)}: {error_text(error)}" if file else error_text(error)
 
 
 def _only(module: ModuleType, base: type[T], shown: str, word: str) -> type[T]:

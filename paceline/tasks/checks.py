@@ -109,11 +109,11 @@ def guarded(file: str, part: str, function: Callable[..., Any], rule: Rule) -> C
 
 def _failure(part: str, file: str, error: Exception) -> PacelineError:
     if isinstance(error, OSError):
-        return DataError(f"{part} of the task, {where(error, file)}: {told(error)}")
-    return ConfigError(f"{part} of the task failed, {where(error, file)}: {told(error)}")
+        return DataError(f"{part} of the task, {where(error, file)}: {error_text(error)}")
+    return ConfigError(f"{part} of the task failed, {where(error, file)}: {error_text(error)}")
 
 
-def told(error: BaseException) -> str:
+def error_text(error: BaseException) -> str:
     """The error's kind and text, with what to do where torch is missing."""
     if not isinstance(error, ModuleNotFoundError) or (lack := lacking(error, "it")) is None:
         return f"{type(error).__name__}: {error}"

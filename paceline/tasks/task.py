@@ -21,9 +21,9 @@ from paceline.core.chief.best_model import Measure
 from paceline.core.errors import ConfigError
 from paceline.core.settings.config import Config, TableConfig
 from paceline.data.dataset import Dataset, dense
-from paceline.settings.load_settings import given, is_script, load, task_of
+from paceline.settings.load_settings import is_script, load, settings_above, task_of
 from paceline.settings.own_folder import find_beside
-from paceline.tasks.checks import PROBABILITIES, RULES, guarded, kind, told
+from paceline.tasks.checks import PROBABILITIES, RULES, error_text, guarded, kind
 from paceline.tasks.refuse_scripts import refuse_script
 from paceline.tasks.written_settings import written_settings
 
@@ -86,7 +86,7 @@ def load_config(
     if own_file or not is_own(name):
         settings = _settings_of(name, model)
     else:
-        above = given(overrides, path, preset)
+        above = settings_above(overrides, path, preset)
         settings = {} if set(Config.model_fields) <= set(above) else written_settings(Path(name), model, above)
     config = load(path, overrides, settings, preset)
     times = config.svm.slowdown(config.workers) if config.updates == "sparse" else 1
@@ -177,7 +177,7 @@ def _load_file(path: Path) -> ModuleType:
     try:
         return load_file(f"{FILE_MODULE}{path.stem}", str(path))
     except (Exception, SystemExit) as error:
-        raise ConfigError(f"The task file can't be loaded: {where(error, str(path))}: {told(error)}") from error
+        raise ConfigError(f"The task file can't be loaded: {where(error, str(path))}: {error_text(error)}") from error
 
 
 def _function(module: ModuleType, part: str, default: Callable[..., Any] | None = None) -> Callable[..., Any]:

@@ -18,7 +18,7 @@ from paceline.core.errors import DiskError
 from paceline.data.dataset import Dataset, Rows, Selection
 from paceline.data.progress import SILENT, Progress
 from paceline.data.shard_arrays import Files, write_arrays
-from paceline.sharder.clustering import TOLERANCE, Clustering, Directions, cluster, found, summary
+from paceline.sharder.clustering import TOLERANCE, Clustering, Directions, cluster, hand_on, summary
 from paceline.sharder.engine import Engine, Source
 from paceline.sharder.spark_session import spark_session
 
@@ -68,7 +68,7 @@ class Spark(Engine):
                     clusters, centres = _kmeans(
                         points, len(train), how, seeds, lambda work: _watched(work, done, progress)
                     )
-                    found(how, directions, centres)
+                    hand_on(how, directions, centres)
                     return clusters
                 finally:
                     points.unpersist()

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from benchmarks.links import Cell, Found, judged, main, planned, rates, seconds_per_step, seconds_to, settings
+from benchmarks.links import Cell, LinkResult, judged, main, planned, rates, seconds_per_step, seconds_to, settings
 from paceline.core.chief.scoring import Score
 from paceline.core.errors import UsageError
 from paceline_papers.reproduce.network import UNLIMITED, Traffic, missing
@@ -41,8 +41,8 @@ def test_a_cell_is_a_run_in_lock_step_with_its_codecs() -> None:
     assert (config.codec.push.name, config.codec.pull.name) == ("topk", "int8")
 
 
-def found(step: float, reached: float | None, megabytes: float = 9.0) -> Found:
-    return Found(step, megabytes, reached, 0.95)
+def found(step: float, reached: float | None, megabytes: float = 9.0) -> LinkResult:
+    return LinkResult(step, megabytes, reached, 0.95)
 
 
 def test_ratios_are_to_the_first_codec_at_the_same_speed() -> None:
@@ -83,7 +83,7 @@ def test_a_runs_figures_are_means_over_all_steps() -> None:
         Worked(10, 6.0, 5.0, Traffic(10_000_000, 20_000_000), []),
     ]
     ran = Ran(Outcome({"test_accuracy": 0.8}, 6.0, scores), workers)
-    assert judged(ran, 0.9) == Found(0.3, 3.0, 4.0, 0.8)
+    assert judged(ran, 0.9) == LinkResult(0.3, 3.0, 4.0, 0.8)
     assert judged(ran, 0.95).reached is None
 
 

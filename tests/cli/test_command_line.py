@@ -223,7 +223,7 @@ def test_a_scripts_run_keeps_it_too(tmp_path: Path) -> None:
     again = open_run(Config.model_validate(script), runs=tmp_path, given=given)[1]
 
     assert again == begun
-    assert read_yaml(folder.given)["policy"] == {"name": "ssp"}, "where its processes read it"
+    assert read_yaml(folder.first_settings)["policy"] == {"name": "ssp"}, "where its processes read it"
 
 
 def test_fresh_starts_a_run_over(tmp_path: Path) -> None:
@@ -244,7 +244,7 @@ def test_fresh_keeps_what_a_script_was_launched_with_and_what_is_new(tmp_path: P
 
     open_run(folder.settings().model_copy(update={"seed": 7}), fresh=True, runs=tmp_path)
 
-    assert read_yaml(folder.given) == {**given, "run": "one", "seed": 7}
+    assert read_yaml(folder.first_settings) == {**given, "run": "one", "seed": 7}
 
 
 def test_a_script_that_nobody_launched_is_told_how_to_begin(tmp_path: Path) -> None:
@@ -263,7 +263,7 @@ def test_fresh_is_refused_where_objects_of_python_were_trained(tmp_path: Path) -
     with pytest.raises(ConfigError, match=r"Run 'one' trained objects of your Python.*Call paceline\.train again"):
         open_run(config, fresh=True, runs=tmp_path)
 
-    assert folder.given.exists()
+    assert folder.first_settings.exists()
 
 
 def test_fresh_does_not_delete_the_only_copy_of_a_users_file(tmp_path: Path) -> None:

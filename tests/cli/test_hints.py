@@ -92,7 +92,7 @@ def test_after_a_bad_run_of_a_script_its_own_command_is_proposed_and_the_script_
     folder = RunFolder(tmp_path / "one")
     folder.path.mkdir()
     write_yaml(config, folder.config)
-    folder.given.write_text(json.dumps({**given, "run": "one"}))
+    folder.first_settings.write_text(json.dumps({**given, "run": "one"}))
 
     (line,) = next_lines(config, folder, (bad(*sets),))
 

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from paceline.core.errors import ConfigError, DataError
-from paceline.data.sampler import Place, Sampler, proportions, steps_per_epoch
+from paceline.data.sampler import Position, Sampler, proportions, steps_per_epoch
 
 SIZES = st.lists(st.integers(1, 40), min_size=1, max_size=4)
 
@@ -23,7 +23,12 @@ def test_an_epoch_has_as_many_steps_as_the_worker_with_most_examples_needs():
 def test_clocks_count_through_the_epochs_from_one():
     batches = sampler(sizes=[10], batch_size=4)
 
-    assert [batches.place(clock) for clock in (1, 3, 4, 7)] == [Place(0, 0), Place(0, 2), Place(1, 0), Place(2, 0)]
+    assert [batches.position(clock) for clock in (1, 3, 4, 7)] == [
+        Position(0, 0),
+        Position(0, 2),
+        Position(1, 0),
+        Position(2, 0),
+    ]
 
 
 @given(SIZES, st.integers(1, 12), st.integers(0, 2**70), st.integers(0, 5))
@@ -57,7 +62,7 @@ def test_all_workers_make_equally_many_steps(holdings, batch_size):
 
     for number, own in enumerate(holdings):
         batches = Sampler(own, batch_size, steps, 0, f"worker-{number}")
-        assert batches.place(steps) == Place(0, steps - 1)
+        assert batches.position(steps) == Position(0, steps - 1)
         assert sum(len(batches.indices(clock)) for clock in range(1, steps + 1)) == sum(own)
 
 
@@ -93,7 +98,7 @@ def test_a_shorter_epoch_takes_other_examples_each_time():
 
     assert [len(set(epoch)) for epoch in epochs] == [6] * 10
     assert {row for epoch in epochs for row in epoch} == set(range(10))
-    assert batches.place(3) == Place(1, 0)
+    assert batches.position(3) == Position(1, 0)
 
 
 @given(st.integers(0, 10**6), st.lists(st.floats(0.01, 100), min_size=1, max_size=8))

@@ -53,7 +53,7 @@ class Parts:
         self.taken: list[tuple[int, bytes]] = []
         self._has_places = has_places
 
-    def place(self, offset: int, length: int) -> memoryview | None:
+    def buffer(self, offset: int, length: int) -> memoryview | None:
         return memoryview(bytearray(length)) if self._has_places else None
 
     def take(self, offset: int, data: memoryview) -> None:

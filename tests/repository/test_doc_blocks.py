@@ -29,7 +29,7 @@ def folder(tmp_path, monkeypatch) -> Path:
 def wrong(page: Page, folder: Path) -> list[str]:
     found = list(blocks(page))
     fill(folder, found)
-    return [f"{block.place}: {said}" for block in found for said in problems(block, folder)]
+    return [f"{block.location}: {said}" for block in found for said in problems(block, folder)]
 
 
 def of_text(language: str, text: str, mark: str = "") -> Page:

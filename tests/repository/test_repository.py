@@ -61,6 +61,23 @@ def test_the_changelog_knows_the_version() -> None:
     assert re.search(rf"^## \[{re.escape(PROJECT['version'])}\]", (ROOT / "CHANGELOG.md").read_text(), re.MULTILINE)
 
 
+@pytest.mark.parametrize(
+    "folder",
+    ["benchmarks", "k8s/paceline_k8s", "paceline", "papers/paceline_papers", "studies/paceline_studies", "tools"],
+)
+def test_a_function_or_class_is_not_named_by_what_was_done_to_it(folder: str) -> None:
+    named = re.compile(
+        r"^ *(?:async )?(?:def|class) _*(?:told|found|said|asked|kept|given|place)\b", re.MULTILINE | re.IGNORECASE
+    )
+
+    # through its links: the programs of servers, workers and sharder are in the package
+    files = [Path(top, name) for top, _, names in os.walk(ROOT / folder, followlinks=True) for name in names]
+    code = [file for file in files if file.suffix == ".py"]
+
+    assert code
+    assert {f"{file}: {match[0].strip()}" for file in code for match in named.finditer(file.read_text())} == set()
+
+
 def test_what_contributing_sends_people_to_is_there() -> None:
     named = re.findall(r"`([\w./*<> -]+)`", (ROOT / "CONTRIBUTING.md").read_text())
     paths = {word for text in named for word in text.split() if "/" in word and not re.search(r"[*<>]", word)}

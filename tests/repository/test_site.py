@@ -7,7 +7,7 @@ import tomllib
 import pytest
 
 from tests.support.tree import ROOT
-from tools.site.__main__ import publish, told
+from tools.site.__main__ import publish, warnings_of
 from tools.site.pages import Missing, write_pages
 
 
@@ -103,11 +103,12 @@ def test_the_site_takes_nothing_from_other_machines():
 
 
 def test_a_strict_build_that_fails_says_what_is_wrong_without_a_traceback():
-    text = told(
+    text = warnings_of(
         "Warning: page does not exist\nTraceback (most recent call last):\nRuntimeError: Aborted because --strict flag is set"
     )
 
     assert text.startswith("Warning: page does not exist\nThe site was not built. Correct what Zensical names above")
     assert (
-        told("Traceback (most recent call last):\nOSError: disk") == "Traceback (most recent call last):\nOSError: disk"
+        warnings_of("Traceback (most recent call last):\nOSError: disk")
+        == "Traceback (most recent call last):\nOSError: disk"
     )

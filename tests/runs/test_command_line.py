@@ -14,7 +14,7 @@ import typer
 from typer.testing import CliRunner
 
 from paceline.base.variables import TLS
-from paceline.processes.command_line import Told, ToldProcess, options_of
+from paceline.processes.command_line import Arguments, ProcessArguments, options_of
 from paceline.server.command_line import ToldServer
 from paceline.sharder.command_line import ToldShardServer
 from paceline.worker.command_line import ToldCheck, ToldCompute, ToldEvaluator, ToldLaunched, ToldWorker
@@ -30,9 +30,9 @@ REQUIRED = {
 }
 
 
-def read(kind: type[Told], words: list[str]) -> Told:
+def read(kind: type[Arguments], words: list[str]) -> Arguments:
     """What a process makes of a command line."""
-    heard: list[Told] = []
+    heard: list[Arguments] = []
     app = typer.Typer()
     app.command()(options_of(kind)(heard.append))
     done = CliRunner().invoke(app, words)
@@ -40,7 +40,7 @@ def read(kind: type[Told], words: list[str]) -> Told:
     return heard[0]
 
 
-def another(kind: type[Told], name: str) -> Any:
+def another(kind: type[Arguments], name: str) -> Any:
     """A value for the field that is not its default."""
     if name == "settings":
         return ("policy.bound=3", "epochs=2")
@@ -49,7 +49,7 @@ def another(kind: type[Told], name: str) -> Any:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_command_line_gives_back_what_it_was_written_from(kind: type[Told]) -> None:
+def test_a_command_line_gives_back_what_it_was_written_from(kind: type[Arguments]) -> None:
     plain = kind.model_validate(REQUIRED[kind])
     assert read(kind, plain.arguments()) == plain
     assert len(plain.arguments()) == 2 * len(REQUIRED[kind])  # what is not said is as usual
@@ -59,7 +59,7 @@ def test_a_command_line_gives_back_what_it_was_written_from(kind: type[Told]) ->
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_help_says_something_of_each_option(kind: type[Told]) -> None:
+def test_help_says_something_of_each_option(kind: type[Arguments]) -> None:
     app = typer.Typer()
     app.command()(options_of(kind)(lambda told: None))
     shown = CliRunner().invoke(app, ["--help"], env={"COLUMNS": "200"}).output
@@ -80,7 +80,7 @@ def test_json_gives_back_what_it_was_written_from_with_paths_for_any_folder(tmp_
 def test_the_folder_of_keys_is_the_environments_unless_it_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(TLS, "/keys")
     for server in (read(ToldServer, ["--folder", "state"]), ToldServer(folder=Path("state"))):
-        assert isinstance(server, ToldProcess)
+        assert isinstance(server, ProcessArguments)
         assert server.tls == Path("/keys")
     assert "--tls" not in ToldServer(folder=Path("state")).arguments()  # children have the same environment
     words = read(ToldServer, ["--folder", "state", "--tls", "/others"]).arguments()

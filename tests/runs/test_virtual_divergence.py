@@ -61,7 +61,7 @@ def diverging(policy: str, lr: float, rounds: int = 400, seed: int = 1, **settin
 
 
 def said(run: Run) -> list[str]:
-    return [each.said for each in run.warnings.found if each.kind.startswith("rolled_back")]
+    return [each.said for each in run.warnings.listed if each.kind.startswith("rolled_back")]
 
 
 @pytest.mark.parametrize("policy", some(POLICIES, ["bsp", "asp", "easgd:2"]))

@@ -66,7 +66,7 @@ def data_plane(cluster: Cluster) -> Transport:
 
 
 class Nowhere:
-    def place(self, offset: int, length: int) -> memoryview | None:
+    def buffer(self, offset: int, length: int) -> memoryview | None:
         return None
 
     def take(self, offset: int, data: memoryview) -> None:
@@ -386,7 +386,7 @@ def test_parts_in_order_make_up_the_whole():
 def test_a_part_that_is_not_coded_may_be_received_where_it_belongs():
     push = assembly()
 
-    place = push.place(0, 24)
+    place = push.buffer(0, 24)
     place[:] = WHOLE.data.cast("B")
     push.take(0, place)
 
@@ -395,7 +395,7 @@ def test_a_part_that_is_not_coded_may_be_received_where_it_belongs():
 
 
 def test_a_coded_part_has_no_place_before_it_is_decoded():
-    assert assembly("fp16").place(0, 12) is None
+    assert assembly("fp16").buffer(0, 12) is None
 
 
 @pytest.mark.parametrize(

@@ -593,7 +593,7 @@ def test_in_lock_step_a_snapshot_makes_no_clock_durable_before_all_servers_have_
     driver, _, _ = started("bsp", servers=2)
     push_ones(driver)
 
-    driver.kept(driver.model_slice.state().table)
+    driver.note_durable(driver.model_slice.state().table)
     assert driver.resume("worker-0", 1).durable == 0
 
     driver.is_common(1)

@@ -113,7 +113,7 @@ class Upload:
         self._is_there = is_there
         self.values = np.zeros(head.elements, np.float32)
 
-    def place(self, offset: int, length: int) -> memoryview | None:
+    def buffer(self, offset: int, length: int) -> memoryview | None:
         return self.values[offset : offset + length // 4].data.cast("B")
 
     def take(self, offset: int, data: memoryview) -> None:
@@ -139,7 +139,7 @@ class Gathered:
         self.data = bytearray()
         self._part = part
 
-    def place(self, offset: int, length: int) -> memoryview | None:
+    def buffer(self, offset: int, length: int) -> memoryview | None:
         return None
 
     def take(self, offset: int, data: memoryview) -> None:

@@ -97,7 +97,7 @@ class Upload:
         self._values = np.full(ELEMENTS, UNTOUCHED)
         self._filled = 0
 
-    def place(self, offset: int, length: int) -> memoryview:
+    def buffer(self, offset: int, length: int) -> memoryview:
         place = self._next(offset, length)
         self._slice.placed.release()
         return place
@@ -197,7 +197,7 @@ class Gathered:
     def __init__(self) -> None:
         self.data = bytearray()
 
-    def place(self, offset: int, length: int) -> None:
+    def buffer(self, offset: int, length: int) -> None:
         return
 
     def take(self, offset: int, data: memoryview) -> None:

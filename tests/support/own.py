@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from paceline.base.own_files import load_file, said, where
+from paceline.base.own_files import error_text, load_file, where
 from paceline.core import registry
 from paceline.core.codecs.codec import Codec
 from paceline.core.optimizers.optimizer import Optimizer
@@ -29,7 +29,7 @@ def add(file: Path) -> list[str]:
         module = load_file(f"paceline_contract_{file.stem}", str(file))
     except (Exception, SystemExit) as error:
         raise pytest.UsageError(
-            f"--own {file}: it can't be loaded: {where(error, str(file))}: {said(error)}"
+            f"--own {file}: it can't be loaded: {where(error, str(file))}: {error_text(error)}"
         ) from error
     packages = [importlib.import_module(base.__module__).PACKAGE for base in BASES if registry.defined(module, base)]
     packages += [TASKS] if hasattr(module, "data") else []

@@ -103,7 +103,7 @@ class Cluster(Network):
     def _mark(self) -> tuple[object, ...]:
         """What makes the chief save when it changes."""
         run, members = self.run, self.run.membership
-        back, warnings = run.common_snapshots.back.number, len(run.warnings.found)
+        back, warnings = run.common_snapshots.back.number, len(run.warnings.listed)
         return members.view.number, run.phase, sum(members.incarnations.values()), back, warnings
 
     def _save(self) -> None:
@@ -193,7 +193,7 @@ class Cluster(Network):
 
     def _report_own(self) -> None:
         own = self.servers[0].versions
-        self.run.common_snapshots.reported(0, own.kept, own.due, own.back)
+        self.run.common_snapshots.reported(0, own.durable, own.due, own.back)
 
     def go_back(self, worker: str, incarnation: int, terms: Sequence[int]) -> bool | None:
         """As GoBack: whether all servers are back; None: not yet."""

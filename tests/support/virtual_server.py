@@ -309,7 +309,7 @@ class Server(SliceSnapshots):
                 self._view.number,
                 switch,
                 gone,
-                versions.kept,
+                versions.durable,
                 versions.due,
                 versions.back,
                 versions.common,
@@ -388,7 +388,7 @@ class Server(SliceSnapshots):
         self._is_taking = False
         if self.keeps_snapshots:
             self.folder.save(kept)
-            self.kept(kept.state.table)
+            self.note_durable(kept.state.table)
 
     def _write(self, taken: Taken) -> None:
         self._being_written = self._copied(taken)

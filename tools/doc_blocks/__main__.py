@@ -37,13 +37,13 @@ def check_page(page: Page) -> list[str]:
     found = list(blocks(page))
     with tempfile.TemporaryDirectory() as name, contextlib.chdir(name):
         fill(Path(name), found)
-        return [f"{block.place}: {said}" for block in found for said in problems(block, Path(name))]
+        return [f"{block.location}: {said}" for block in found for said in problems(block, Path(name))]
 
 
 def _left_out(found: list[Block]) -> int:
     for block in found:
         for mark in block.marks:
-            print(f"{block.place}: {f'lines with {mark.part!r}' if mark.part else block.language}: {mark.why}")
+            print(f"{block.location}: {f'lines with {mark.part!r}' if mark.part else block.language}: {mark.why}")
     return 0
 
 

@@ -31,7 +31,7 @@ class Block:
     marks: tuple[Mark, ...]
 
     @property
-    def place(self) -> str:
+    def location(self) -> str:
         """Where it is, for messages."""
         return f"{self.page}:{self.line}"
 

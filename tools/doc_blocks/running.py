@@ -44,7 +44,7 @@ def _run_page(page: Page) -> int:
         failures = _run_python(found, folder)
         for block in found:
             if block.language in SHELL and (text := runnable(block)):
-                code, said = _run(f"{block.place}: sh", ["bash", "-eu", "-o", "pipefail", "-c", text], folder)
+                code, said = _run(f"{block.location}: sh", ["bash", "-eu", "-o", "pipefail", "-c", text], folder)
                 failures += int(code != 0) or _compare(found, block, said)
         return failures
 
@@ -55,7 +55,7 @@ def _compare(found: Sequence[Block], block: Block, printed: str) -> int:
     wrong = text and differs(text.text, printed)
     if not text or wrong is None:
         return 0
-    print(f"{text.place}: this was not printed: {wrong}\n  Printed was:", flush=True)
+    print(f"{text.location}: this was not printed: {wrong}\n  Printed was:", flush=True)
     print("\n".join(f"    {line}" for line in printed.splitlines()[-_SHOWN:]), flush=True)
     return 1
 
@@ -73,7 +73,7 @@ def _run_python(found: Sequence[Block], folder: Path) -> int:
     before = BEFORE / f"{Path(runs[0].page).stem}.py"
     parts = [(before.name, before.read_text(encoding="utf-8"))] if before.exists() else []
     for block in runs:
-        parts += [("next", f"print({_NEXT!r}, flush=True)"), (block.place, block.text)]
+        parts += [("next", f"print({_NEXT!r}, flush=True)"), (block.location, block.text)]
     script = "".join(f"exec(compile({text!r}, {place!r}, 'exec'))\n" for place, text in parts)
     (folder / "blocks_of_the_page.py").write_text(script, encoding="utf-8")
     where = ", ".join(str(block.line) for block in runs)

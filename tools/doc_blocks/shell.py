@@ -19,7 +19,7 @@ from paceline.core.errors import PacelineError
 from paceline.launch.settings.read_config import read_config, read_launch
 from paceline.settings.flags import Flags
 from paceline_studies.commands.plan import reader_and_words
-from paceline_studies.planning.choices import Asked, choices
+from paceline_studies.planning.choices import ChosenSizes, choices
 from paceline_studies.search.grid import read_grid
 from tools.prose.pages import ROOT
 
@@ -112,7 +112,7 @@ def _read_settings(name: str, params: dict[str, Any]) -> None:
     elif name == "plan":
         flags = Flags(preset=params["preset"], epochs=params["epochs"], data=params["data"], sets=sets)
         read, _ = reader_and_words(params["what"], params["arguments"] or [], flags)
-        asked = Asked.of(params["workers"], params["servers"], params["policy"])
+        asked = ChosenSizes.of(params["workers"], params["servers"], params["policy"])
         choices(asked, asked.own(read), read)
     elif name == "search":
         grid = read_grid(params["grid"] or [])

@@ -16,7 +16,7 @@ def wrapped(page: Page, width: int) -> str:
         if token.type == "paragraph_open" and token.map:
             begin, end = token.map
             if any(len(line) > width for line in lines[begin:end]):
-                lines = _kept(lines, [*lines[:begin], *_paragraph(lines[begin:end], width), *lines[end:]])
+                lines = _if_same(lines, [*lines[:begin], *_paragraph(lines[begin:end], width), *lines[end:]])
     return "\n".join([*lines, ""])
 
 
@@ -34,7 +34,7 @@ def _paragraph(lines: list[str], width: int) -> list[str]:
     )
 
 
-def _kept(before: list[str], after: list[str]) -> list[str]:
+def _if_same(before: list[str], after: list[str]) -> list[str]:
     """What is wrapped, if it shows the same."""
     shown = [re.sub(r"\s+", " ", render(parse("", "\n".join(lines)))) for lines in (before, after)]
     return after if shown[0] == shown[1] else before

@@ -32,7 +32,7 @@ def main() -> None:
         parser.error(f"no such lock file: {', '.join(lacking)}")
     locked = pins(told.locks)
     try:
-        advisories = [each for some in _unique(locked) for each in asked(some, told.source, told.timeout)]
+        advisories = [each for some in _unique(locked) for each in advisories_of(some, told.source, told.timeout)]
     except NotAskedError as error:
         print(
             f"Not audited: {told.source} could not be asked for {len(locked)} libraries ({error}). Nothing is known of their "
@@ -49,7 +49,7 @@ def main() -> None:
     sys.exit(FOUND if advisories else 0)
 
 
-def asked(some: Sequence[Pin], source: str, timeout: int) -> list[tuple[Pin, dict[str, Any]]]:
+def advisories_of(some: Sequence[Pin], source: str, timeout: int) -> list[tuple[Pin, dict[str, Any]]]:
     """The advisories of these libraries, each of another name. NotAskedError where one of them was not answered for."""
     with TemporaryDirectory() as folder:
         file = Path(folder) / "locked.txt"

@@ -33,7 +33,7 @@ def main() -> int:
         return subprocess.run([ZENSICAL, "serve"], cwd=ROOT).returncode
     done = subprocess.run([ZENSICAL, "build", "--clean", "--strict"], cwd=ROOT, stderr=subprocess.PIPE, text=True)
     if done.returncode:
-        print(told(done.stderr), file=sys.stderr)
+        print(warnings_of(done.stderr), file=sys.stderr)
         return done.returncode
     version = _version()
     publish(FOLDER / "new", FOLDER / "site", version)
@@ -41,7 +41,7 @@ def main() -> int:
     return 0
 
 
-def told(errors: str) -> str:
+def warnings_of(errors: str) -> str:
     """What Zensical says is wrong, without the traceback with which its strict build ends."""
     warnings, _, rest = errors.partition("Traceback (most recent call last)")
     return f"{warnings}{_STRICT}" if "--strict" in rest else errors

@@ -71,12 +71,12 @@ def _linked(text: str, source: Path, root: Path) -> str:
     """The text with its links as the site has them."""
     here = page_of(source, root).parent
 
-    def place(link: str) -> str:
+    def link_to(link: str) -> str:
         name, _, anchor = link.partition("#")
         page = os.path.relpath(page_of(_target(name, source, root), root), here)
         return f"{page}#{anchor}" if anchor else page
 
-    return _outside_of_code(text, lambda found: found if OUTSIDE.match(found) else place(found))
+    return _outside_of_code(text, lambda found: found if OUTSIDE.match(found) else link_to(found))
 
 
 def _targets(text: str, source: Path, root: Path) -> Iterator[Path]:

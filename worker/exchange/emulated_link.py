@@ -129,9 +129,9 @@ class _Incoming:
         self._sink = self._open(head)
         return self
 
-    def place(self, offset: int, length: int) -> memoryview | None:
+    def buffer(self, offset: int, length: int) -> memoryview | None:
         assert self._sink is not None
-        return self._sink.place(offset, length)
+        return self._sink.buffer(offset, length)
 
     def take(self, offset: int, data: memoryview) -> None:
         assert self._sink is not None

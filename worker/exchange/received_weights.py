@@ -22,7 +22,7 @@ class SliceSink:
         self._lacking = sum(map(len, self._targets))
         self._placed: memoryview | None = None
 
-    def place(self, offset: int, length: int) -> memoryview | None:
+    def buffer(self, offset: int, length: int) -> memoryview | None:
         """The model's own memory, if the part is not coded and contiguous."""
         count = length // 4
         if (

@@ -60,7 +60,7 @@ class Sending:
             with suppress(RuntimeError):  # no thread is free, or the process is ending: `kept` copies
                 self._copy = self._copier.submit(_copied, self._parts, self.room)
 
-    def kept(self) -> Pieces:
+    def own_copy(self) -> Pieces:
         """The parts in their `room`; the caller's memory is then its own again."""
         if self.room is None or self.room is self.encoded:
             return self._parts
@@ -126,7 +126,7 @@ class Retained:
         if is_kept and is_dropped:
             self._append(RetainedPush(_dropped(head), [], _NO_ROOM, 0))
         elif is_kept and room is not None and self._makes_place(len(room)):
-            self._append(RetainedPush(head, sending.kept(), room, len(room)))
+            self._append(RetainedPush(head, sending.own_copy(), room, len(room)))
             if room is sending.encoded:
                 return
         self._leave(sending.encoded)

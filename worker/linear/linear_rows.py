@@ -54,14 +54,14 @@ class LinearData:
 
     def sizes(self, mine: Sequence[int]) -> list[int]:
         """Examples to train on in each of these shards."""
-        return [int(np.count_nonzero(~self._kept(shard))) for shard in mine]
+        return [int(np.count_nonzero(~self._mask(shard))) for shard in mine]
 
     def rows(self, mine: Sequence[int], most: int | None = None) -> Rows:
         """The rows of these shards (of each the first ones, `most`)."""
         parts = [self._shards.shard(shard) for shard in mine]
         features = [part.features if most is None else part.features[:most] for part in parts]
         labels = np.concatenate([part.labels[:most] for part in parts])
-        keeps = np.concatenate([self._kept(shard)[:most] for shard in mine])
+        keeps = np.concatenate([self._mask(shard)[:most] for shard in mine])
         manifest = self._shards.manifest
         found = [part.weights[:most] for part in parts if part.weights is not None]
         own = np.concatenate(found) if found else None
@@ -75,7 +75,7 @@ class LinearData:
         found = [each for each in (self._shards.shard(shard).weights for shard in mine) if each is not None]
         if not found:
             return
-        weights, keeps = np.concatenate(found), np.concatenate([self._kept(shard) for shard in mine])
+        weights, keeps = np.concatenate(found), np.concatenate([self._mask(shard) for shard in mine])
         check_some_count(
             weights[~keeps], "training examples of one worker", "take fewer workers, or lower svm.validation"
         )
@@ -109,10 +109,10 @@ class LinearData:
         for ids in self._ids:
             mixed = (ids.astype(np.uint64) + np.uint64(self._config.seed)) * np.uint64(0x9E3779B97F4A7C15)
             mixed = (mixed ^ (mixed >> np.uint64(32))) * np.uint64(0xD6E8FEB86659FD93)
-            found.append((mixed >> np.uint64(32)) < np.uint64(round(self._config.svm.kept * 2**32)))
+            found.append((mixed >> np.uint64(32)) < np.uint64(round(self._config.svm.held_out * 2**32)))
         return found
 
-    def _kept(self, shard: int) -> npt.NDArray[np.bool_]:
+    def _mask(self, shard: int) -> npt.NDArray[np.bool_]:
         """Those of one shard, of which at least one trains."""
         keeps = self._keeps[shard].copy()
         keeps[:1] &= not keeps.all()

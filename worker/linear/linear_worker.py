@@ -256,7 +256,7 @@ class Loop:
             self._refresh(unknown)
         heads = [answer.head for answer in answers]
         self._join(max(head.members for head in heads))
-        self._progress.stepped(clock, self._sampler.place(clock).epoch, self._sent, heads, 1.0)
+        self._progress.stepped(clock, self._sampler.position(clock).epoch, self._sent, heads, 1.0)
         if any(head.stop for head in heads):
             return True
         if not self._adopt(newest_switch(heads)):
@@ -291,7 +291,7 @@ class Loop:
     def _has_settled(self, clock: int) -> bool:
         """Reports the epoch's results; returns whether the worker should stop by itself."""
         self._progress.enter(WorkerPhase.COMPUTE)
-        epoch = self._sampler.place(clock).epoch
+        epoch = self._sampler.position(clock).epoch
         if self._config.svm.pull == "wanted":
             self._refresh()
         how = self._model.weights, self._worker.data.objective

@@ -19,7 +19,7 @@ from paceline.worker.script.splitting import split
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Given:
+class TrainArguments:
     """The arguments as given; None: left out."""
 
     train: Any
@@ -42,7 +42,7 @@ class Given:
     """Of the training data for `validation` and `test`, where the user said them."""
 
 
-def read(model: nn.Module, given: Given, config: Config) -> tuple[LiveTraining, list[str]]:
+def read(model: nn.Module, given: TrainArguments, config: Config) -> tuple[LiveTraining, list[str]]:
     """Raises a ConfigError that names the wrong argument, what was seen and what to do."""
     computing = _computing(given)
     sets, lines = _sets(given, config)
@@ -82,7 +82,7 @@ def read(model: nn.Module, given: Given, config: Config) -> tuple[LiveTraining, 
     return live, [*lines, line] if line else lines
 
 
-def _computing(given: Given) -> Computing:
+def _computing(given: TrainArguments) -> Computing:
     if given.loss is not None and given.batch_loss is not None:
         raise ConfigError(
             "Got both loss and batch_loss. Give only one: loss=a function of outputs and targets, or "
@@ -115,7 +115,7 @@ def _whole(name: str, found: int | None, default: int) -> int:
     return value
 
 
-def _sets(given: Given, config: Config) -> tuple[dict[str, GivenData], list[str]]:
+def _sets(given: TrainArguments, config: Config) -> tuple[dict[str, GivenData], list[str]]:
     """The sets by name, those that were not given cut from the training data, and what is said of that."""
     if given.train is None:
         raise ConfigError(

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from torch.utils import _pytree
 from torch.utils.data import Subset
 
-from paceline.base.own_files import said
+from paceline.base.own_files import error_text
 from paceline.core.errors import ConfigError, PacelineError, is_out_of_memory
 from paceline.tasks.checks import kind
 from paceline.worker.live_objects.live_training import LiveTraining
@@ -47,7 +47,7 @@ def as_config_errors(live: LiveTraining) -> Iterator[None]:
             raise
         layer = _layer(error, live.model)
         behind = f"\n{lines.rstrip()}" if lines else f"\n{found}" if (found := layer or _odd_example(live)) else ""
-        raise ConfigError(f"{said(error)}{behind}") from error
+        raise ConfigError(f"{error_text(error)}{behind}") from error
 
 
 def _is_of_given(error: BaseException) -> bool:

@@ -94,8 +94,8 @@ class Delivery:
         """Behind them are places."""
         self._sink = SliceSink(values, (Range(0, head.elements),), weights_codec(head.codec))
 
-    def place(self, offset: int, length: int) -> memoryview | None:
-        return self._sink.place(offset, length)
+    def buffer(self, offset: int, length: int) -> memoryview | None:
+        return self._sink.buffer(offset, length)
 
     def take(self, offset: int, data: memoryview) -> None:
         self._sink.take(offset, data)

@@ -118,7 +118,7 @@ class Scorer(ABC):
         self._average_from = config.mean_from
         self._measure = best
         self._examples = dict(examples)
-        self._best = _kept(models / "best.safetensors", best)
+        self._best = _earlier_best(models / "best.safetensors", best)
         self._baseline: dict[str, float] | None = None
 
     @abstractmethod
@@ -136,7 +136,7 @@ class Scorer(ABC):
     def hasten(self) -> None:  # noqa: B027 - most have nothing to do
         """The final score is due: no worker trains any more, and all wait for it."""
 
-    def kept(self, is_better: bool, final: bool) -> None:  # noqa: B027 - most have nothing to do
+    def note_score(self, is_better: bool, final: bool) -> None:  # noqa: B027 - most have nothing to do
         """A version was scored, and written where it is better than all before, or the final one."""
 
     def run(self) -> None:
@@ -213,7 +213,7 @@ class Scorer(ABC):
             except DiskError as error:  # a later one may find space
                 self._say("can't keep the best model so far; scoring goes on", why=str(error))
                 is_better = False
-        self.kept(is_better, due.final)
+        self.note_score(is_better, due.final)
 
 
 def open_splits(shards: Shards, seed: int) -> Splits:
@@ -267,7 +267,7 @@ def _rank(metrics: Mapping[str, float], own: Measure | None) -> Rank:
     return (own or default_measure(scores)).rank(scores)
 
 
-def _kept(best: Path, own: Measure | None) -> Rank:
+def _earlier_best(best: Path, own: Measure | None) -> Rank:
     """Where the best model on disk stands, from an earlier start of this run."""
     try:
         with safe_open(best, "numpy") as file:

@@ -20,7 +20,7 @@ from paceline.core.errors import ConfigError
 from paceline.worker.script.course import Course, Part, Run
 from paceline.worker.script.draws import SampledRows
 from paceline.worker.script.streams import StreamPart
-from paceline.worker.script.training_data import Asked, Brought, Deal, check_dataset, is_stream, length_of, shape_of
+from paceline.worker.script.training_data import Brought, Cut, Deal, check_dataset, is_stream, length_of, shape_of
 
 _OPTIONS = (
     "num_workers",
@@ -64,7 +64,7 @@ def loader(
     check_dataset(dataset)
     if sampler is not None:
         dataset, shuffle, sampler = _drawn(dataset, shuffle, sampler)
-    asked = Asked(checked_batch_size(batch_size), shuffle is not False, bool(drop_last))
+    asked = Cut(checked_batch_size(batch_size), shuffle is not False, bool(drop_last))
     if deals_itself and not is_stream(dataset):
         raise ConfigError(
             "deals_itself=True is for streams (IterableDataset). Leave it out: Paceline deals rows by number."

@@ -9,7 +9,7 @@ from torch.utils.data import BatchSampler, DataLoader, RandomSampler, Sampler, S
 from paceline.core.errors import ConfigError
 from paceline.worker.script.course import Course, Run
 from paceline.worker.script.loaders import PartBatches, checked_batch_size
-from paceline.worker.script.training_data import Asked, Brought, Deal, check_dataset, is_stream, length_of, shape_of
+from paceline.worker.script.training_data import Brought, Cut, Deal, check_dataset, is_stream, length_of, shape_of
 
 _HOW = (
     "DataLoader(dataset, batch_size=64, sampler=paceline.sampler(dataset)), 64 being each worker's, or "
@@ -45,7 +45,7 @@ def sampler(
         return rows if batch_size is None else BatchSampler(rows, batch_size, drop_last)
     if batch_size is None:
         return RowSampler(run, deal, dataset, shuffle, labels)
-    asked = Asked(batch_size, shuffle, drop_last)
+    asked = Cut(batch_size, shuffle, drop_last)
     brought = Brought(run, dataset, deal, lambda: asked, labels=labels)
     run.bring(brought)
     return BatchesSampler(Course(run, brought))
@@ -79,18 +79,18 @@ class RowSampler(Sampler[int]):
     def __init__(self, run: Run, deal: Deal, dataset: Any, shuffle: bool, labels: Any) -> None:
         self._run = run
         self._shuffle = shuffle
-        brought = Brought(run, dataset, deal, self.asked, labels=labels)
-        self._asked: Asked | None = None
+        brought = Brought(run, dataset, deal, self.cut, labels=labels)
+        self._asked: Cut | None = None
         run.bring(brought)
         self._course = Course(run, brought)
 
-    def asked(self) -> Asked:
+    def cut(self) -> Cut:
         """How the DataLoader that holds this sampler cuts. ConfigError where none holds it, or several that differ."""
         if self._asked is None:
             self._asked = self._held()
         return self._asked
 
-    def _held(self) -> Asked:
+    def _held(self) -> Cut:
         found = {(cutter.batch_size, cutter.drop_last) for cutter in _cutters(self)}
         if len(found) != 1:
             seen = "no DataLoader with a batch_size has" if not found else "DataLoaders with different batch sizes have"
@@ -100,7 +100,7 @@ class RowSampler(Sampler[int]):
             )
         ((batch_size, drop_last),) = found
         drop_last |= self._run.accumulate > 1
-        return Asked(batch_size * self._run.workers, self._shuffle, drop_last, fills=True)
+        return Cut(batch_size * self._run.workers, self._shuffle, drop_last, fills=True)
 
     def __len__(self) -> int:
         """Examples that an epoch takes of the best supplied worker, so that all workers' DataLoaders are equally long."""
@@ -109,7 +109,7 @@ class RowSampler(Sampler[int]):
 
     def __iter__(self) -> Iterator[int]:
         """One pass, for a BatchSampler would fill its last mini-batch from the next one."""
-        self.asked()
+        self.cut()
         is_training = self._course.begin()
         parts = self._course.parts(one_pass=True) if is_training else self._course.look()
         is_handed_out = is_training and not _reads_ahead(self)

@@ -72,7 +72,9 @@ class Schedulers:
     def go_on(self, position: int) -> None:
         """When this process joins, after `position` steps of the worker. A scheduler of torch that the script has brought
         somewhere itself stays there. ConfigError: a state can't be kept."""
-        self._all = sorted(self._found(), key=has_state)  # with a state come the rates that all of them have made
+        self._all = sorted(
+            self._all_schedulers(), key=has_state
+        )  # with a state come the rates that all of them have made
         before = self._read() if position else None
         for scheduler, known in zip(self._all, self._matching(before), strict=True):
             if has_state(scheduler):
@@ -96,7 +98,7 @@ class Schedulers:
             self._noted = found
             self._write()
 
-    def _found(self) -> Iterator[Any]:
+    def _all_schedulers(self) -> Iterator[Any]:
         """Those that the script has named, and torch's over these parameter groups, but for those that others of torch hold
         and step."""
         groups = self._optimizer.param_groups

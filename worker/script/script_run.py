@@ -262,9 +262,13 @@ class ScriptRun:
 
     def so_far(self) -> Config:
         """The run's settings; before the join with what the script has said so far."""
-        return self.settings if self._has_joined else load(self.told.config, self.told.overrides(), self._said())
+        return (
+            self.settings
+            if self._has_joined
+            else load(self.told.config, self.told.overrides(), self._script_settings())
+        )
 
-    def _said(self) -> dict[str, Any]:
+    def _script_settings(self) -> dict[str, Any]:
         """What the script asks for, below the run's file and flags."""
         worker_scores = bool(self.told.models) and not self.told.evaluates
         asked = self._plan.settings(build_policy(self.settings.policy), self.accumulate, worker_scores)
@@ -297,7 +301,7 @@ class ScriptRun:
     def _describe(self, around: Any) -> None:
         """Tells the servers what the script asks for; the evaluator too, which may be the first to come in a pod."""
         describe(
-            self._said(),
+            self._script_settings(),
             self.told.name,
             around.addresses,
             around.credentials,

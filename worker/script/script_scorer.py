@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from paceline.base.own_files import said, show_own, where
+from paceline.base.own_files import error_text, show_own, where
 from paceline.core.chief.best_model import SPLITS, chooses, default_measure
 from paceline.core.errors import ConfigError, PacelineError
 from paceline.core.slice.plan import make_plan
@@ -117,8 +117,8 @@ class ScriptScorer(Scorer):
                 raise
             show_own(error, self._task)
             raise ConfigError(
-                f"The function of paceline.evaluate failed at its first score, {where(error, self._task)}: {said(error)}. "
-                "Correct it; the evaluator's log has all its lines."
+                f"The function of paceline.evaluate failed at its first score, {where(error, self._task)}: "
+                f"{error_text(error)}. Correct it; the evaluator's log has all its lines."
             ) from None
         self._has_scored = True
         return found
@@ -159,7 +159,7 @@ class ScriptScorer(Scorer):
         self._replica.local[:] = found if self._has_mean else before
         return count
 
-    def kept(self, is_better: bool, final: bool) -> None:
+    def note_score(self, is_better: bool, final: bool) -> None:
         before = [epoch for epoch in self._in_vain if epoch < self._epoch]  # the run may have gone back
         self._in_vain = [] if is_better else [*before, self._epoch]
         waited = len(self._in_vain)

@@ -4,7 +4,7 @@ import sys
 from bdb import BdbQuit
 from collections.abc import Callable
 
-from paceline.base.own_files import said, show_own, where
+from paceline.base.own_files import error_text, show_own, where
 from paceline.core.errors import ConfigError, PacelineError, ScriptFailed, Stopped
 from paceline.processes.exits import NO_TERMINAL
 from paceline.worker.script.script_run import ScriptRun
@@ -31,7 +31,7 @@ def run_to_end(run: ScriptRun, script: str, code: Callable[[], object]) -> None:
         raise ConfigError(f"{where(error, script)}: {NO_TERMINAL}") from error
     except Exception as error:
         if isinstance(error, FileExistsError) and not run.position:  # another start would find it, too
-            raise ConfigError(f"{where(error, script)}: {said(error)}. {_EVERY}") from error
+            raise ConfigError(f"{where(error, script)}: {error_text(error)}. {_EVERY}") from error
         if note := _note(error) or run.overtime:
             error.add_note(note)
         show_own(error, script)

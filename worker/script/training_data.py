@@ -43,7 +43,7 @@ class Teller(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class Cut:
     """How a script's loader draws mini-batches."""
 
     batch_size: int
@@ -59,7 +59,7 @@ class TrainingData(Shards):
     """Shards of a data set that stays where it is: features, labels and ids of an example are its row's number. Each epoch
     takes every row once over all workers, but for what `drop_last` leaves out and what a strategy gives to several."""
 
-    def __init__(self, rows: Sequence[Rows], manifest: Manifest, asked: Asked) -> None:
+    def __init__(self, rows: Sequence[Rows], manifest: Manifest, asked: Cut) -> None:
         """`rows`: of each shard."""
         super().__init__(Path(), manifest)
         self._rows = rows
@@ -85,7 +85,7 @@ class Brought:
         run: Teller,
         dataset: Any,
         deal: Deal,
-        asked: Callable[[], Asked],
+        asked: Callable[[], Cut],
         *,
         labels: Any = None,
         length: int | None = None,
@@ -128,7 +128,7 @@ class Brought:
         """The rows of the data set that these dealt ones are in that epoch, from 0: the same, or a sampler's draws."""
         return dealt if self._sampled is None else self._sampled.of(epoch)[dealt]
 
-    def _made(self, config: Config, asked: Asked) -> TrainingData:
+    def _made(self, config: Config, asked: Cut) -> TrainingData:
         parts = self._run.accumulate
         if self._sampled is not None:
             self._sampled.seed = config.seed
@@ -160,7 +160,7 @@ class Brought:
             _check_parts(config, manifest, parts)
         return TrainingData(examples, manifest, asked)
 
-    def _rows(self, config: Config, asked: Asked) -> Sequence[Rows]:
+    def _rows(self, config: Config, asked: Cut) -> Sequence[Rows]:
         """The rows of each shard."""
         count = len(self)
         shards = config.data.shards or config.workers
@@ -286,7 +286,7 @@ def _marks(dataset: Any, count: int) -> Iterator[bytes]:
 
 
 # what is dealt
-def _check(config: Config, asked: Asked, parts: int, stream: bool, sampled: SampledRows | None) -> None:
+def _check(config: Config, asked: Cut, parts: int, stream: bool, sampled: SampledRows | None) -> None:
     """ConfigError where the settings and what the script asks for don't go together."""
     name = config.data.strategy.name
     what = "the data set is a stream" if stream else "" if sampled is None else f"a {sampled.kind} draws the rows"

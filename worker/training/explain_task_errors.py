@@ -32,7 +32,7 @@ def explained(error: Exception, task: Task, features: Array, labels: Array) -> E
     nothing."""
     trace = _Trace()
     try:
-        with torch.random.fork_rng(devices=[]), trace.kept():
+        with torch.random.fork_rng(devices=[]), trace.notes():
             model = task.model()
             inputs, targets = task.prepare(features, labels, None)
             task.loss(model.train(), inputs, targets)
@@ -118,7 +118,7 @@ class _Trace:
         return self._open[-1] if self._open else None
 
     @contextmanager
-    def kept(self) -> Iterator[None]:
+    def notes(self) -> Iterator[None]:
         """Notes what is built and called meanwhile."""
         handles = [
             hooks.register_module_parameter_registration_hook(self._built),

@@ -86,7 +86,7 @@ def position(step: Step | None) -> Position | None:
 
 def epoch(training: Training, clock: int) -> int:
     """Which pass over its data the worker is in."""
-    return training.batches.sampler.place(clock * training.policy.most_steps).epoch
+    return training.batches.sampler.position(clock * training.policy.most_steps).epoch
 
 
 # after the reply

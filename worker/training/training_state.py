@@ -29,7 +29,7 @@ from paceline.worker.training.status_and_metrics import Progress
 
 
 @dataclass(frozen=True, kw_only=True)
-class Asked:
+class StepSettings:
     """What the run's settings ask of each step."""
 
     optimizer: Optimizer
@@ -117,7 +117,7 @@ class Training:
     replica: Replica
     client: ParameterClient
     in_force: PolicyInForce
-    asked: Asked
+    asked: StepSettings
     batches: Batches
     progress: Progress
     slowness: Slowness

@@ -99,8 +99,8 @@ def result(metrics: Mapping[str, float], told: str = "") -> str:
     measure, scores = measure_of(metrics, told), scores_of(metrics, split)
     others = [name for name in scores if name not in (measure.name, LOSS.name)]
     return ", ".join(
-        [f"{split} {_told(measure.name, scores.get(measure.name, math.nan))}"]
-        + [_told(name, scores[name]) for name in others]
+        [f"{split} {_figure_text(measure.name, scores.get(measure.name, math.nan))}"]
+        + [_figure_text(name, scores[name]) for name in others]
     ) + beside(metrics, measure, split)
 
 
@@ -111,7 +111,7 @@ def by_split(metrics: Mapping[str, float], examples: Mapping[str, int]) -> str:
         for split in reversed(SPLITS):
             if scores := scores_of(metrics, f"{kind}{split}"):
                 of = f" ({examples[split]:,} examples)" if split in examples else ""
-                found.append(f"{whose}{split}{of}: " + ", ".join(_told(*score) for score in scores.items()))
+                found.append(f"{whose}{split}{of}: " + ", ".join(_figure_text(*score) for score in scores.items()))
     return "; ".join(found)
 
 
@@ -127,7 +127,7 @@ def number(value: float) -> str:
     return f"{value:.4f}" if value == 0 or abs(value) >= 1e-3 else f"{value:.3g}"
 
 
-def _told(name: str, value: float) -> str:
+def _figure_text(name: str, value: float) -> str:
     return f"{name.replace('_', ' ')} {number(value)}"
 
 

@@ -15,7 +15,7 @@ _TOGETHER = 2.0
 
 
 @dataclass(slots=True)
-class Place:
+class Claim:
     """A claim to one of the pool's seats: taken from Join until the worker leaves or its lease lapses."""
 
     index: int
@@ -49,7 +49,7 @@ class Membership:
     """How long it waits, from the first of them on (seconds)."""
     view: View = field(default_factory=View)
     incarnations: dict[str, int] = field(default_factory=dict)
-    places: dict[str, Place] = field(default_factory=dict)
+    places: dict[str, Claim] = field(default_factory=dict)
     candidates: dict[str, int] = field(default_factory=dict)
     """Workers that asked for a seat before the start, and their clocks."""
     examples_per_epoch: int = 0
@@ -75,7 +75,7 @@ class Membership:
         index = place.index if place else self._vacant_index(worker, now)
         self.queue.pop(worker, None)
         self.incarnations[worker] = self.incarnations.get(worker, 0) + 1
-        self.places[worker] = Place(index, self.incarnations[worker], now)
+        self.places[worker] = Claim(index, self.incarnations[worker], now)
         self.candidates.pop(worker, None)
         self._came_back(now)
         return self.incarnations[worker]
@@ -154,7 +154,7 @@ class Membership:
         if worker in self.view.seats:
             self._publish({name: seat for name, seat in self.view.seats.items() if name != worker})
 
-    def told(self, worker: str, incarnation: int, now: float, has_left: bool = False) -> None:
+    def stop_signal(self, worker: str, incarnation: int, now: float, has_left: bool = False) -> None:
         """The worker's process got a stop signal. With rounds its seat is kept for a moment: if all members get one, the whole
         run stops, no member departs, and the rounds wait until all are back."""
         place = self.places.get(worker)
@@ -289,7 +289,7 @@ class Membership:
         self.before = dict(state.get("before", {}))
         self.incarnations = dict(state["incarnations"])
         self.places = {
-            worker: Place(index, self.incarnations[worker], now, is_heard=True, is_idle=is_idle)
+            worker: Claim(index, self.incarnations[worker], now, is_heard=True, is_idle=is_idle)
             for worker, (index, is_idle) in state["places"].items()
             if worker in self.view.seats or is_idle
         }

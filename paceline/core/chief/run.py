@@ -140,9 +140,9 @@ class Run:
             self._judged = judged
             self.warnings.trains(build_policy(self.policy), judged[1], self.budget.epochs)
 
-    def told(self, worker: str, incarnation: int, now: float) -> None:
+    def stop_signal(self, worker: str, incarnation: int, now: float) -> None:
         """A worker got a stop signal, and leaves soon."""
-        self.membership.told(worker, incarnation, now)
+        self.membership.stop_signal(worker, incarnation, now)
 
     @property
     def _ends_by_itself(self) -> bool:
@@ -156,7 +156,7 @@ class Run:
     def leave(self, worker: str, incarnation: int, finished: bool, now: float, was_told: bool = False) -> None:
         """A worker has finished its last clock, can't go on, or `was_told` to stop before that."""
         if was_told and not finished:
-            self.membership.told(worker, incarnation, now, has_left=True)
+            self.membership.stop_signal(worker, incarnation, now, has_left=True)
         else:
             self.membership.leave(worker, incarnation, finished)
         if finished:

@@ -102,7 +102,7 @@ class Warnings:
         """The clock of each worker that last took steps on weights which have been given up."""
 
     @property
-    def found(self) -> list[RunWarning]:
+    def listed(self) -> list[RunWarning]:
         """Oldest first."""
         return list(self._found.values())
 

@@ -137,7 +137,7 @@ def scheduled(schedule: ScheduleConfig, epochs: float, pool: Pool | None, asked:
     return Schedule(schedule, epochs) if pool is None else Schedule(schedule, epochs, pool.scale(asked, policy))
 
 
-def told(config: Config, policy: Scaled) -> list[str]:
+def settings_lines(config: Config, policy: Scaled) -> list[str]:
     """What the user asked for, and what each worker makes of it, in one line; and others where that may be worse than in
     one process, or takes longer."""
     asked, pool, workers = build_optimizer(config.optimizer), pool_of(config), config.workers

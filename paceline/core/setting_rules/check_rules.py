@@ -36,7 +36,7 @@ def always_chosen(config: Config) -> dict[str, Any]:
 def refuse(config: Config, subjects: Mapping[str, Any]) -> None:
     """Raises a ConfigError that lists all rules of these subjects that the config breaks."""
     found = [
-        rule.said(own, config, subject) for subject, own in subjects.items() for rule in broken(subject, own, config)
+        rule.message(own, config, subject) for subject, own in subjects.items() for rule in broken(subject, own, config)
     ]
     if found:
         raise ConfigError("\n".join(found))

@@ -239,7 +239,7 @@ _SVM = (
         "Set stopping instead, like stopping.patience=5.",
     ),
     SettingsRule(
-        lambda svm, config: svm.stopping is not None and not svm.kept,
+        lambda svm, config: svm.stopping is not None and not svm.held_out,
         "svm: stopping needs validation losses: set svm.validation above 0.",
     ),
     SettingsRule(

@@ -70,7 +70,7 @@ class SvmConfig(Section):
     )
 
     @property
-    def kept(self) -> float:
+    def held_out(self) -> float:
         """Share of each shard that its worker keeps (ratio)."""
         if self.validation is None:
             return 0.0 if self.stopping is None else 0.1

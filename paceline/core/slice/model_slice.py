@@ -244,7 +244,7 @@ class ModelSlice:
         """Takes arrays for the next snapshot."""
         self._recovery.supply(arrays)
 
-    def kept(self, table: dict[str, Any]) -> None:
+    def note_durable(self, table: dict[str, Any]) -> None:
         """The snapshot with this table (`SliceState.table`) is safely on disk."""
         self.clocks.durable = {worker: entry["clock"] for worker, entry in table["clocks"].items()}
         self.kept_switch = 0 if table["switch"] is None else table["switch"]["number"]
@@ -252,7 +252,7 @@ class ModelSlice:
     def restore(self, state: SliceState) -> None:
         """Starts from a snapshot, and serves at once."""
         self._recovery.restore(state)
-        self.kept(state.table)
+        self.note_durable(state.table)
         self.phase = Phase.SERVING
 
     # inside

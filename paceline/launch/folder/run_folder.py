@@ -59,7 +59,7 @@ class RunFolder:
         return self.path / "config.yaml"
 
     @property
-    def given(self) -> Path:
+    def first_settings(self) -> Path:
         """The settings that a script's run was begun with; what the script asks for lies below them."""
         return self.path / "given.yaml"
 
@@ -427,7 +427,7 @@ def all_runs(runs: Path = RUNS) -> list[RunFolder]:
 
 def _given_before(folder: RunFolder, config: Config) -> dict[str, Any]:
     """What a script's run was begun with, and on top what `config` changes. ConfigError where nobody has launched it."""
-    if not folder.given.exists():
+    if not folder.first_settings.exists():
         raise ConfigError(
             f"data.source is script, so {config.task} is a script that trains by itself. Start it with: paceline launch "
             f"{config.task}"
@@ -438,7 +438,7 @@ def _given_before(folder: RunFolder, config: Config) -> dict[str, Any]:
             "paceline.train again, with another folder."
         )
     before, now = folder.settings().model_dump(mode="json"), config.model_dump(mode="json")
-    return read_yaml(folder.given) | {key: value for key, value in now.items() if value != before[key]}
+    return read_yaml(folder.first_settings) | {key: value for key, value in now.items() if value != before[key]}
 
 
 def _in_its_policy(
@@ -454,7 +454,7 @@ def _in_its_policy(
     if given is not None:
         given = {**given, "policy": policy}
         with folder.locked():
-            _keep_given(folder, {**read_yaml(folder.given), "policy": policy})
+            _keep_given(folder, {**read_yaml(folder.first_settings), "policy": policy})
     return config.model_copy(update={"policy": begun}), given
 
 
@@ -471,7 +471,7 @@ def _check_code_is_elsewhere(folder: RunFolder, config: Config) -> None:
 
 
 def _check_is_run(folder: RunFolder) -> None:
-    begun = (folder.given.name,)  # the disk was full when it was made
+    begun = (folder.first_settings.name,)  # the disk was full when it was made
     strange = not folder.path.is_dir() or any(
         not file.name.startswith(".") and file.name not in begun for file in folder.path.iterdir()
     )
@@ -487,7 +487,10 @@ def _check_same(folder: RunFolder, config: Config, given: Mapping[str, Any] | No
             del before["epochs"], now["epochs"]
         before["score_timeout"] = now["score_timeout"]  # how long the score may take does not change the run
     else:
-        before, now = read_yaml(folder.given) if folder.given.exists() else {}, {**given, "run": folder.name}
+        before, now = (
+            read_yaml(folder.first_settings) if folder.first_settings.exists() else {},
+            {**given, "run": folder.name},
+        )
     without = {"loggers": ()}  # who listens does not, either
     found = differences({**before, **without}, {**now, **without})
     if found:
@@ -508,7 +511,7 @@ def _extend(folder: RunFolder, config: Config) -> None:
 
 def _fill(folder: RunFolder, config: Config, given: Mapping[str, Any] | None) -> None:
     make_private(folder.path)
-    if given is not None and not folder.given.exists():
+    if given is not None and not folder.first_settings.exists():
         _keep_given(folder, {**given, "run": folder.name})
     if not folder.config.exists():
         _keep(folder, config)
@@ -519,7 +522,7 @@ def _fill(folder: RunFolder, config: Config, given: Mapping[str, Any] | None) ->
 def _keep_given(folder: RunFolder, given: Mapping[str, Any]) -> None:
     temporary = folder.path / ".given.yaml"
     temporary.write_text(yaml.safe_dump(dict(given), sort_keys=False))
-    temporary.replace(folder.given)
+    temporary.replace(folder.first_settings)
 
 
 def _keep(folder: RunFolder, config: Config) -> None:

@@ -19,7 +19,7 @@ from paceline.core.settings.config import Config
 from paceline.launch.forks.run_forkers import forking
 from paceline.launch.other_machines.door import versions
 from paceline.launch.other_machines.key import JoinKey
-from paceline.launch.other_machines.own_work import OwnWork, Place
+from paceline.launch.other_machines.own_work import HostFacts, OwnWork
 from paceline.launch.other_machines.packed_files import MOST_SENT, SETTINGS, script_folder, unpack
 from paceline.launch.other_machines.private_folder import JOINER, private_folder
 from paceline.launch.other_machines.reach_head import Head, metadata, reach
@@ -171,7 +171,7 @@ def working(
     with ExitStack() as stack:
         os.chdir(script_folder(config, folder))
         stack.callback(os.chdir, before)
-        place = Place(
+        place = HostFacts(
             folder=folder,
             config=config,
             head=head,

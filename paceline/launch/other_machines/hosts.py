@@ -174,7 +174,7 @@ class Hosts:
                 host.seen = self._now()
 
     # what the launcher wants
-    def place(self, role: str, name: str, told: Mapping[str, Any], log: Path) -> tuple[Host, RemoteProcess] | None:
+    def allot(self, role: str, name: str, told: Mapping[str, Any], log: Path) -> tuple[Host, RemoteProcess] | None:
         """Room for one more process, on the host with most of it; None where there is none."""
         with self._lock:
             best = max(self._hosts.values(), key=lambda host: host.free(role), default=None)

@@ -59,7 +59,7 @@ def join(key: ClusterKey, offer: Offer, patience: float | None, say: Say) -> int
         config = unpacked(key, folder)
         at_first = AT_FIRST if patience is None else patience
         _reach(key, at_first, say, signals)
-        status = _asked(key, Credentials(key.token, folder / "keys"), at_first, say, signals)
+        status = _run_status(key, Credentials(key.token, folder / "keys"), at_first, say, signals)
         ranks = free_ranks(offer.workers, {one.worker for one in status.workers} | set(status.queued))
         say(f"joined run {key.run} at {key.servers[0]} as host {offer.name}")
         here = "127.0.0.1"  # nobody calls
@@ -138,7 +138,7 @@ def _reach(key: ClusterKey, patience: float, say: Say, signals: Signals) -> None
         time.sleep(EVERY)
 
 
-def _asked(key: ClusterKey, credentials: Credentials, patience: float, say: Say, signals: Signals) -> StatusReply:
+def _run_status(key: ClusterKey, credentials: Credentials, patience: float, say: Say, signals: Signals) -> StatusReply:
     """Where the run is, as the chief says; one on a busy node is asked again. Unauthenticated: the key is not, or no more,
     this run's; Stopped: it is over; ServersGone: no answer."""
     chief, began, said = RemoteChief(key.servers[0], credentials, ANSWER), time.monotonic(), False

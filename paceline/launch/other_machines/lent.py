@@ -140,7 +140,7 @@ class LentProcesses(Others):
 
     def lend_server(self, index: int, told: Mapping[str, Any], log: Path, restarts: int) -> Child | None:
         self._greet()
-        found = self._hosts.place("server", f"server-{index}", {**told, "index": index}, log)
+        found = self._hosts.allot("server", f"server-{index}", {**told, "index": index}, log)
         if found is None:
             return None
         self._say(f"server-{index} is on host {found[0].name} ({found[0].address})")
@@ -210,7 +210,7 @@ class LentProcesses(Others):
     def _fill(self, rank: int, children: list[Child]) -> None:
         """Starts the worker where there is room."""
         name = f"worker-{rank}"
-        found = self._hosts.place("worker", name, {**self._told, "rank": rank}, self._log(name))
+        found = self._hosts.allot("worker", name, {**self._told, "rank": rank}, self._log(name))
         if found is None:
             return
         before = self._vacant.pop(rank)

@@ -14,7 +14,7 @@ from paceline.launch.other_machines.packed_files import GIVEN, SETTINGS
 from paceline.launch.other_machines.process_arguments import arguments_value
 from paceline.launch.other_machines.reach_servers import ReachServers
 from paceline.launch.supervise.children import Child, end_all
-from paceline.launch.supervise.frozen_servers import Asked, AskedForHealth, FrozenServers
+from paceline.launch.supervise.frozen_servers import AskedForHealth, FrozenServers, Probe
 from paceline.launch.supervise.script_processes import script_environment, script_words
 from paceline.launch.supervise.words_and_ports import ports_of, server_words, worker_words
 from paceline.launch.this_machine.child_environment import child_environment
@@ -48,7 +48,7 @@ class _Process:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Place:
+class HostFacts:
     """What all processes of this host share."""
 
     folder: Path
@@ -69,7 +69,7 @@ class OwnWork:
     """What this host runs. Of one thread, that lives as long as the host."""
 
     def __init__(
-        self, place: Place, say: Callable[[str], None], reach: Callable[[int], Asked] = AskedForHealth
+        self, place: HostFacts, say: Callable[[str], None], reach: Callable[[int], Probe] = AskedForHealth
     ) -> None:
         """`reach`: how a server of this host is asked whether it is frozen."""
         self._place = place

@@ -34,7 +34,7 @@ SETTINGS, GIVEN = "config.yaml", "given.yaml"
 _FOLDER = "folder"
 
 
-class _Found(NamedTuple):
+class _Entry(NamedTuple):
     path: Path
     name: str
     """Below the folder."""
@@ -113,9 +113,9 @@ def _add(tar: tarfile.TarFile, name: str, content: bytes, mode: int = 0o600) -> 
     tar.addfile(info, io.BytesIO(content))
 
 
-def _chosen(folder: Path) -> list[_Found]:
+def _chosen(folder: Path) -> list[_Entry]:
     """The folder's files without those that are left out. UsageError: too many, or too large."""
-    found, sizes = list[_Found](), Counter[str]()
+    found, sizes = list[_Entry](), Counter[str]()
     for one in _files(folder, _patterns(folder)):
         found.append(one)
         top, below, _ = one.name.partition("/")
@@ -134,14 +134,14 @@ def _chosen(folder: Path) -> list[_Found]:
     )
 
 
-def _files(folder: Path, patterns: list[str]) -> Iterator[_Found]:
+def _files(folder: Path, patterns: list[str]) -> Iterator[_Entry]:
     for here, folders, names in os.walk(folder):
         below = Path(here).relative_to(folder)
         folders[:] = sorted(name for name in folders if not _is_left_out(below / name, patterns))
         for name in sorted(names):
             path = Path(here) / name
             if not _is_left_out(below / name, patterns) and path.is_file():
-                yield _Found(path, (below / name).as_posix(), path.stat().st_size)
+                yield _Entry(path, (below / name).as_posix(), path.stat().st_size)
 
 
 def _patterns(folder: Path) -> list[str]:

@@ -96,7 +96,7 @@ class _Begun(NamedTuple):
     """Where this run's words begin in the log (bytes)."""
 
     @property
-    def said(self) -> str:
+    def last_lines(self) -> str:
         with self.log.open("rb") as log:
             log.seek(self.start)
             lines = log.read().decode(errors="replace").strip().splitlines()[-_TAIL:]
@@ -120,7 +120,7 @@ def begin_by_ssh(
                 continue
             if code != PoolFull.exit_code or not hosts.is_full():
                 what = f"ssh {one.host.name} ended with exit code {code} before that machine had joined."
-                raise ConfigError(f"{what}{_todo(one.host, code)} It said:{one.said}")
+                raise ConfigError(f"{what}{_todo(one.host, code)} It said:{one.last_lines}")
             spare.add(name)
             new.append(
                 f"host {name} is not needed: other machines lend all that the run takes. To spread it, write workers=N into "

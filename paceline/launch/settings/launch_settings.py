@@ -39,10 +39,10 @@ class LaunchSettings:
         """What processes see, if nothing is added for them."""
         return child_environment(self.threads)
 
-    def told(self, name: str) -> dict[str, Any]:
+    def arguments(self, name: str) -> dict[str, Any]:
         """The arguments that all processes of the run share; the named one also gets where to report."""
         folder, config = self.folder, self.folder.config
-        if self.config.is_script and folder.given.exists():
-            config = folder.given
+        if self.config.is_script and folder.first_settings.exists():
+            config = folder.first_settings
         found = {"config": config, "token_file": given_token(folder, name), "report": folder.ports(name)}
         return found | ({"bind": self.bind} if self.bind else {})

@@ -3,7 +3,7 @@
 import inspect
 
 from paceline.base.extras import is_installed
-from paceline.base.own_files import is_own, said, where
+from paceline.base.own_files import error_text, is_own, where
 from paceline.callback import PACKAGE, Callback
 from paceline.core import registry
 from paceline.core.errors import ConfigError
@@ -50,7 +50,7 @@ def _made(wanted: Options) -> Callback:
     try:
         return kind(**wanted.options)
     except (Exception, SystemExit) as error:
-        raise ConfigError(f"loggers: {_place(wanted.name, error)} can't be made: {said(error)}.") from error
+        raise ConfigError(f"loggers: {_line_of(wanted.name, error)} can't be made: {error_text(error)}.") from error
 
 
 def _checked(wanted: Options) -> type[Callback]:
@@ -69,5 +69,5 @@ def _checked(wanted: Options) -> type[Callback]:
     return kind
 
 
-def _place(name: str, error: BaseException) -> str:
+def _line_of(name: str, error: BaseException) -> str:
     return where(error, name) if is_own(name) else name

@@ -16,7 +16,7 @@ from paceline.launch.folder.run_folder import RUNS, RunFolder
 from paceline.launch.settings.loggers import check_loggers
 from paceline.launch.this_machine.processors import processes_here
 from paceline.settings.flags import Flags
-from paceline.settings.load_settings import given, load, read_yaml
+from paceline.settings.load_settings import load, read_yaml, settings_above
 from paceline.settings.own_extensions import KEPT, check_own
 
 NO_FLAGS = Flags()
@@ -56,7 +56,7 @@ def read_launch(
             "a module."
         )
     check_script(Path(script))
-    begun = RunFolder(RUNS / flags.run).given if flags.run and not fresh else None
+    begun = RunFolder(RUNS / flags.run).first_settings if flags.run and not fresh else None
     before = read_yaml(begun) if begun and begun.exists() else {}
 
     said = {"arguments": list(arguments)} if arguments or not before else {}
@@ -65,7 +65,7 @@ def read_launch(
     config = load(None, overrides, below)
     check_own(config)
     check_loggers(config)
-    return config, given(overrides, below=below)
+    return config, settings_above(overrides, below=below)
 
 
 def anew(settings: Mapping[str, Any], flags: Flags) -> Config:
@@ -109,7 +109,7 @@ def check_script(path: Path) -> None:
     )
     if stars or used.keys() & set(_FREE):
         return
-    known = _GIVEN | {name for scope in _scopes(table) for name in _given(scope, scope is table)}
+    known = _GIVEN | {name for scope in _scopes(table) for name in _assigned(scope, scope is table)}
     wanted = {name for scope in _scopes(table) for name in _taken(scope, scope is table)}
     for name in sorted(wanted - known, key=lambda name: used.get(name, 0)):
         near = difflib.get_close_matches(name, list(known), 1)
@@ -124,7 +124,7 @@ def _scopes(table: symtable.SymbolTable) -> Iterator[symtable.SymbolTable]:
         yield from _scopes(child)
 
 
-def _given(scope: symtable.SymbolTable, is_module: bool) -> Iterator[str]:
+def _assigned(scope: symtable.SymbolTable, is_module: bool) -> Iterator[str]:
     """Global names that get a value there."""
     for symbol in scope.get_symbols():
         if (is_module or symbol.is_declared_global()) and (symbol.is_assigned() or symbol.is_imported()):

@@ -250,7 +250,7 @@ class Causes:
         """A line for each of these causes that was not said before."""
         fresh = [each for each in found if each.cause not in self._said]
         self._said.update(each.cause for each in fresh)
-        return [said(each, run) for each in fresh]
+        return [advice_line(each, run) for each in fresh]
 
     def _keep(self, look: Look) -> None:
         """Keeps looks back to the newest one that lies far enough back."""
@@ -261,7 +261,7 @@ class Causes:
             self._looks.popleft()
 
 
-def said(finding: Finding, run: str) -> str:
+def advice_line(finding: Finding, run: str) -> str:
     """A line on it, with the command where a run that is training can do it."""
     settings = finding.advice.settings
     can_now = run and settings and settings[0].startswith("policy=")

@@ -19,7 +19,7 @@ from paceline.core.chief.straggler import Straggler, straggler
 from paceline.core.chief.warnings import CAPPED
 from paceline.core.explain.cause import Finding
 from paceline.launch.status.chief_status import loss, policy_name
-from paceline.launch.status.evidence import said
+from paceline.launch.status.evidence import advice_line
 from paceline.rpc.enums import phase_of
 from paceline.v1.run_service_pb2 import StatusReply, WorkerStatus
 
@@ -203,7 +203,7 @@ def _holds_up(status: StatusReply, causes: Sequence[Finding]) -> list[str]:
     return [
         *outages(status),
         *([str(slow)] if slow and slow.worker not in blamed else []),
-        *(said(each, status.run) for each in causes),
+        *(advice_line(each, status.run) for each in causes),
     ]
 
 

@@ -17,7 +17,7 @@ LEAST = 5.0
 """A server is never taken for frozen before it was silent for so long (seconds), however short the lease is."""
 
 
-class Asked(ABC):
+class Probe(ABC):
     """One server that can be asked whether it answers."""
 
     @abstractmethod
@@ -32,7 +32,7 @@ class Asked(ABC):
     def close(self) -> None: ...
 
 
-class AskedForHealth(Asked):
+class AskedForHealth(Probe):
     """By gRPC's health service on its own port."""
 
     def __init__(self, port: int) -> None:
@@ -65,7 +65,7 @@ class _Watched:
     """One process."""
 
     pid: int
-    asked: Asked | None = None
+    asked: Probe | None = None
     is_open: bool = False
     """Whether a question waits for its answer."""
     since: float = float("-inf")
@@ -83,7 +83,7 @@ class FrozenServers:
         self,
         lease: float,
         report: Callable[[str], Path],
-        reach: Callable[[int], Asked] = AskedForHealth,
+        reach: Callable[[int], Probe] = AskedForHealth,
     ) -> None:
         """`report`: where a server of that name says on which ports it listens; `reach`: how one is asked on that port."""
         self._lease = max(lease, LEAST)
@@ -133,7 +133,7 @@ class FrozenServers:
             one.is_open = True
 
     @staticmethod
-    def _take_answer(one: _Watched, asked: Asked, now: float) -> None:
+    def _take_answer(one: _Watched, asked: Probe, now: float) -> None:
         answer = asked.answer()
         if answer is None:
             return

@@ -6,7 +6,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterable
 
-from paceline.base.own_files import said, where
+from paceline.base.own_files import error_text, where
 from paceline.callback import Callback, RunBegin, RunEnd, RunWarning, Score, Status
 
 WAITING = 32
@@ -63,7 +63,7 @@ class Listener:
             try:
                 getattr(self._callback, method)(value)
             except (Exception, SystemExit) as error:
-                self._fail(f"failed in {method}(): {self._said(error)}")
+                self._fail(f"failed in {method}(): {self._fault(error)}")
                 if method == "begun":
                     return
             if method == "ended":
@@ -75,14 +75,14 @@ class Listener:
             advice = "correcting what it says, or leaving it out (docs/watch/loggers.md)"
             self.failed = RunWarning(f"callback {self._name}", told, advice, [], 0.0)
 
-    def _said(self, error: BaseException) -> str:
+    def _fault(self, error: BaseException) -> str:
         """The error, and the callback's line that led to it."""
         kind = type(self._callback)
         try:
             file = inspect.getsourcefile(kind) or ""
         except TypeError:  # a notebook's cell, say
             file = ""
-        return f"{said(error)} ({where(error, file)})" if file else said(error)
+        return f"{error_text(error)} ({where(error, file)})" if file else error_text(error)
 
 
 def close_all(listeners: Iterable[Listener], end: RunEnd, hurry: Callable[[], bool]) -> None:

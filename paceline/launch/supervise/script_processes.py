@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from paceline.base.variables import CONNECT
-from paceline.core.optimizers.effective import told as rates_told
+from paceline.core.optimizers.effective import settings_lines as rates_told
 from paceline.core.policies.policy import build_policy
 from paceline.core.settings.config import Config
 from paceline.launch.settings.launch_settings import LaunchSettings
@@ -60,19 +60,19 @@ class ScriptProcesses:
     def start_worker(self, rank: int, own: Mapping[str, Any], servers: list[str]) -> Child:
         """The script as that worker; `own`: what only this one must know. What the first one prints is shown."""
         name = f"worker-{rank}"
-        return self._start(name, "worker", ToldLaunched(**{**self._told(name, servers), **own}))
+        return self._start(name, "worker", ToldLaunched(**{**self._arguments(name, servers), **own}))
 
     def settle(self, servers: list[str]) -> Config:
         """Waits until the script has told the servers what it wants: the whole settings. Starts the evaluator where the script
         has anything for it."""
         found = self._processes.wait_for(self._described)
         assert found is not None
-        config = load(self._folder.given, task=found)
+        config = load(self._folder.first_settings, task=found)
         self._folder.rewrite(config.model_dump(mode="json"))
         for line in rates_told(config, build_policy(config.policy)):
             self._say(line)
         if config.evaluate_every and config.scored_by == "evaluator":
-            told = ToldLaunched(evaluates=True, final_threads=cores(), **self._told("evaluator", servers))
+            told = ToldLaunched(evaluates=True, final_threads=cores(), **self._arguments("evaluator", servers))
             self._start("evaluator", "evaluator", told)
             self._processes.note_pids()
         return config
@@ -92,7 +92,7 @@ class ScriptProcesses:
         environment = script_environment(self._settings.environment, told)
         return self._processes.begin(name, role, words, environment, config.restarts)
 
-    def _told(self, name: str, servers: list[str]) -> dict[str, Any]:
+    def _arguments(self, name: str, servers: list[str]) -> dict[str, Any]:
         """The arguments that all of the script's processes share."""
         told = {
             "servers": ",".join(servers),
@@ -101,4 +101,4 @@ class ScriptProcesses:
             "device": self._settings.device,
             "objects": self._settings.objects,
         }
-        return {**told, **self._settings.told(name)}
+        return {**told, **self._settings.arguments(name)}

@@ -84,7 +84,7 @@ class Starting:
         """Starts what writes the shards, or serves them; None where they exist."""
         shards = self._settings.shards
         if self._config.data.source == "server":
-            told = ToldShardServer(out=shards, **self._settings.told("sharder"))
+            told = ToldShardServer(out=shards, **self._settings.arguments("sharder"))
             return self._start("sharder", "shard server", [*told.arguments(), "--port", str(self._ports.take())])
         if self._has_shards:
             return None
@@ -132,7 +132,9 @@ class Starting:
         if index >= self._others.servers_here(self._config):
             return self._lent_server(index, chief)
         ports = {"port": self._ports.take(), "lane_port": self._ports.take()}
-        words = server_words({"index": index, "folder": folder, "chief": chief, **ports, **self._settings.told(name)})
+        words = server_words(
+            {"index": index, "folder": folder, "chief": chief, **ports, **self._settings.arguments(name)}
+        )
         return self._begin(name, "server", words)
 
     def _address(self, server: Child, index: int) -> str:
@@ -184,7 +186,7 @@ class Starting:
             "shard_server": self._shard_server,
             "servers": ",".join(servers),
             "device": self._settings.device,
-            **self._settings.told(name),
+            **self._settings.arguments(name),
         }
 
     def _start(self, name: str, role: str, words: list[str]) -> Child:

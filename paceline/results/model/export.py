@@ -136,7 +136,7 @@ def _refusals(trained: Trained, target: Path, others: str) -> Iterator[None]:
     except Exception as error:  # each exporter has its own kinds
         raise ConfigError(
             f"The model of task '{trained.task.name}' can't be exported to "
-            f"{target.suffix}{_place(trained, str(error))}: {_reason(error)}. Its forward() must take one tensor "
+            f"{target.suffix}{_fault_line(trained, str(error))}: {_reason(error)}. Its forward() must take one tensor "
             "and return tensors, and must not depend on the tensor's values or on its number of rows. Change "
             f"that, or try {others}."
         ) from None
@@ -154,7 +154,7 @@ def _silence() -> Iterator[None]:
         logging.disable(disabled)
 
 
-def _place(trained: Trained, said: str) -> str:
+def _fault_line(trained: Trained, said: str) -> str:
     """Where in the task's file the fault is, if torch says so."""
     name = Path(trained.place.task(trained.config.task)).name
     found = re.search(rf"{re.escape(name)}[:\", line]+(\d+)", said)

@@ -54,7 +54,7 @@ class Report:
         found = {"model": self.model, "features": self.features, "examples": self.examples, "counts": self.counts}
         return found | self.score | ({"unscored": self.unscored} if self.unscored else {})
 
-    def told(self) -> list[str]:
+    def summary(self) -> list[str]:
         """For people."""
         each = ", ".join(f"{count:,} as {label}" for label, count in self.counts.items())
         found = [f"model {self.model}: {self.features:,} features", f"{self.examples:,} examples{each and ': '}{each}"]

@@ -27,7 +27,7 @@ from paceline.v1.run_service_pb2 import StatusReply
 ENDING = ".safetensors"
 
 
-class Asked(NamedTuple):
+class WantedVersion(NamedTuple):
     """Which version is wanted; the newest where nothing is said."""
 
     version: int | None = None
@@ -45,7 +45,7 @@ class Pulled:
     """None where the file does not say it."""
     notes: Sequence[str] = ()
 
-    def told(self) -> list[str]:
+    def summary(self) -> list[str]:
         """For people."""
         where = {
             "servers": "from its servers",
@@ -64,7 +64,7 @@ class Pulled:
         return found
 
 
-def pull(source: Source, out: Path, asked: Asked = Asked()) -> Pulled:  # noqa: B008 - a constant
+def pull(source: Source, out: Path, asked: WantedVersion = WantedVersion()) -> Pulled:  # noqa: B008 - a constant
     """Writes the file. UsageError: another ending, or no such version; NotYet: nothing is trained; ServersGone: a run that
     has not ended does not answer; DataError: what is kept is damaged; DiskError: the file can't be written."""
     if out.suffix != ENDING:
@@ -80,7 +80,7 @@ def pull(source: Source, out: Path, asked: Asked = Asked()) -> Pulled:  # noqa: 
     if asked.version is not None:
         return _of_snapshots(source, out, asked.version)
     if asked.best:
-        return _kept(source, out, "best")
+        return _saved(source, out, "best")
     return _newest(source, out)
 
 
@@ -96,7 +96,7 @@ def _newest(source: Source, out: Path) -> Pulled:
         raise refuse_gone(source)
     for which in ("last", "best"):
         if _has(source, which):
-            return _kept(source, out, which)
+            return _saved(source, out, which)
     there = _snapshots(source, weights_of(source).plan.lengths).versions
     if not there:
         raise DataError(f"Run '{source.name}' has ended, and has kept no model and no snapshot of all slices.")
@@ -152,7 +152,7 @@ def _snapshots(source: Source, lengths: Sequence[int]) -> KeptVersions:
     return KeptVersions([place.server(index) for index in range(source.config.servers)], lengths)
 
 
-def _kept(source: Source, out: Path, which: str) -> Pulled:
+def _saved(source: Source, out: Path, which: str) -> Pulled:
     """A file that the run has kept, with what it does not say of itself."""
     if source.place is None:
         raise UsageError("--best is for a run whose folder is on this machine: the model lies in it.")

@@ -164,7 +164,7 @@ class _ScriptWeights(Weights):
             name: torch.from_numpy(self.flat[start:stop].reshape(shape).copy())
             for (name, shape), start, stop in zip(self.plan.shapes, starts[:-1], starts[1:], strict=True)
         }
-        kept = self._kept()
+        kept = self._scored_state()
         tied = {
             other: name
             for name in trained
@@ -179,7 +179,7 @@ class _ScriptWeights(Weights):
             [] if kept else ["It holds what the servers train: load it with model.load_state_dict(..., strict=False)."]
         )
 
-    def _kept(self) -> dict[str, Any]:
+    def _scored_state(self) -> dict[str, Any]:
         """The model's whole state as it was scored last."""
         from safetensors.torch import load_file
 

@@ -26,7 +26,7 @@ Shapes = dict[str, tuple[int, ...]]
 
 
 @dataclass(slots=True)
-class Kept:
+class RunRecord:
     """One run as its folder tells it."""
 
     folder: RunFolder
@@ -118,7 +118,7 @@ class Kept:
         return Lost(**found) if found else None
 
 
-def read_kept(folder: RunFolder) -> Kept:
+def read_kept(folder: RunFolder) -> RunRecord:
     """Reads all that it can. ConfigError where not even the settings can be read: then it is no run."""
     troubles: list[str] = []
 
@@ -139,7 +139,7 @@ def read_kept(folder: RunFolder) -> Kept:
     shapes = tried(lambda: _shapes(folder.models / "last.safetensors"), Shapes())
     manifest = tried(lambda: read_manifest(folder.shards) if folder.shards.exists() else None, None)
     findings = tried(lambda: causes(course.evidence(config)), list[Finding]())
-    return Kept(folder, config, facts, course, shapes, manifest, findings, troubles)
+    return RunRecord(folder, config, facts, course, shapes, manifest, findings, troubles)
 
 
 def _facts(path: Path) -> dict[str, Any]:

@@ -8,12 +8,12 @@ from paceline.base.html import Html, Table, facts, subheading, table, text
 from paceline.core.chief.best_model import SPLITS, scores_of
 from paceline.core.chief.best_model import number as shown
 from paceline.core.settings.config import Config
-from paceline.results.report.kept import Kept
+from paceline.results.report.kept import RunRecord
 
 OLDER = "not recorded; this run was launched by an older Paceline"
 
 
-def model_card(kept: Kept) -> list[Html]:
+def model_card(kept: RunRecord) -> list[Html]:
     """As parts of a page."""
     return [
         subheading("Model"),
@@ -31,12 +31,12 @@ def model_card(kept: Kept) -> list[Html]:
     ]
 
 
-def parameters(kept: Kept) -> int:
+def parameters(kept: RunRecord) -> int:
     """Values in all tensors of the model."""
     return sum(math.prod(shape) for shape in kept.shapes.values())
 
 
-def _model(kept: Kept) -> list[Html]:
+def _model(kept: RunRecord) -> list[Html]:
     if not kept.shapes:
         return [
             text("The folder has no model: the run was not scored, or models/last.safetensors was deleted.", "faint")
@@ -52,7 +52,7 @@ def _model(kept: Kept) -> list[Html]:
     return [text(said), table(Table(("tensor", "shape", "values"), rows, "Its tensors"))]
 
 
-def _data(kept: Kept) -> list[tuple[str, str]]:
+def _data(kept: RunRecord) -> list[tuple[str, str]]:
     config, manifest = kept.config, kept.manifest
     found = [("task", config.task)]
     if manifest is None:
@@ -84,7 +84,7 @@ def _some(names: Sequence[str], most: int = 12) -> str:
     return ", ".join(names[:most]) + (", ..." if len(names) > most else "")
 
 
-def _training(kept: Kept) -> list[tuple[str, str]]:
+def _training(kept: RunRecord) -> list[tuple[str, str]]:
     config, course = kept.config, kept.course
     rates = [each["lr"] for each in kept.course.latest.values() if "lr" in each]
     options = ", ".join(f"{key} {value}" for key, value in config.policy.options.items() if value is not None)
@@ -117,7 +117,7 @@ def _batch(config: Config) -> str:
     return f"{config.batch_size} examples {whose[config.batch]}{each}{several}"
 
 
-def _scores(kept: Kept) -> list[Html]:
+def _scores(kept: RunRecord) -> list[Html]:
     if not kept.scores:
         return [text("Nothing was scored.", "faint")]
     best, final, whose = kept.best, kept.scores[-1], kept.whose
@@ -149,7 +149,7 @@ def _shown(value: float | None) -> str:
     return "-" if value is None else shown(value)
 
 
-def _limits(kept: Kept) -> list[str]:
+def _limits(kept: RunRecord) -> list[str]:
     """What the scores do not say."""
     test = kept.scores[-1].examples.get("test", 0) if kept.scores else 0
     accuracy = kept.metrics.get(f"{kept.whose}test_accuracy")
@@ -185,7 +185,7 @@ def _wilson(share: float, of: int, z: float = 1.96) -> tuple[float, float]:
     return middle - half, middle + half
 
 
-def _made_by(kept: Kept) -> list[tuple[str, str]]:
+def _made_by(kept: RunRecord) -> list[tuple[str, str]]:
     launches = kept.facts.get("launches") or []
     if not launches:
         return [("versions and command", OLDER)]

@@ -11,7 +11,7 @@ from matplotlib.ticker import MaxNLocator, StrMethodFormatter
 from paceline.base.plot_style import COLOURS, FAINT, INK, colour_of, marker_of, styled, svg
 from paceline.core.chief.best_model import SPLITS
 from paceline.results.report.course import SPENT, Course, mean
-from paceline.results.report.kept import Kept
+from paceline.results.report.kept import RunRecord
 
 WIDE, HIGH = 5.4, 3.2
 """Inches."""
@@ -44,7 +44,7 @@ def drawn(make: Callable[[Figure], None], high: float = HIGH) -> str:
         return svg(figure)
 
 
-def scores(kept: Kept, metric: str, by_time: bool) -> str:
+def scores(kept: RunRecord, metric: str, by_time: bool) -> str:
     """A metric of each split over epochs or time; of the loss that of the mini-batches, too."""
 
     def make(figure: Figure) -> None:
@@ -118,7 +118,7 @@ def _band(axes: Axes, course: Course, name: str) -> None:
     axes.plot(seconds, [median(values) for _, values in found], color=COLOURS[0], label="median of the workers")
 
 
-def rate(kept: Kept) -> str:
+def rate(kept: RunRecord) -> str:
     """Examples per second of all workers, with what happened."""
 
     def make(figure: Figure) -> None:
@@ -176,7 +176,7 @@ def part_names(course: Course) -> list[tuple[str, str]]:
     return [(part, _SPENT[part][0]) for part in SPENT if any(part in sums for sums in course.sums.values())]
 
 
-def _mark_events(axes: Axes, kept: Kept) -> None:
+def _mark_events(axes: Axes, kept: RunRecord) -> None:
     """Dotted lines where faults happened and processes came back."""
     faults = [each.at for each in kept.faults if each.at is not None]
     back = [event.seconds for event in kept.course.events if "again" in event.said]

@@ -10,7 +10,7 @@ from paceline.core.errors import DiskError
 from paceline.data.whole_file import replacing
 from paceline.launch.folder.run_folder import RunFolder
 from paceline.results.report.course import mean
-from paceline.results.report.kept import Kept, read_kept
+from paceline.results.report.kept import RunRecord, read_kept
 
 PAGE = "report.html"
 
@@ -32,7 +32,7 @@ def write_report(folder: RunFolder, out: Path | None = None) -> Written:
         from paceline.results.report.sections import sections
 
         whole = page(f"Run {folder.name}", _top(kept), sections(kept))
-    place = _place(folder, out)
+    place = _page(folder, out)
     try:
         place.parent.mkdir(parents=True, exist_ok=True)
         with replacing(place, "the report") as temporary:
@@ -43,7 +43,7 @@ def write_report(folder: RunFolder, out: Path | None = None) -> Written:
     return Written(place, [*unfinished, *kept.troubles, f"The report is {place}."])
 
 
-def _place(folder: RunFolder, out: Path | None) -> Path:
+def _page(folder: RunFolder, out: Path | None) -> Path:
     if out is None:
         return folder.path / PAGE
     return out / PAGE if out.is_dir() else out
@@ -53,7 +53,7 @@ def _why(error: OSError | DiskError, place: Path) -> str:
     return str(error) if isinstance(error, DiskError) else f"Can't write the report to {place}: {error.strerror}."
 
 
-def _top(kept: Kept) -> list[Html]:
+def _top(kept: RunRecord) -> list[Html]:
     """How the run ended, what is wrong, and the numbers that everybody looks for."""
     warned = [text(str(each), "warning") for each in kept.warnings if not each.passed]
     passed = [text(f"{each} It has passed.", "faint") for each in kept.warnings if each.passed]
@@ -64,7 +64,7 @@ def _top(kept: Kept) -> list[Html]:
     return [ended, *troubles, numbers(_numbers(kept)), *causes, *warned, *passed, *choices]
 
 
-def how_it_ended(kept: Kept) -> str:
+def how_it_ended(kept: RunRecord) -> str:
     """In a sentence or two: what the run gave, or that it has not ended, and what to do."""
     code, folder = kept.facts.get("exit_code"), kept.folder
     if kept.is_finished:
@@ -80,7 +80,7 @@ def how_it_ended(kept: Kept) -> str:
     return f"The run was broken off, and nobody wrote down why. {so_far}. {folder.how_to_go_on(kept.config.servers)}"
 
 
-def _numbers(kept: Kept) -> list[tuple[str, str]]:
+def _numbers(kept: RunRecord) -> list[tuple[str, str]]:
     """What stands large at the top."""
     config, course = kept.config, kept.course
     examples = int(course.last.get("examples", 0))

@@ -12,7 +12,7 @@ from paceline.core.units import size
 from paceline.core.values import worker_order
 from paceline.results.report import pictures
 from paceline.results.report.course import RECEIVED, SENT, Course
-from paceline.results.report.kept import Kept
+from paceline.results.report.kept import RunRecord
 from paceline.results.report.model_card import model_card
 from paceline.sharder.report.findings import result
 from paceline.sharder.report.pictures import heat_map
@@ -27,7 +27,7 @@ MOST_CELLS = 2000
 """Largest heat map of classes x workers."""
 
 
-def sections(kept: Kept) -> list[Section]:
+def sections(kept: RunRecord) -> list[Section]:
     """All that have something to say, in order."""
     found = [
         Section("Scores", scores(kept)),
@@ -43,7 +43,7 @@ def sections(kept: Kept) -> list[Section]:
     return [each for each in found if each.parts]
 
 
-def scores(kept: Kept) -> list[Html]:
+def scores(kept: RunRecord) -> list[Html]:
     """Loss and metrics, by epoch and by time."""
     names = list(
         dict.fromkeys(name for score in kept.scores for part in _SPLITS for name in scores_of(score.metrics, part))
@@ -71,7 +71,7 @@ _PARTS = tuple(f"{whose}{split}" for whose in ("", "mean_", "vote_") for split i
 """Of the servers' model, of the mean of the workers' models, and of their vote."""
 
 
-def _best(kept: Kept) -> list[Html]:
+def _best(kept: RunRecord) -> list[Html]:
     best, measure = kept.best, kept.measure.name.replace("_", " ")
     if best is None:
         return [text(f"No version has a score that chooses the best one, its {measure}.", "faint")]
@@ -81,7 +81,7 @@ def _best(kept: Kept) -> list[Html]:
     return [text(f"The best {kept.chooses} {measure}{whose} is {value}, after {when}.")]
 
 
-def _score_table(kept: Kept, names: Sequence[str]) -> Html:
+def _score_table(kept: RunRecord, names: Sequence[str]) -> Html:
     columns = [
         f"{part}_{name}"
         for name in names
@@ -99,7 +99,7 @@ def _score_table(kept: Kept, names: Sequence[str]) -> Html:
     return table(Table(heads, rows, "All scores", best))
 
 
-def time_spent(kept: Kept) -> list[Html]:
+def time_spent(kept: RunRecord) -> list[Html]:
     """Compute, data, push, pull and wait of each worker."""
     course = kept.course
     told = pictures.part_names(course)
@@ -139,7 +139,7 @@ def _milliseconds(course: Course, worker: str) -> str:
     return "-" if found is None else f"{found * 1000:.1f}"
 
 
-def staleness(kept: Kept) -> list[Html]:
+def staleness(kept: RunRecord) -> list[Html]:
     """How old the weights were, and how much of them each mix took."""
     course = kept.course
     if not course.has("staleness"):
@@ -173,7 +173,7 @@ def _figure(figures: dict[str, float], name: str) -> str:
     return f"{figures[name]:.4g}" if name in figures else "-"
 
 
-def speed(kept: Kept) -> list[Html]:
+def speed(kept: RunRecord) -> list[Html]:
     """Examples per second, the rate of the steps, and what a script logs."""
     course = kept.course
     if not course.clocks:
@@ -192,7 +192,7 @@ def speed(kept: Kept) -> list[Html]:
     return [beside(*drawn), *([table(Table(("time (s)", "change"), events))] if events else [])]
 
 
-def sent_bytes(kept: Kept) -> list[Html]:
+def sent_bytes(kept: RunRecord) -> list[Html]:
     """What workers sent and received, and what servers hold."""
     course = kept.course
     if not course.clocks:
@@ -230,7 +230,7 @@ def _server(figures: dict[str, float]) -> list[str]:
     ]
 
 
-def recoveries(kept: Kept) -> list[Html]:
+def recoveries(kept: RunRecord) -> list[Html]:
     """What went wrong, what it cost, what was lost."""
     again = [event for event in kept.course.events if "again" in event.said]
     parts = [text(_lost(kept, bool(again)), "result" if kept.faults else "")]
@@ -250,7 +250,7 @@ def _seconds(value: float | None) -> str:
     return "-" if value is None else f"{value:.1f}"
 
 
-def _lost(kept: Kept, is_interrupted: bool) -> str:
+def _lost(kept: RunRecord, is_interrupted: bool) -> str:
     if kept.lost is not None:
         return f"Lost: {kept.lost}."
     if kept.faults:
@@ -263,7 +263,7 @@ def _lost(kept: Kept, is_interrupted: bool) -> str:
     return "No process of this run died, as far as its folder tells."
 
 
-def sharding(kept: Kept) -> list[Html]:
+def sharding(kept: RunRecord) -> list[Html]:
     """How the examples were dealt to workers."""
     manifest = kept.manifest
     if manifest is None:
@@ -284,7 +284,7 @@ def sharding(kept: Kept) -> list[Html]:
     return [*found, *spread, table(Table(heads, rows, "In numbers"))]
 
 
-def _spread(kept: Kept) -> list[Html]:
+def _spread(kept: RunRecord) -> list[Html]:
     """How evenly classes are spread; nothing where labels are none."""
     assert kept.manifest is not None
     if not any(shard.classes for shard in kept.manifest.shards):
@@ -299,7 +299,7 @@ def _spread(kept: Kept) -> list[Html]:
     return [said, picture(drawing, "classes and shards", caption)]
 
 
-def settings(kept: Kept) -> list[Html]:
+def settings(kept: RunRecord) -> list[Html]:
     """Those that differ from the defaults, and all."""
     default = flat(Config(task=kept.config.task).model_dump(mode="json"))
     own = {key: value for key, value in flat(kept.config.model_dump(mode="json")).items() if default.get(key) != value}

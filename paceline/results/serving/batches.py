@@ -133,7 +133,7 @@ class Batches:
             whole = self._applied(np.concatenate([each.features for each in batch]))
         except Exception as error:
             if len(batch) == 1:
-                batch[0].answer.set_exception(_told(error))
+                batch[0].answer.set_exception(_as_reply(error))
                 return
             for each in batch:
                 self._answer_all([each])
@@ -150,7 +150,7 @@ class Batches:
         return answer
 
 
-def _told(error: Exception) -> Exception:
+def _as_reply(error: Exception) -> Exception:
     """What the caller hears of it."""
     if isinstance(error, PacelineError):
         return error

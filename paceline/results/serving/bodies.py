@@ -88,7 +88,7 @@ class Bodies:
         return b"".join(parts)
 
 
-def asked(body: bytes, content_type: str, query: Mapping[str, str]) -> dict[str, Any]:
+def request_of(body: bytes, content_type: str, query: Mapping[str, str]) -> dict[str, Any]:
     """Returns what a request asks for: an object of JSON, or an array with the rest in the query. Raises UsageError."""
     if content_type.partition(";")[0].strip() == ARRAY:
         return {"examples": _array(body), **_query(query)}

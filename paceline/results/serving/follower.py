@@ -93,7 +93,7 @@ class Follower:
 
     def _take_kept(self, place: RunFolder) -> bool:
         trained = Trained(place)
-        path = _kept(place, self._best)
+        path = _model_file(place, self._best)
         if path is None:
             trained.file("best" if self._best else "last")  # says why it is missing
             return False
@@ -117,7 +117,7 @@ class Follower:
         self._say("serves", versions=list(versions.of_slices), is_one_moment=versions.is_one_moment)
 
 
-def _kept(place: RunFolder, best: bool) -> Path | None:
+def _model_file(place: RunFolder, best: bool) -> Path | None:
     """The file of the final model, or of the best one; None where there is none."""
     names = ("best",) if best else ("last", "best")
     return next((path for name in names if (path := place.models / f"{name}.safetensors").is_file()), None)

@@ -25,7 +25,7 @@ from paceline.core.errors import (
 )
 from paceline.data.dataset import Array
 from paceline.results.serving.batches import Batches
-from paceline.results.serving.bodies import SMALL, Bodies, TooLarge, TooSlow, as_json, asked
+from paceline.results.serving.bodies import SMALL, Bodies, TooLarge, TooSlow, as_json, request_of
 from paceline.results.serving.metrics import ServeMetrics
 from paceline.results.serving.served_model import Answer, ServedModel
 from paceline.rpc.auth import Authentication
@@ -112,7 +112,7 @@ class HttpService:
 
     def _examples(self, body: bytes, request: Request) -> tuple[Array, bool]:
         """Returns the examples, and whether probabilities are wanted. Raises UsageError."""
-        wanted = asked(body, request.headers.get("content-type", ""), request.query_params)
+        wanted = request_of(body, request.headers.get("content-type", ""), request.query_params)
         named = wanted.get("run") or self._run
         if named != self._run:
             raise NotFound(f"There is no run '{named[:60]}' here; this process serves '{self._run}'.")

@@ -117,7 +117,7 @@ class Messages:
             found = data_start(bytes(self._small), length)
             if found is not None:
                 self._offset, start = found
-                place = self._sink.place(self._offset, length - start)
+                place = self._sink.buffer(self._offset, length - start)
                 self._body = self._scratch_of(length - start) if place is None else place
                 begun = self._small[start:]
                 self._body[: len(begun)] = begun

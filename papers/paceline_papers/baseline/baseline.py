@@ -18,7 +18,7 @@ from paceline_papers.baseline.read_shards import TABLE as SHARDS
 from paceline_papers.baseline.read_shards import read_shards
 from paceline_papers.baseline.split import Split
 from paceline_papers.baseline.table import Table
-from paceline_papers.reproduce.kept import Kept
+from paceline_papers.reproduce.kept import RunStore
 
 TABLES = "paceline_papers.baseline.tables"
 GIVEN = "given"
@@ -166,7 +166,7 @@ class Baseline:
             "label": label or (self._table and self._table.label),
             "conf": " ".join(each for each in settings if not each.startswith(OF_THE_DRIVER)) or None,
         }
-        self.kept = Kept(folder / "runs.jsonl", what)
+        self.kept = RunStore(folder / "runs.jsonl", what)
         self.kept.check()
 
     def split(self) -> Split:

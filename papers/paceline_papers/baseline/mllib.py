@@ -52,7 +52,7 @@ def trained(
     spec = _spec(split, points) | {"master": master, "settings": settings, "kill": kill}
     command = tethered(sys.executable, "-m", PROCESS, TOLD, json.dumps(spec))
     with TemporaryDirectory(prefix="paceline-spark-") as home:
-        yield from _told(command, environment(Path(home)), Path(home), log)
+        yield from _results(command, environment(Path(home)), Path(home), log)
 
 
 def submitted(cluster: Cluster, split: Split, points: Sequence[Point], log: Path) -> Iterator[tuple[Point, Found]]:
@@ -83,7 +83,7 @@ def submitted(cluster: Cluster, split: Split, points: Sequence[Point], log: Path
             *(str(script), TOLD, json.dumps(spec)),
         )
         around = {"PYSPARK_PYTHON": sys.executable, **os.environ, "PYSPARK_DRIVER_PYTHON": sys.executable}
-        for point, found in _told(command, around, Path(home), log):
+        for point, found in _results(command, around, Path(home), log):
             yield point, {**found, "cpu": None}
 
 
@@ -100,7 +100,7 @@ def _spec(split: Split, points: Sequence[Point]) -> dict[str, Any]:
     return {"folder": str(split.folder.resolve()), "points": [asdict(point) for point in points]}
 
 
-def _told(command: Sequence[str], around: Mapping[str, str], home: Path, log: Path) -> Iterator[tuple[Point, Found]]:
+def _results(command: Sequence[str], around: Mapping[str, str], home: Path, log: Path) -> Iterator[tuple[Point, Found]]:
     """What the process of this command tells through a pipe in `home`, whose path replaces `TOLD`. The process inherits
     an end of the pipe, so reading ends with it and with all that it has started in its place."""
     log.parent.mkdir(parents=True, exist_ok=True)

@@ -13,7 +13,7 @@ import typer
 
 from paceline.core.errors import UsageError
 from paceline.processes.exits import exits, run_command
-from paceline_papers.experiments.defaults_cells import NETWORKS, USERS, Cell, Kept, planned, problem, run_cell
+from paceline_papers.experiments.defaults_cells import NETWORKS, USERS, Cell, CellStore, planned, problem, run_cell
 from paceline_papers.experiments.defaults_table import compact, full, summary
 from paceline_papers.experiments.options import among
 
@@ -77,7 +77,7 @@ def main(
             chosen, what, seeds = ["bsp", "ssp", "adpsgd"], (["digits"], ["sgd"], [2]), 1
         if fresh:
             (out / "runs.jsonl").unlink(missing_ok=True)
-        kept = Kept(out / "runs.jsonl")
+        kept = CellStore(out / "runs.jsonl")
         if processes or networks is not None:
             in_processes(kept, out, seeds, networks)
             return
@@ -90,7 +90,7 @@ def main(
         print(summary(found))
 
 
-def in_processes(kept: Kept, out: Path, seeds: int, data: str | None) -> None:
+def in_processes(kept: CellStore, out: Path, seeds: int, data: str | None) -> None:
     """The tables of real processes; `data`: of the networks' one."""
     from paceline_papers.experiments import defaults_processes  # here: it loads the whole product
 
@@ -102,7 +102,7 @@ def in_processes(kept: Kept, out: Path, seeds: int, data: str | None) -> None:
     print(text)
 
 
-def run_all(cells: Sequence[Cell], kept: Kept, out: Path, jobs: int) -> None:
+def run_all(cells: Sequence[Cell], kept: CellStore, out: Path, jobs: int) -> None:
     """Runs the cells that are not kept yet."""
     missing = [cell for cell in cells if cell not in kept.found]
     print(f"{len(cells)} runs, {len(missing)} of them to do")

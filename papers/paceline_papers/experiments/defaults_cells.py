@@ -80,7 +80,7 @@ class Cell:
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class CellResult:
     """What a cell gave."""
 
     score: float | None
@@ -89,17 +89,17 @@ class Found:
     """Why."""
 
 
-class Kept:
+class CellStore:
     """Cells whose runs are over, one in each line of a file."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
-        self.found: dict[Cell, Found] = {}
+        self.found: dict[Cell, CellResult] = {}
         for line in path.read_text().splitlines() if path.exists() else ():
             values = json.loads(line)
-            self.found[Cell(**values["cell"])] = Found(**values["found"])
+            self.found[Cell(**values["cell"])] = CellResult(**values["found"])
 
-    def add(self, cell: Cell, found: Found) -> None:
+    def add(self, cell: Cell, found: CellResult) -> None:
         """Writes it down at once, for the next call."""
         self.found[cell] = found
         self._path.parent.mkdir(parents=True, exist_ok=True)
@@ -139,18 +139,18 @@ def is_told(cell: Cell) -> bool:
     return bool(cautioned(config, build_policy(config.policy)))
 
 
-def run_cell(cell: Cell, folder: Path) -> Found:
+def run_cell(cell: Cell, folder: Path) -> CellResult:
     """Runs one cell in virtual time; shards are kept in `folder`."""
     if cell.policy.startswith(TORCH):
-        return Found(plain(cell, folder))
+        return CellResult(plain(cell, folder))
     try:
         config = config_of(cell)
     except ConfigError as error:
-        return Found(None, str(error))
+        return CellResult(None, str(error))
     trained = problem(cell.task, cell.workers, cell.seed, folder)
     with np.errstate(all="ignore"):
         score = trained.score(train(config, trained).model)
-    return Found(max(-1.0, score) if np.isfinite(score) else -1.0)
+    return CellResult(max(-1.0, score) if np.isfinite(score) else -1.0)
 
 
 @cache

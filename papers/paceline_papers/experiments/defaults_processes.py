@@ -9,8 +9,8 @@ from paceline_papers.experiments.defaults_cells import (
     ALL,
     TORCH,
     Cell,
-    Found,
-    Kept,
+    CellResult,
+    CellStore,
     config_of,
     plain,
     torch_cells,
@@ -26,7 +26,7 @@ STEP = 0.005
 """What a slow worker's pauses are multiples of (seconds)."""
 
 
-def sample(kept: Kept, seeds: int) -> str:
+def sample(kept: CellStore, seeds: int) -> str:
     """Digits with four workers, in processes and in virtual time: a Markdown table. Runs what is missing, and shows what
     was run in virtual time before."""
     cells = [
@@ -42,14 +42,14 @@ def sample(kept: Kept, seeds: int) -> str:
     return beside(cells, kept.found)
 
 
-def networks(kept: Kept, data: str, seeds: int, folder: Path) -> str:
+def networks(kept: CellStore, data: str, seeds: int, folder: Path) -> str:
     """A CNN on the CIFAR-10 data at `data`, and a transformer, compared with plain torch: a Markdown table."""
     cells = list(planned(seeds))
     for cell in cells:
         if cell not in kept.found:
             path = data if cell.task == "cnn" else "bundled"
             is_torch = cell.policy.startswith(TORCH)
-            kept.add(cell, Found(plain(cell, folder, path)) if is_torch else in_processes(cell, path))
+            kept.add(cell, CellResult(plain(cell, folder, path)) if is_torch else in_processes(cell, path))
     return full({cell: kept.found[cell] for cell in cells})
 
 
@@ -63,11 +63,11 @@ def planned(seeds: int, policies: Sequence[str] = POLICIES, workers: Sequence[in
                     yield from (Cell(seed, task, optimizer, count, "equal", policy, "processes") for policy in policies)
 
 
-def in_processes(cell: Cell, data: str) -> Found:
+def in_processes(cell: Cell, data: str) -> CellResult:
     """What a real run of the cell gives."""
     config: Config = config_of(cell, data).model_copy(update={"nominal_step": STEP})
     print(
         f"{cell.task}, {cell.optimizer}, {cell.policy}, {cell.workers} workers, {cell.cluster}, seed {cell.seed}",
         flush=True,
     )
-    return Found(run(config).outcome.metrics[f"test_{user_of(cell).metric}"])
+    return CellResult(run(config).outcome.metrics[f"test_{user_of(cell).metric}"])

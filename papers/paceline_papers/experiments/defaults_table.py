@@ -8,11 +8,11 @@ from dataclasses import dataclass, replace
 from statistics import mean, variance
 from typing import TypeVar
 
-from paceline_papers.experiments.defaults_cells import TORCH, Cell, Found, is_told
+from paceline_papers.experiments.defaults_cells import TORCH, Cell, CellResult, is_told
 
 T = TypeVar("T")
 POINT = 0.01
-Results = Mapping[Cell, Found]
+Results = Mapping[Cell, CellResult]
 Combination = tuple[str, str, int, str, str]
 """Task, optimizer, workers, cluster, policy."""
 NAMES = {"sgd": "SGD, momentum", "adam": "Adam", "adamw": "AdamW"}
@@ -74,7 +74,7 @@ def references(found: Results) -> dict[tuple[str, str], Reference]:
 
 def compared(found: Results) -> dict[Combination, Compared]:
     """Every combination compared with plain torch of the same task, optimizer and seeds."""
-    scores: dict[Combination, dict[int, Found]] = {}
+    scores: dict[Combination, dict[int, CellResult]] = {}
     for cell, result in found.items():
         if not cell.policy.startswith(TORCH):
             what = cell.task, cell.optimizer, cell.workers, cell.cluster, cell.policy
@@ -83,7 +83,7 @@ def compared(found: Results) -> dict[Combination, Compared]:
     return {what: _compared(what, seeds, known[what[:2]]) for what, seeds in scores.items()}
 
 
-def _compared(what: Combination, seeds: Mapping[int, Found], torch: Reference) -> Compared:
+def _compared(what: Combination, seeds: Mapping[int, CellResult], torch: Reference) -> Compared:
     scores = {seed: result.score for seed, result in seeds.items() if result.score is not None}
     if not scores:
         return Compared(None, 0.0, True, next(iter(seeds.values())).note)

@@ -23,7 +23,7 @@ def slope(at: Sequence[float], values: Sequence[float]) -> float:
     return float(np.polyfit(at, values, 1)[0]) if np.isfinite(values).all() else nan
 
 
-class Found(ABC):
+class RunFigures(ABC):
     """What the runs of a recipe gave."""
 
     @abstractmethod
@@ -31,7 +31,7 @@ class Found(ABC):
         """A figure of one row, by seed."""
 
 
-class Printed(Found):
+class Printed(RunFigures):
     """A paper's table, as if it were one run."""
 
     def __init__(self, numbers: Numbers) -> None:
@@ -58,10 +58,10 @@ class Claim(ABC):
             return None
 
     @abstractmethod
-    def ours(self, found: Found) -> Interval:
+    def ours(self, found: RunFigures) -> Interval:
         """Our figure."""
 
-    def verdict(self, found: Found, numbers: Numbers) -> Verdict:
+    def verdict(self, found: RunFigures, numbers: Numbers) -> Verdict:
         """By the rule. `numbers`: the paper's."""
         ours, theirs = self.ours(found), self.paper(numbers)
         if self.zero is not None and theirs is not None and rule.is_no_effect(ours, theirs, self.zero):
@@ -83,7 +83,7 @@ class Above(Claim):
     other: str
     other_column: str = ""
 
-    def ours(self, found: Found) -> Interval:
+    def ours(self, found: RunFigures) -> Interval:
         pairs = zip(
             found.of(self.row, self.column), found.of(self.other, self.other_column or self.column), strict=True
         )
@@ -119,7 +119,7 @@ class MoreSpread(Claim):
     def paper(self, numbers: Numbers) -> float:
         return self.theirs
 
-    def ours(self, found: Found) -> Interval:
+    def ours(self, found: RunFigures) -> Interval:
         return of_deviations(found.of(self.row, self.column), found.of(self.other, self.column))
 
     def judged(self, ours: Interval) -> Verdict:
@@ -134,7 +134,7 @@ class Varies(Claim):
     row: str
     least: float
 
-    def ours(self, found: Found) -> Interval:
+    def ours(self, found: RunFigures) -> Interval:
         return of_spread(found.of(self.row, self.column))
 
     def judged(self, ours: Interval) -> Verdict:
@@ -149,10 +149,10 @@ class Trend(Claim):
     zero: ClassVar[float | None] = 0.0
     rows: Sequence[str]
     at: Sequence[float]
-    figure: Callable[[Found, str], list[float]]
+    figure: Callable[[RunFigures, str], list[float]]
     sign: int
 
-    def ours(self, found: Found) -> Interval:
+    def ours(self, found: RunFigures) -> Interval:
         columns = zip(*(self.figure(found, row) for row in self.rows), strict=True)
         return intervals.of_mean([slope(self.at, values) for values in columns])
 
@@ -165,11 +165,11 @@ class Fits(Claim):
     """A figure of all rows together, one for each seed, lies between two numbers: how well a law fits, say. An end is infinite
     where the sentence has one side, also where the figure itself can't be beyond a number: its interval can."""
 
-    figure: Callable[[Found], list[float]]
+    figure: Callable[[RunFigures], list[float]]
     low: float
     high: float
 
-    def ours(self, found: Found) -> Interval:
+    def ours(self, found: RunFigures) -> Interval:
         return intervals.of_mean(self.figure(found))
 
     def judged(self, ours: Interval) -> Verdict:
@@ -190,7 +190,7 @@ class Between(Claim):
     def paper(self, numbers: Numbers) -> float | None:
         return super().paper(numbers) if self.theirs is None else self.theirs
 
-    def ours(self, found: Found) -> Interval:
+    def ours(self, found: RunFigures) -> Interval:
         return intervals.of_mean(found.of(self.row, self.column))
 
     def judged(self, ours: Interval) -> Verdict:

@@ -34,7 +34,7 @@ def make_folder(path: Path) -> None:
         raise DiskError(f"Can't use {path}: {error.strerror}. Give --out a folder to write in.") from error
 
 
-class Kept:
+class RunStore:
     """Finished runs. Where the file is another recipe's, or of another version of it, there are none."""
 
     def __init__(self, file: Path, what: Mapping[str, Any], runs: Path | None = None) -> None:

@@ -20,7 +20,7 @@ from paceline.launch.supervise.outcome import Outcome
 from paceline.launch.this_machine.processors import cores
 from paceline_papers.reproduce import page
 from paceline_papers.reproduce.artefacts import Artefact, known
-from paceline_papers.reproduce.kept import Kept, make_folder, other_runs
+from paceline_papers.reproduce.kept import RunStore, make_folder, other_runs
 from paceline_papers.reproduce.recipe import Around, Finish, Runs, Train
 from paceline_papers.reproduce.rule import Verdict
 from paceline_papers.reproduce.side_by_side import Finished, timed, train_side_by_side
@@ -60,7 +60,7 @@ class Making:
             what["data"] = data
         self._own: dict[str, Any] = {key: what[key] for key in ("settings", "data") if key in what}
         self._runs = out / size / artefact.paper / "runs"
-        self.kept = Kept(out / size / trained / RUNS, what, self._runs if full else None)
+        self.kept = RunStore(out / size / trained / RUNS, what, self._runs if full else None)
 
     @property
     def keys(self) -> list[tuple[str, int]]:

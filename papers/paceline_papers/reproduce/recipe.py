@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from paceline.core.settings.config import Config
 from paceline.launch.folder.run_folder import RunFolder
 from paceline.launch.supervise.outcome import Outcome
-from paceline_papers.reproduce.claims import Claim, Found, Numbers
+from paceline_papers.reproduce.claims import Claim, Numbers, RunFigures
 from paceline_papers.reproduce.rule import Verdict
 
 if TYPE_CHECKING:
@@ -92,7 +92,7 @@ class Recipe:
     """Raised when something else is trained than before: older runs then don't count."""
 
 
-class Runs(Found):
+class Runs(RunFigures):
     """What all runs of a recipe gave."""
 
     def __init__(

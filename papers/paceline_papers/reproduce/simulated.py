@@ -21,7 +21,7 @@ waits for its turn does so before its push counts, and so within its exchange.""
 
 
 @dataclass(frozen=True, slots=True)
-class Told:
+class StepTimes:
     """What is compared."""
 
     step: float
@@ -32,11 +32,11 @@ class Told:
     """Mean over all pushes (seconds); of real workers, what a step takes beyond its computation and a usual exchange."""
 
 
-def real_of(workers: Iterable[Worked]) -> Told:
+def real_of(workers: Iterable[Worked]) -> StepTimes:
     """What the processes have measured."""
     steps = [step for worker in workers for step in worker.trace]
     usual, idle = usual_exchange(steps), [step.lasted - step.computed for step in steps]
-    return Told(fmean(step.lasted for step in steps), fmean(step.staleness for step in steps), fmean(idle) - usual)
+    return StepTimes(fmean(step.lasted for step in steps), fmean(step.staleness for step in steps), fmean(idle) - usual)
 
 
 def usual_exchange(steps: Sequence[Stepped]) -> float:
@@ -46,11 +46,11 @@ def usual_exchange(steps: Sequence[Stepped]) -> float:
     return fmean(each for each in found if each <= most)
 
 
-def simulated_of(found: Timed) -> Told:
+def simulated_of(found: Timed) -> StepTimes:
     """The same of a simulation."""
     clocks = sum(worker.clock for worker in found.workers)
     spent = sum(worker.compute + worker.push + worker.wait + worker.pull for worker in found.workers)
-    return Told(spent / clocks, found.staleness.mean, sum(worker.wait for worker in found.workers) / clocks)
+    return StepTimes(spent / clocks, found.staleness.mean, sum(worker.wait for worker in found.workers) / clocks)
 
 
 def scene_of(config: Config, workers: Sequence[Worked]) -> Scene:

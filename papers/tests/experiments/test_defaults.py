@@ -19,8 +19,8 @@ from paceline_papers.experiments.defaults_cells import (
     TORCH,
     USERS,
     Cell,
-    Found,
-    Kept,
+    CellResult,
+    CellStore,
     config_of,
     plain_torch,
     planned,
@@ -35,17 +35,17 @@ from paceline_studies.simulator.workers import Trained
 from tests.support.nights import some
 
 FOUND = {
-    Cell(0, "digits", "sgd", 1, "equal", f"{TORCH} 0"): Found(0.95),
-    Cell(0, "digits", "sgd", 1, "equal", f"{TORCH} 1"): Found(0.97),
-    Cell(1, "digits", "sgd", 1, "equal", f"{TORCH} 0"): Found(0.90),
-    Cell(1, "digits", "sgd", 1, "equal", f"{TORCH} 1"): Found(0.92),
-    Cell(0, "digits", "sgd", 2, "equal", "ssp"): Found(0.95),
-    Cell(1, "digits", "sgd", 2, "equal", "ssp"): Found(0.91),
-    Cell(0, "digits", "sgd", 2, "slow", "ssp"): Found(0.93),
-    Cell(1, "digits", "sgd", 2, "slow", "ssp"): Found(0.90),
-    Cell(0, "digits", "sgd", 2, "slow", "easgd"): Found(0.93),
-    Cell(1, "digits", "sgd", 2, "slow", "easgd"): Found(0.90),
-    Cell(0, "digits", "sgd", 2, "equal", "dana"): Found(None, "it can't"),
+    Cell(0, "digits", "sgd", 1, "equal", f"{TORCH} 0"): CellResult(0.95),
+    Cell(0, "digits", "sgd", 1, "equal", f"{TORCH} 1"): CellResult(0.97),
+    Cell(1, "digits", "sgd", 1, "equal", f"{TORCH} 0"): CellResult(0.90),
+    Cell(1, "digits", "sgd", 1, "equal", f"{TORCH} 1"): CellResult(0.92),
+    Cell(0, "digits", "sgd", 2, "equal", "ssp"): CellResult(0.95),
+    Cell(1, "digits", "sgd", 2, "equal", "ssp"): CellResult(0.91),
+    Cell(0, "digits", "sgd", 2, "slow", "ssp"): CellResult(0.93),
+    Cell(1, "digits", "sgd", 2, "slow", "ssp"): CellResult(0.90),
+    Cell(0, "digits", "sgd", 2, "slow", "easgd"): CellResult(0.93),
+    Cell(1, "digits", "sgd", 2, "slow", "easgd"): CellResult(0.90),
+    Cell(0, "digits", "sgd", 2, "equal", "dana"): CellResult(None, "it can't"),
 }
 
 
@@ -176,7 +176,7 @@ def test_in_a_very_small_table_nothing_is_worse_without_a_word_and_it_goes_on_wh
     assert "22 runs, 0 of them to do" in said
     assert said.count("| `bsp` | ") == 2
     assert said.count(" of 16 combinations as good, ") == said.count(" told, 0 silent") == 2
-    assert len(Kept(tmp_path / "runs.jsonl").found) == 22
+    assert len(CellStore(tmp_path / "runs.jsonl").found) == 22
     assert (tmp_path / "full.md").read_text().count("| wine |") == 8
 
 
@@ -193,8 +193,8 @@ def test_a_sample_in_processes_stands_beside_virtual_time_and_is_kept(
 ) -> None:
     asked: list[Config] = []
     monkeypatch.setattr(defaults_processes, "run", lambda config: asked.append(config) or ran(0.95))
-    kept = Kept(tmp_path / "runs.jsonl")
-    kept.add(Cell(0, "digits", "sgd", 4, "slow", "asp"), Found(0.96))
+    kept = CellStore(tmp_path / "runs.jsonl")
+    kept.add(Cell(0, "digits", "sgd", 4, "slow", "asp"), CellResult(0.96))
 
     for _ in range(2):
         table = defaults_processes.sample(kept, 1)
@@ -210,7 +210,7 @@ def test_networks_stand_beside_plain_torch(tmp_path: Path, monkeypatch: pytest.M
     monkeypatch.setattr(defaults_processes, "run", lambda config: paths.append(config.data.path) or ran(0.4))
     monkeypatch.setattr(defaults_processes, "plain", lambda cell, folder, data: 0.5)
 
-    table = defaults_processes.networks(Kept(tmp_path / "runs.jsonl"), "cifar.tar.gz", 1, tmp_path)
+    table = defaults_processes.networks(CellStore(tmp_path / "runs.jsonl"), "cifar.tar.gz", 1, tmp_path)
 
     assert "| `ssp` | SGD, momentum | cnn | 0.500 ± 0.000 | 0.400 **<** | 0.400 **<** |" in table.splitlines()
     assert "| `shat` | SGD, momentum | cnn | 0.500 ± 0.000 | 0.400 **<** | 0.400 < |" in table.splitlines()

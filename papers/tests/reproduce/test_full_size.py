@@ -374,9 +374,9 @@ def test_epochs_that_the_evaluator_skipped_have_no_score(tmp_path: Path) -> None
     found = by_epoch(SimpleNamespace(history=[Score.of(each) for each in scores]), lambda score: score.metrics["a"])
 
     assert found == pytest.approx([0.1, nan, nan, 0.4], nan_ok=True)
-    assert fig_4.told(found)["mean"] == pytest.approx(0.25)
+    assert fig_4.curve_figures(found)["mean"] == pytest.approx(0.25)
     recipe = fig_4.RECIPE
-    figures = {(row, seed): fig_4.told(found[: 3 + seed]) for row in recipe.rows for seed in range(2)}
+    figures = {(row, seed): fig_4.curve_figures(found[: 3 + seed]) for row in recipe.rows for seed in range(2)}
     assert recipe.draw(Runs(recipe, 2, figures, True)).axes, "also where the seeds have not the same epochs"
 
 

@@ -16,7 +16,7 @@ from paceline.data.shards import open_shards
 from paceline_papers.reproduce import hogwild_races, page
 from paceline_papers.reproduce.artefacts import PAPERS, Artefact, known, wanted
 from paceline_papers.reproduce.claims import Above
-from paceline_papers.reproduce.kept import Kept
+from paceline_papers.reproduce.kept import RunStore
 from paceline_papers.reproduce.making import Making, check_full, makings, write_page
 from paceline_papers.reproduce.recipe import Around, Runs
 from paceline_papers.reproduce.recipes.actors import fig_3
@@ -378,18 +378,18 @@ def test_papers_are_in_the_order_of_the_sources_page() -> None:
 
 def test_two_who_add_to_one_file_lose_nothing(tmp_path: Path) -> None:
     what = {"artefact": "a", "size": "small", "version": 1}
-    one, other = (Kept(tmp_path / "runs.jsonl", what) for _ in range(2))
+    one, other = (RunStore(tmp_path / "runs.jsonl", what) for _ in range(2))
     for seed in range(2):
         for name, kept in (("one", one), ("other", other)):
             kept.add((name, seed), {"figure": 1.0}, 0.5)
 
-    assert set(Kept(tmp_path / "runs.jsonl", what).figures) == {
+    assert set(RunStore(tmp_path / "runs.jsonl", what).figures) == {
         (name, seed) for name in ("one", "other") for seed in range(2)
     }
 
 
 def test_a_file_of_runs_says_what_it_is_of(tmp_path: Path) -> None:
-    kept = Kept(tmp_path / "runs.jsonl", {"artefact": "a", "size": "small", "version": 1})
+    kept = RunStore(tmp_path / "runs.jsonl", {"artefact": "a", "size": "small", "version": 1})
     assert kept.about == {}
     kept.add(("row", 0), {"figure": 1.0}, 0.5)
 

@@ -6,12 +6,12 @@ import numpy as np
 import pytest
 
 from paceline.base.intervals import Interval, of_mean
-from paceline_papers.reproduce.claims import Above, Apart, Between, Fits, Found, MoreSpread, Trend, Varies
+from paceline_papers.reproduce.claims import Above, Apart, Between, Fits, MoreSpread, RunFigures, Trend, Varies
 from paceline_papers.reproduce.rule import Verdict, direction, value
 from paceline_papers.reproduce.spread import of_deviations, of_spread
 
 
-class Given(Found):
+class Given(RunFigures):
     """Figures of rows, as told."""
 
     def __init__(self, **rows: list[float]) -> None:

@@ -6,7 +6,7 @@ from paceline.core.settings.config import Config
 from paceline_papers.reproduce.processes import Stepped, Worked
 from paceline_papers.reproduce.recipe import Runs
 from paceline_papers.reproduce.recipes.ours.simulator import RECIPE, ROWS, STEP, apart, slow_of
-from paceline_papers.reproduce.simulated import Told, real_of, scene_of, simulated_of
+from paceline_papers.reproduce.simulated import StepTimes, real_of, scene_of, simulated_of
 from paceline_studies.simulator.timing import timed
 
 
@@ -42,7 +42,7 @@ def test_a_simulation_is_told_as_a_real_run_is() -> None:
 
     told = simulated_of(timed(config, scene, values=100, examples=320))
 
-    assert told == Told(pytest.approx(10 * STEP + 0.02, rel=0.01), 0.0, pytest.approx(9 * STEP / 2, rel=0.01))
+    assert told == StepTimes(pytest.approx(10 * STEP + 0.02, rel=0.01), 0.0, pytest.approx(9 * STEP / 2, rel=0.01))
 
 
 def test_the_largest_difference_is_told() -> None:

@@ -11,7 +11,7 @@ import pytest
 from torch import nn
 
 from paceline.core.settings.config import Config
-from paceline_papers.reproduce.claims import Found
+from paceline_papers.reproduce.claims import RunFigures
 from paceline_papers.reproduce.recipe import Around
 from paceline_papers.reproduce.recipes.survey import ad_psgd, dssp
 from paceline_papers.reproduce.rule import Verdict
@@ -148,7 +148,7 @@ def test_who_never_reached_it_took_the_whole_run_at_least(folder: Path) -> None:
     assert found["time"] == found["times"][-1]
 
 
-class Times(Found):
+class Times(RunFigures):
     """Of three seeds each: when AD-PSGD and others reached it, and how long they took or were looked at."""
 
     def __init__(self, **rows: tuple[float, float]) -> None:

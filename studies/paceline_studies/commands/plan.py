@@ -133,15 +133,15 @@ def plan(
     simulator: throughput, staleness, waiting, time to finish and cost; slices, memory limits, and what the network allows."""
     with exits():
         from paceline.settings.flags import Flags
-        from paceline_studies.planning.choices import Asked
+        from paceline_studies.planning.choices import ChosenSizes
         from paceline_studies.planning.patch import check_new, write_patch
-        from paceline_studies.planning.plan import Given, make_plan
+        from paceline_studies.planning.plan import Circumstances, make_plan
         from paceline_studies.planning.text import print_plan
 
-        asked = Asked.of(workers, servers, policy)
+        asked = ChosenSizes.of(workers, servers, policy)
         if patch is not None:
             check_new(patch)
-        given = Given(
+        given = Circumstances(
             shapes=measures.shapes,
             link=surroundings.link,
             speeds=surroundings.speeds,

@@ -107,13 +107,13 @@ def simulate(
     with exits():
         from paceline.launch.settings.read_config import read_config
         from paceline_studies.simulator.scene import Scene
-        from paceline_studies.simulator.simulate import Asked, print_simulated
+        from paceline_studies.simulator.simulate import Extent, print_simulated
         from paceline_studies.simulator.simulate import simulate as go
 
         scene = Scene.read(**surrounded.settings())
         seeds = [] if seed is None else [f"seed={seed}"]
         config = read_config(what, task.flags().with_sets(seeds))
-        found = go(config, scene, Asked(gradients, weights, examples))
+        found = go(config, scene, Extent(gradients, weights, examples))
         if as_json:
             print_json(found.facts(config, scene))
         else:

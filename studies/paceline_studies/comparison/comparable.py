@@ -68,7 +68,7 @@ def _data(one: Finished, two: Finished) -> str | None:
 def _split(one: Finished, two: Finished) -> str | None:
     shares = [(run.config.data.validation, run.config.data.test, run.config.data.fold) for run in (one, two)]
     if shares[0] != shares[1]:
-        told = " and ".join(_told(*each) for each in shares)
+        told = " and ".join(_score_text(*each) for each in shares)
         return (
             f"their scores are of other examples, since their data is split in other ways: {told}. Train both with the same "
             "data.validation, data.test and data.fold."
@@ -90,6 +90,6 @@ def _time(one: Finished, two: Finished) -> str | None:
     return f"the first is {kinds[0]} and the second {kinds[1]}, so their seconds don't mean the same. Compare runs of one kind."
 
 
-def _told(validation: float, test: float, fold: tuple[int, int] | None) -> str:
+def _score_text(validation: float, test: float, fold: tuple[int, int] | None) -> str:
     of_fold = f", fold {fold[0]} of {fold[1]}" if fold else ""
     return f"(validation {validation:g}, test {test:g}{of_fold})"

@@ -35,7 +35,7 @@ def compare_runs(names: Sequence[str], by: str | None, out: Path | None, as_json
     found = compared(folders, None if by is None else measure_by(by))
     folder = out or PLACE / _called(found.sides)
     refuse_other_folder(folder)
-    told(found, folder, as_json)
+    show_comparison(found, folder, as_json)
     return 0
 
 
@@ -52,7 +52,7 @@ def compared(
     return Comparison(sides, figures_of(runs, measure, split), measure, split, names is not None)
 
 
-def told(found: Comparison, folder: Path, as_json: bool) -> None:
+def show_comparison(found: Comparison, folder: Path, as_json: bool) -> None:
     """Writes it, and shows it to people or as one JSON object."""
     console = Console(stderr=as_json, highlight=False)
     files = write(found, folder, console)

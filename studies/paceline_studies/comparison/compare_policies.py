@@ -18,7 +18,7 @@ from paceline.launch.folder.run_folder import RunFolder, new_name
 from paceline.launch.folder.series import series
 from paceline.launch.this_machine.processors import own_cores
 from paceline.tasks.data_path import refuse_missing_data
-from paceline_studies.comparison.compare import PLACE, compared, told
+from paceline_studies.comparison.compare import PLACE, compared, show_comparison
 from paceline_studies.comparison.simulated import REAL, Simulator
 from paceline_studies.search.folder import SearchFolder, content_of, measured, opened
 from paceline_studies.search.results import measure_by
@@ -89,7 +89,7 @@ def compare_policies(
     console = LastingConsole(stderr=as_json, highlight=False)
     with opened(folder, fresh):
         folder.keep(_what(first, manner))
-        show(console, f"comparison in {path}: {_said(policies, seeds, first, manner)}")
+        show(console, f"comparison in {path}: {_plan_line(policies, seeds, first, manner)}")
         if len(left) < len(points):
             done = f"{len(points) - len(left)} of {len(points)} runs are finished already"
             show(console, f"{done}; --fresh starts them over.")
@@ -107,7 +107,7 @@ def compare_policies(
         if len(set(finished.values())) < 2:
             show(console, "Less than two policies have a finished run, so there is nothing to compare.")
             return code
-        told(compared(list(finished), measure, finished), path, as_json)
+        show_comparison(compared(list(finished), measure, finished), path, as_json)
     return code
 
 
@@ -131,7 +131,7 @@ def _what(first: Config, manner: Manner) -> dict[str, Any]:
     return {"kind": kind, "scene": scene, "seed": first.seed, "settings": settings, **content}
 
 
-def _said(policies: Sequence[str], seeds: int, first: Config, manner: Manner) -> str:
+def _plan_line(policies: Sequence[str], seeds: int, first: Config, manner: Manner) -> str:
     runs = (
         f"{len(policies) * seeds} runs of {first.task} ({len(policies)} policies, {seeds} seed{'s' * (seeds > 1)} each)"
     )

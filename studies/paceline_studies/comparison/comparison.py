@@ -43,7 +43,7 @@ class Difference:
         return self.verdict is not Verdict.CANNOT
 
     @property
-    def said(self) -> str:
+    def verdict_text(self) -> str:
         """The verdict, and why the runs can't tell."""
         if self.is_told:
             return str(self.verdict)

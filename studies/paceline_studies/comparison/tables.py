@@ -94,7 +94,7 @@ def _differences(found: Comparison) -> Table:
         if figure.sign and (each := found.difference(side, figure)) is not None
     ]
     heads = ["", "of", "so it is", "difference", "95 % interval"]
-    rows = [[name, figure.title, each.said, *_difference(figure, each)] for name, figure, each in all_of]
+    rows = [[name, figure.title, each.verdict_text, *_difference(figure, each)] for name, figure, each in all_of]
     if not any(each.is_told for _, _, each in all_of):
         heads, rows = heads[:-1], [row[:-1] for row in rows]
     return Table(f"Against {found.sides[0].name}, seed by seed", heads, rows)

@@ -36,7 +36,7 @@ class Choice:
 
 
 @dataclass(frozen=True)
-class Asked:
+class ChosenSizes:
     """What the user named; empty: a few around the run's settings."""
 
     workers: Sequence[int] = ()
@@ -44,7 +44,7 @@ class Asked:
     policies: Sequence[str] = ()
 
     @classmethod
-    def of(cls, workers: str | None, servers: str | None, policies: str | None) -> "Asked":
+    def of(cls, workers: str | None, servers: str | None, policies: str | None) -> "ChosenSizes":
         """From the words of a command line. UsageError where they can't be read."""
         parts = [] if policies is None else [each.strip() for each in re.split(r",(?![^{]*\})", policies)]
         if not all(parts):
@@ -74,7 +74,7 @@ def _numbers(option: str, text: str | None, least: int) -> tuple[int, ...]:
     return found
 
 
-def choices(asked: Asked, config: Config, read: Reader) -> tuple[list[Choice], list[str]]:
+def choices(asked: ChosenSizes, config: Config, read: Reader) -> tuple[list[Choice], list[str]]:
     """All ways that are asked for, and why others can't run. ConfigError where none can. `config`: the run's own settings."""
     found: dict[tuple[str, int, int], Choice] = {}
     refused: list[str] = []
@@ -92,7 +92,7 @@ def choices(asked: Asked, config: Config, read: Reader) -> tuple[list[Choice], l
     return list(found.values()), refused if asked.policies else []
 
 
-def _combinations(asked: Asked, config: Config) -> Iterator[tuple[int, int, str]]:
+def _combinations(asked: ChosenSizes, config: Config) -> Iterator[tuple[int, int, str]]:
     """Workers, servers and policy of each."""
     own, many = shorthand(config), config.workers
     servers = asked.servers or sorted({1, config.servers} if config.servers else {0})

@@ -7,7 +7,7 @@ from paceline.core.slice.plan import Shapes
 from paceline.launch.this_machine.capacity import too_many
 from paceline_studies.planning.choices import Choice
 from paceline_studies.planning.figures import Figures, batch_of
-from paceline_studies.planning.rows import Place, Row
+from paceline_studies.planning.rows import Row, Site
 from paceline_studies.planning.sizes import plan_report
 from paceline_studies.simulator.scene import Scene
 from paceline_studies.simulator.timing import timed
@@ -18,7 +18,7 @@ FULL = 0.9
 """What share of the time something is busy that counts as full (ratio)."""
 
 
-def forecast(choice: Choice, figures: Figures, shapes: Shapes, place: Place) -> Row:
+def forecast(choice: Choice, figures: Figures, shapes: Shapes, place: Site) -> Row:
     """Plays a part of this training in virtual time."""
     config, policy = choice.config, build_policy(choice.config.policy)
     batch, is_dense = batch_of(config), config.updates == "dense"
@@ -68,7 +68,7 @@ def forecast(choice: Choice, figures: Figures, shapes: Shapes, place: Place) -> 
     )
 
 
-def _lacks(choice: Choice, figures: Figures, place: Place) -> str:
+def _lacks(choice: Choice, figures: Figures, place: Site) -> str:
     """Why one machine can't run it."""
     assert place.cores is not None
     if (found := too_many(choice.config, place.cores, place.free)) is not None:

@@ -14,11 +14,11 @@ from paceline.core.units import seconds_with_unit
 from paceline.launch.this_machine.capacity import free_memory
 from paceline.launch.this_machine.processors import cores
 from paceline_studies.planning.advice import Advice, advise
-from paceline_studies.planning.choices import Asked, Choice, choices, shorthand
+from paceline_studies.planning.choices import Choice, ChosenSizes, choices, shorthand
 from paceline_studies.planning.figures import Figures, Step, batch_of
 from paceline_studies.planning.prices import read_prices
 from paceline_studies.planning.readers import Reader
-from paceline_studies.planning.rows import Place, Row
+from paceline_studies.planning.rows import Row, Site
 from paceline_studies.planning.sizes import plan_report, read_shapes, task_shapes
 from paceline_studies.simulator.scene import Scene
 
@@ -28,7 +28,7 @@ Say = Callable[[str], None]
 
 
 @dataclass(frozen=True)
-class Given:
+class Circumstances:
     """What the user says of the run's surroundings; None: measured, or as it is by default."""
 
     shapes: Path | None = None
@@ -42,7 +42,7 @@ class Given:
     """Each process has its own machine, also where no link and no price is given."""
     probes: bool = True
 
-    def place(self) -> Place:
+    def site(self) -> Site:
         """Where the run will be. UsageError: what was seen, and what to write."""
         try:
             link = NetworkLink.read(self.link or LINK)
@@ -51,8 +51,8 @@ class Given:
         Scene.read(speeds=self.speeds)
         prices = None if self.price is None else read_prices(self.price)
         if self.is_apart or self.link is not None or prices is not None:
-            return Place(link.bandwidth, self.link or LINK, speeds=self.speeds, prices=prices)
-        return Place(link.bandwidth, cores=cores(), free=free_memory(), speeds=self.speeds)
+            return Site(link.bandwidth, self.link or LINK, speeds=self.speeds, prices=prices)
+        return Site(link.bandwidth, cores=cores(), free=free_memory(), speeds=self.speeds)
 
     def figures(self, config: Config, shapes: Shapes | None) -> Figures | None:
         """Those that are given; None where the probe measures them. UsageError where they can't be understood."""
@@ -99,7 +99,7 @@ class Plan:
 
     config: Config
     """Of the advised way to run; of the run's own settings, where nothing was forecast."""
-    place: Place
+    place: Site
     sizes: Mapping[str, Any]
     figures: Figures | None
     rows: Sequence[Row]
@@ -127,7 +127,7 @@ class Plan:
             None if self.advice is None else self.advice.row.plain() | {"why": self.advice.why, "command": self.command}
         )
         return found | {
-            "place": self.place.told(),
+            "place": self.place.text(),
             "figures": figures | {"steps": [step._asdict() for step in self.figures.steps]},
             "rows": [row.plain() for row in self.rows],
             "refused": list(self.refused),
@@ -148,10 +148,10 @@ class Words(NamedTuple):
         return shlex.join(["paceline", *self.before, *numbers, *policy, *self.after])
 
 
-def make_plan(words: Words, asked: Asked, read: Reader, given: Given, say: Say) -> Plan:
+def make_plan(words: Words, asked: ChosenSizes, read: Reader, given: Circumstances, say: Say) -> Plan:
     """The plan. `words`: of the command that starts the run. Raises what would end the run, and UsageError and ConfigError for
     what can't be understood."""
-    place = given.place()
+    place = given.site()
     config = asked.own(read)
     shapes = _shapes(config, given)
     figures = given.figures(config, shapes)
@@ -195,14 +195,14 @@ def _probed(ways: Sequence[Choice], read: Reader, say: Say) -> Figures:
         raise type(error)(f"{error}\n{INSTEAD}") from error
 
 
-def _forecast(ways: Sequence[Choice], figures: Figures, shapes: Shapes, place: Place) -> list[Row]:
+def _forecast(ways: Sequence[Choice], figures: Figures, shapes: Shapes, place: Site) -> list[Row]:
     """All of them; the simulator is loaded now."""
     from paceline_studies.planning.forecast import forecast
 
     return [forecast(choice, figures, shapes, place) for choice in ways]
 
 
-def _shapes(config: Config, given: Given) -> Shapes | None:
+def _shapes(config: Config, given: Circumstances) -> Shapes | None:
     """The model's, where they can be had without a probe."""
     if given.shapes is not None:
         return read_shapes(given.shapes)

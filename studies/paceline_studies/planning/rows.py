@@ -12,7 +12,7 @@ UNLIMITED = "1000Gbit"
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class Site:
     """Where the processes will run, and for what."""
 
     bandwidth: float
@@ -27,7 +27,7 @@ class Place:
     """How the workers' speeds differ."""
     prices: Prices | None = None
 
-    def told(self) -> str:
+    def text(self) -> str:
         """In words."""
         if self.cores is None:
             link = self.link.replace(",", " and ")

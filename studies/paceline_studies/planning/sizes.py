@@ -12,7 +12,7 @@ from rich.table import Column, Table
 from paceline.base.extras import needing
 from paceline.base.terminal import show
 from paceline.core.errors import ConfigError, UsageError
-from paceline.core.optimizers.effective import effective, pool_of, told
+from paceline.core.optimizers.effective import effective, pool_of, settings_lines
 from paceline.core.optimizers.groups import grouped
 from paceline.core.optimizers.optimizer import Optimizer, build_optimizer
 from paceline.core.policies.policy import alternatives_of, build_policy
@@ -78,7 +78,7 @@ def plan_report(config: Config, shapes: Shapes, bandwidth: float = 10e9, measure
         limit = math.ceil((HEADROOM * sum(memory.values()) + PROCESS) / STEP) * STEP
         servers.append({"server": index, "elements": length, "bytes": 4 * length, "memory": memory, "limit": limit})
     return {
-        "training": told(config, policy),
+        "training": settings_lines(config, policy),
         "elements": plan.total,
         "bytes": 4 * plan.total,
         "slices": plan.strategy,
@@ -111,7 +111,7 @@ def _worker(config: Config, total: int, kept: int, measured: int | None) -> int 
     return max((each for each in (known, seen) if each is not None), default=None)
 
 
-def _kept(report: Mapping[str, Any]) -> str:
+def _retained(report: Mapping[str, Any]) -> str:
     """What each worker keeps of its pushes, in words."""
     push = f"{size(report['traffic']['push_bytes'])} each"
     why = "pushes that no server has on disk yet"
@@ -171,7 +171,7 @@ def print_report(report: Mapping[str, Any], console: Console) -> None:
     )
     if report["worker"] is not None:
         show(console, _of_worker(report))
-    show(console, _kept(report))
+    show(console, _retained(report))
     show(console, f"{step}; {traffic['gbit']:g} Gbit/s allow {ceiling}")
 
 

@@ -10,7 +10,7 @@ from paceline_studies.planning.advice import ALIKE, Advice, name
 from paceline_studies.planning.choices import begins_as
 from paceline_studies.planning.figures import Figures
 from paceline_studies.planning.plan import Plan
-from paceline_studies.planning.rows import Place, Row
+from paceline_studies.planning.rows import Row, Site
 from paceline_studies.planning.sizes import print_report
 
 
@@ -20,7 +20,7 @@ def print_plan(plan: Plan, console: Console, all_servers: bool = False) -> None:
         print_report(plan.sizes, console)
         return
     show(console, _measured(plan.figures))
-    show(console, f"forecast for {plan.place.told()}:")
+    show(console, f"forecast for {plan.place.text()}:")
     shown = plan.rows if all_servers else best_servers(plan.rows, plan.advice)
     console.print(_table(shown, plan.place, plan.advice))
     for row in {row.choice.policy: row for row in shown if begins_as(row.choice.config)}.values():
@@ -61,7 +61,7 @@ def best_servers(rows: Sequence[Row], advice: Advice | None) -> list[Row]:
     return found
 
 
-def _table(rows: Sequence[Row], place: Place, advice: Advice | None) -> Table:
+def _table(rows: Sequence[Row], place: Site, advice: Advice | None) -> Table:
     heads = ("workers", "servers", "examples/s", "stale", "wait", "time", *(["cost"] if place.prices else []))
     table = Table(Column("policy"), *(Column(head, justify="right", no_wrap=True) for head in heads), "full", "")
     table.padding = (0, 1, 0, 0)

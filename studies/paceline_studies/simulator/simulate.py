@@ -49,7 +49,7 @@ class Simulated:
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class Extent:
     """What to compute. None where nobody has said it."""
 
     gradients: bool | None = None
@@ -73,7 +73,7 @@ class Asked:
         return self.weights, self.examples
 
 
-def simulate(config: Config, scene: Scene, asked: Asked) -> Simulated:
+def simulate(config: Config, scene: Scene, asked: Extent) -> Simulated:
     """Simulates one run. ConfigError or UsageError before anything starts where settings or scene are wrong."""
     scene.check(config)
     size = asked.size
@@ -127,7 +127,7 @@ def print_simulated(found: Simulated, config: Config, scene: Scene, console: "Co
     """A few sentences, and a table of where each worker's time went."""
     from rich.table import Column, Table
 
-    for line in told(found, config, scene):
+    for line in summary(found, config, scene):
         show(console, line)
     names = ("steps", "compute", "push", "wait", "pull", "staleness")
     table = Table("worker", *(Column(name, justify="right") for name in names))
@@ -136,7 +136,7 @@ def print_simulated(found: Simulated, config: Config, scene: Scene, console: "Co
     console.print(table)
 
 
-def told(found: Simulated, config: Config, scene: Scene) -> list[str]:
+def summary(found: Simulated, config: Config, scene: Scene) -> list[str]:
     """What was simulated, and what came of it."""
     timed, waits = found.timed, sum(worker.wait for worker in found.timed.workers)
     servers = f"{config.servers} server{'s' * (config.servers != 1)}"

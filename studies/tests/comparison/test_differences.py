@@ -67,16 +67,16 @@ def test_seeds_that_only_one_of_them_has_do_not_count() -> None:
 
 
 def test_too_few_seeds_can_not_tell_and_say_why() -> None:
-    assert found(side("a", 1.0), side("b", 2.0)).said == "cannot tell: one seed"
-    assert found(side("a", 1.0, 2.0), side("b", 2.0, 9.0)).said == "cannot tell: 2 seeds"
-    assert found(side("a", 1.0), side("b", 2.0, seed=7)).said == "cannot tell: no seed in common"
+    assert found(side("a", 1.0), side("b", 2.0)).verdict_text == "cannot tell: one seed"
+    assert found(side("a", 1.0, 2.0), side("b", 2.0, 9.0)).verdict_text == "cannot tell: 2 seeds"
+    assert found(side("a", 1.0), side("b", 2.0, seed=7)).verdict_text == "cannot tell: no seed in common"
     assert found(side("a", 1.0), side("b", 2.0)).interval == Interval(1.0, -inf, inf)
 
 
 def test_a_model_that_is_no_number_can_not_be_told() -> None:
     result = found(side("a", 1.0, 2.0, nan), side("b", 2.0, 3.0, 4.0))
 
-    assert result.said == "cannot tell: a run's figure is no number"
+    assert result.verdict_text == "cannot tell: a run's figure is no number"
 
 
 def test_a_figure_that_one_of_them_does_not_have_is_not_compared() -> None:

@@ -6,16 +6,16 @@ import pytest
 
 from paceline.core.errors import ConfigError, UsageError
 from paceline.settings.flags import Flags
-from paceline_studies.planning.choices import Asked, choices, shorthand
+from paceline_studies.planning.choices import ChosenSizes, choices, shorthand
 from paceline_studies.planning.prices import read_prices
 from paceline_studies.planning.readers import TaskReader
 
 
 def found(
-    what: str = "digits", asked: Asked | None = None, **words: Any
+    what: str = "digits", asked: ChosenSizes | None = None, **words: Any
 ) -> tuple[list[tuple[str, int, int]], list[str]]:
     read = TaskReader(what, Flags(**words))
-    asked = asked or Asked()
+    asked = asked or ChosenSizes()
     ways, refused = choices(asked, asked.own(read), read)
     return [(way.policy, way.workers, way.servers) for way in ways], refused
 
@@ -31,26 +31,26 @@ def test_without_a_word_the_plan_looks_around_the_runs_own_settings() -> None:
 
 
 def test_the_plan_looks_at_what_the_user_names_and_at_nothing_else() -> None:
-    ways, _ = found(asked=Asked.of("2,4", "1", "bsp,ssp:3"))
+    ways, _ = found(asked=ChosenSizes.of("2,4", "1", "bsp,ssp:3"))
 
     assert ways == [("bsp", 2, 1), ("ssp:3", 2, 1), ("bsp", 4, 1), ("ssp:3", 4, 1)]
 
 
 def test_policies_without_servers_stand_next_to_those_with() -> None:
-    ways, _ = found(asked=Asked.of("4", "2", "bsp,adpsgd"))
+    ways, _ = found(asked=ChosenSizes.of("4", "2", "bsp,adpsgd"))
 
     assert ways == [("bsp", 4, 2), ("adpsgd", 4, 0)]
 
 
 def test_without_servers_the_plan_looks_at_the_policies_that_need_none() -> None:
-    ways, refused = found(asked=Asked.of("4", "0", None))
+    ways, refused = found(asked=ChosenSizes.of("4", "0", None))
 
     assert ways == [("allreduce", 4, 0), ("adpsgd", 4, 0)]
     assert not refused
 
 
 def test_a_way_that_can_not_run_is_left_out_with_its_reason() -> None:
-    ways, refused = found(asked=Asked.of("1,4", "1", "backup:2"))
+    ways, refused = found(asked=ChosenSizes.of("1,4", "1", "backup:2"))
 
     assert ways == [("backup:2", 4, 1)]
     assert refused[0].startswith("backup:2 with 1 workers and 1 servers: ")
@@ -58,7 +58,7 @@ def test_a_way_that_can_not_run_is_left_out_with_its_reason() -> None:
 
 def test_where_nothing_can_run_the_reason_is_the_error() -> None:
     with pytest.raises(ConfigError, match="nosuch"):
-        found(asked=Asked.of(None, None, "nosuch"))
+        found(asked=ChosenSizes.of(None, None, "nosuch"))
 
 
 def test_the_policy_of_the_settings_is_told_in_its_short_form() -> None:
@@ -78,7 +78,7 @@ def test_the_policy_of_the_settings_is_told_in_its_short_form() -> None:
 )
 def test_lists_that_can_not_be_read_are_refused(words: tuple[str | None, str | None, str | None], said: str) -> None:
     with pytest.raises(UsageError, match=said):
-        Asked.of(*words)
+        ChosenSizes.of(*words)
 
 
 def test_a_price_is_of_each_process_and_of_its_time() -> None:

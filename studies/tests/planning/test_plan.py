@@ -13,9 +13,9 @@ from paceline.core.settings.config import Config
 from paceline.launch.settings.read_config import read_config
 from paceline.settings.flags import Flags
 from paceline_studies.planning import probe
-from paceline_studies.planning.choices import Asked
+from paceline_studies.planning.choices import ChosenSizes
 from paceline_studies.planning.figures import Figures, Step
-from paceline_studies.planning.plan import Given, Plan, Words, make_plan
+from paceline_studies.planning.plan import Circumstances, Plan, Words, make_plan
 from paceline_studies.planning.readers import ScriptReader, TaskReader
 from paceline_studies.planning.text import print_plan
 from tests.support.commands import paceline
@@ -31,9 +31,9 @@ def shapes(tmp_path: Path) -> Path:
     return file
 
 
-def planned(shapes: Path | None, asked: Asked | None = None, **given: Any) -> Plan:
-    found = Given(**{"shapes": shapes, "step": "20ms", "examples": 50_000, **given})
-    return make_plan(Words(["run", "digits"]), asked or Asked(), TaskReader("digits", Flags()), found, print)
+def planned(shapes: Path | None, asked: ChosenSizes | None = None, **given: Any) -> Plan:
+    found = Circumstances(**{"shapes": shapes, "step": "20ms", "examples": 50_000, **given})
+    return make_plan(Words(["run", "digits"]), asked or ChosenSizes(), TaskReader("digits", Flags()), found, print)
 
 
 def times(plan: Plan) -> dict[tuple[str, int, int], float]:
@@ -41,8 +41,8 @@ def times(plan: Plan) -> dict[tuple[str, int, int], float]:
 
 
 def test_more_workers_finish_sooner_until_the_links_are_full(shapes: Path) -> None:
-    wide = times(planned(shapes, Asked.of("1,2,4", "1", "asp"), link="100Gbit"))
-    narrow = planned(shapes, Asked.of("1,2,4", "1", "asp"), link="100Mbit")
+    wide = times(planned(shapes, ChosenSizes.of("1,2,4", "1", "asp"), link="100Gbit"))
+    narrow = planned(shapes, ChosenSizes.of("1,2,4", "1", "asp"), link="100Mbit")
 
     assert wide["asp", 1, 1] > 1.5 * wide["asp", 2, 1] > 2 * wide["asp", 4, 1]
     assert [row.full for row in narrow.rows] == ["", "links", "links"]
@@ -52,8 +52,8 @@ def test_more_workers_finish_sooner_until_the_links_are_full(shapes: Path) -> No
 
 
 def test_a_slow_worker_makes_the_plan_advise_a_looser_policy(shapes: Path) -> None:
-    alike = planned(shapes, Asked.of("4", "1", "bsp,asp"), link="100Gbit")
-    slow = planned(shapes, Asked.of("4", "1", "bsp,asp"), link="100Gbit", speeds="HE1")
+    alike = planned(shapes, ChosenSizes.of("4", "1", "bsp,asp"), link="100Gbit")
+    slow = planned(shapes, ChosenSizes.of("4", "1", "bsp,asp"), link="100Gbit", speeds="HE1")
 
     assert alike.advice is not None
     assert slow.advice is not None
@@ -63,7 +63,7 @@ def test_a_slow_worker_makes_the_plan_advise_a_looser_policy(shapes: Path) -> No
 
 
 def test_prices_say_what_each_way_costs(shapes: Path) -> None:
-    plan = planned(shapes, Asked.of("1,4", "1", "asp"), price="worker=3600/h, server=0/h")
+    plan = planned(shapes, ChosenSizes.of("1,4", "1", "asp"), price="worker=3600/h, server=0/h")
 
     for row in plan.rows:
         assert row.cost == pytest.approx(row.choice.workers * row.seconds)
@@ -73,7 +73,7 @@ def test_prices_say_what_each_way_costs(shapes: Path) -> None:
 
 
 def test_the_command_to_paste_starts_what_is_advised(shapes: Path) -> None:
-    for row in (plan := planned(shapes, Asked.of("1,4", None, None))).rows:
+    for row in (plan := planned(shapes, ChosenSizes.of("1,4", None, None))).rows:
         choice = row.choice
         policy = None if choice.is_own else choice.policy
         assert (
@@ -110,14 +110,14 @@ def test_what_can_not_be_understood_is_refused_before_anything_starts(
 
 def test_a_list_of_speeds_has_one_for_each_worker(shapes: Path) -> None:
     with pytest.raises(ConfigError, match=r"speeds: got 2 of them .* for 4 workers"):
-        planned(shapes, Asked.of("4", "1", None), speeds="1x,10x")
+        planned(shapes, ChosenSizes.of("4", "1", None), speeds="1x,10x")
 
 
 def test_only_a_probe_knows_the_model_of_a_linear_task() -> None:
     read = TaskReader("svm", Flags())
 
     with pytest.raises(ConfigError, match=r"Only a probe says how large the model .* --shapes FILE"):
-        make_plan(Words(["run", "svm"]), Asked(), read, Given(step="1ms", examples=100), print)
+        make_plan(Words(["run", "svm"]), ChosenSizes(), read, Circumstances(step="1ms", examples=100), print)
 
 
 @pytest.mark.parametrize(
@@ -165,7 +165,7 @@ def test_a_probe_measures_a_real_worker_and_a_real_server(
     read = TaskReader("digits", Flags()) if kind == "task" else ScriptReader("train.py", (), Flags())
     words = Words(["run", "digits"]) if kind == "task" else Words(["launch"], ["train.py"])
 
-    plan = make_plan(words, Asked.of("4", "1", "bsp"), read, Given(), print)
+    plan = make_plan(words, ChosenSizes.of("4", "1", "bsp"), read, Circumstances(), print)
 
     figures = plan.figures
     assert figures is not None
@@ -203,4 +203,6 @@ def test_a_run_that_can_not_begin_says_what_works_without_it(monkeypatch: pytest
     monkeypatch.setattr(probe, "probed", ends)
 
     with pytest.raises(ConfigError, match=r"(?s)svm does not come.*--no-probe tells.*; --step 120ms --examples"):
-        make_plan(Words(["run", "svm"]), Asked.of("2", "1", None), TaskReader("svm", Flags()), Given(), print)
+        make_plan(
+            Words(["run", "svm"]), ChosenSizes.of("2", "1", None), TaskReader("svm", Flags()), Circumstances(), print
+        )

@@ -369,7 +369,7 @@ def test_whatever_happens_numbers_grow_and_the_pool_is_kept(actions, rounds, wai
 def test_in_rounds_a_worker_that_is_told_to_stop_alone_departs_after_a_moment():
     membership = members("a", "b", rounds=True)
 
-    membership.told("a", 1, 1.0, has_left=True)
+    membership.stop_signal("a", 1, 1.0, has_left=True)
     membership.tick(2.9)
     before = set(membership.view.seats)
     membership.tick(3.1)
@@ -382,10 +382,10 @@ def test_in_rounds_a_worker_that_is_told_to_stop_alone_departs_after_a_moment():
 def test_without_rounds_it_departs_at_once_and_keeps_its_seat_as_long_as_it_computes():
     membership = members("a", "b")
 
-    membership.told("a", 1, 1.0)
+    membership.stop_signal("a", 1, 1.0)
     membership.tick(9.0)
     assert set(membership.view.seats) == {"a", "b"}
-    membership.told("a", 1, 9.0, has_left=True)
+    membership.stop_signal("a", 1, 9.0, has_left=True)
 
     assert set(membership.view.seats) == {"b"}
 
@@ -394,8 +394,8 @@ def test_workers_that_are_all_told_to_stop_keep_their_seats_however_long_they_ar
     membership = members("a", "b", rounds=True)
     view = membership.view
 
-    membership.told("a", 1, 1.0, has_left=True)
-    membership.told("b", 1, 2.0)
+    membership.stop_signal("a", 1, 1.0, has_left=True)
+    membership.stop_signal("b", 1, 2.0)
     for now in range(3, 100):
         assert membership.tick(float(now)) == []
 
@@ -407,7 +407,7 @@ def test_those_who_come_back_wait_for_the_others_as_long_as_at_the_start():
     membership = members("a", "b", rounds=True)
     membership.start_timeout = 60.0
     for worker in ("a", "b"):
-        membership.told(worker, 1, 1.0, has_left=True)
+        membership.stop_signal(worker, 1, 1.0, has_left=True)
 
     incarnation = membership.join("a", False, 100.0)
     membership.seat("a", incarnation, 5, None, clocks_at(membership, version=5, a=5, b=5), 100.0)
@@ -428,7 +428,7 @@ def test_once_as_many_are_back_as_the_run_starts_with_the_others_have_their_leas
     membership = members("a", "b", "c", rounds=True)
     membership.start_when = 2
     for worker in ("a", "b", "c"):
-        membership.told(worker, 1, 1.0, has_left=True)
+        membership.stop_signal(worker, 1, 1.0, has_left=True)
 
     membership.join("a", False, 100.0)
     one = membership.awaited
@@ -456,7 +456,7 @@ def test_a_restarted_chief_waits_for_members_that_were_away_with_it_and_gives_th
 def test_a_lease_shorter_than_that_moment_does_not_lapse_on_the_way_out():
     membership = members("a", "b", rounds=True)
     membership.lease = 0.5
-    membership.told("a", 1, 0.0, has_left=True)
+    membership.stop_signal("a", 1, 0.0, has_left=True)
 
     assert beaten(membership, "b", 1, 0.6) == []
     assert beaten(membership, "b", 1, 2.1) == []

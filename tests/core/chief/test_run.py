@@ -168,7 +168,7 @@ def test_a_run_is_over_with_its_last_worker_and_says_who_was_gone_before_its_end
 def test_a_worker_that_is_told_to_stop_after_all_others_have_finished_is_waited_for(budget: str):
     run, clocks = started("a", "b", budget=budget, epochs=9)
     run.leave("a", 1, True, 1.0)
-    run.told("b", 1, 2.0)
+    run.stop_signal("b", 1, 2.0)
     run.leave("b", 1, False, 2.5, was_told=True)
     assert (run.phase, run.awaited(3.0)) == (RunPhase.TRAINING, ["b"])
     again = Run(run.config)
@@ -700,9 +700,9 @@ def test_a_run_that_trains_with_more_epochs_names_its_workers_later_last_clocks(
 def test_who_is_above_the_norm_cap_is_judged_until_the_first_worker_has_finished() -> None:
     run, _ = started("a", "b", "c", push_norm_cap=1.0)
     run.capped({"c": 1.0})
-    assert [each.said[:3] for each in run.warnings.found] == ["c: "]
+    assert [each.said[:3] for each in run.warnings.listed] == ["c: "]
 
     run.leave("c", 1, True, 1.0)
     run.capped({"a": 1.0, "c": 1.0})
 
-    assert [(each.said[:3], each.passed) for each in run.warnings.found] == [("c: ", False)]
+    assert [(each.said[:3], each.passed) for each in run.warnings.listed] == [("c: ", False)]

@@ -37,7 +37,7 @@ def metrics(loss: float, train: float = 0.9, validation: float = 0.9, **more: fl
 
 def kinds(watch: Warnings) -> dict[str, bool]:
     """Of all warnings: whether each has passed."""
-    return {each.kind: each.passed for each in watch.found}
+    return {each.kind: each.passed for each in watch.listed}
 
 
 # the loss
@@ -45,7 +45,7 @@ def test_a_loss_above_its_start_at_the_end_of_an_epoch_is_told_with_a_lower_rate
     watch = watching()
     watch.scored(metrics(4.6), 1, 100, final=False)
 
-    (found,) = watch.found
+    (found,) = watch.listed
     assert str(found) == (
         "warning: after epoch 1 the loss is 4.6, above the 2.3 that it began with. Try optimizer.lr=0.01 (it is 0.1), "
         "or inputs of about -1 to 1, if some are large."
@@ -69,13 +69,13 @@ MEAN_MODEL = {"mean_train_loss": 0.4, "mean_train_accuracy": 0.9, "mean_validati
 def test_nothing_is_told_where_nothing_is_wrong(baseline, found, epoch: int, steps: int, final: bool) -> None:
     watch = watching(baseline)
     watch.scored(found, epoch, steps, final=final)
-    assert watch.found == []
+    assert watch.listed == []
 
 
 def test_a_negative_loss_may_rise_by_a_tenth_of_its_size() -> None:
     watch = watching({"train_loss": -10.0})
     watch.scored({"train_loss": -9.5}, 1, 100, final=False)
-    assert watch.found == []
+    assert watch.listed == []
     watch.scored({"train_loss": -8.5}, 2, 100, final=False)
     assert kinds(watch) == {"loss_above_start": False}
 
@@ -84,8 +84,8 @@ def test_a_loss_that_comes_down_again_has_passed_and_what_is_seen_later_is_what_
     watch = watching()
     for epoch, loss in ((1, 4.6), (2, 6.9)):
         watch.scored(metrics(loss), epoch, 100, final=False)
-    assert "after epoch 2 the loss is 6.9" in watch.found[0].said
-    assert watch.found[0].epoch == 1
+    assert "after epoch 2 the loss is 6.9" in watch.listed[0].said
+    assert watch.listed[0].epoch == 1
 
     watch.scored(metrics(0.5), 3, 100, final=True)
     assert kinds(watch) == {"loss_above_start": True}
@@ -95,14 +95,14 @@ def test_a_loss_that_is_no_number_is_told() -> None:
     watch = watching()
     watch.scored(metrics(math.nan, 0.5, 0.5), 1, 100, final=False)
     assert kinds(watch) == {"not_finite": False}
-    assert "the loss is nan after epoch 1" in watch.found[0].said
+    assert "the loss is nan after epoch 1" in watch.listed[0].said
 
 
 # the accuracy
 def test_accuracy_at_the_largest_classs_share_is_told_once_an_epoch_is_over() -> None:
     watch = watching()
     watch.scored(metrics(2.3, 0.1, 0.1), 1, 100, final=False)
-    assert "always naming the largest class gives 0.1000: nothing is learned" in watch.found[0].said
+    assert "always naming the largest class gives 0.1000: nothing is learned" in watch.listed[0].said
 
     watch.scored(metrics(1.0, 0.6, 0.6), 2, 200, final=False)
     assert kinds(watch) == {"majority_class": True}
@@ -116,7 +116,7 @@ def test_accuracy_at_the_largest_classs_share_is_told_once_an_epoch_is_over() ->
 def test_an_early_accuracy_is_not_judged_but_the_final_one_is(epoch: int, steps: int, settings: dict[str, Any]) -> None:
     watch = watching(**settings)
     watch.scored(metrics(2.3, 0.1, 0.1), epoch, steps, final=False)
-    assert watch.found == []
+    assert watch.listed == []
     watch.scored(metrics(2.3, 0.1, 0.1), epoch, steps, final=True)
     assert kinds(watch) == {"majority_class": False}
 
@@ -129,7 +129,7 @@ def test_with_a_rare_class_only_the_end_is_judged_and_finding_it_is_learning() -
     watch = watching(rare)
     watch.scored(metrics(0.2, 0.95, 0.95), 5, 500, final=False)
     watch.scored(metrics(0.2, 0.94, 0.94, **found), 9, 900, final=True)
-    assert watch.found == []
+    assert watch.listed == []
     watch.scored(metrics(0.2, 0.95, 0.95), 10, 1000, final=True)
     assert kinds(watch) == {"majority_class": False}
 
@@ -140,7 +140,7 @@ def test_data_of_one_class_are_named_instead_of_a_rate() -> None:
 
     watch.scored({"train_loss": 0.1, "train_accuracy": 1.0, "test_accuracy": 1.0}, 1, 10, final=False)
 
-    (found,) = watch.found
+    (found,) = watch.listed
     assert "all labels of the training and the test data are of one class" in found.said
     assert not found.settings
 
@@ -154,7 +154,7 @@ def test_data_of_one_class_are_named_instead_of_a_rate() -> None:
 def test_a_rate_that_nobody_uses_is_answered_with_a_usual_one(name: str, lr: float, found: Any, usual: float) -> None:
     watch = watching(optimizer=Options(name=name, lr=lr))
     watch.scored(found, 10, 1000, final=True)
-    assert watch.found[0].settings == [f"optimizer.lr={usual}"]
+    assert watch.listed[0].settings == [f"optimizer.lr={usual}"]
 
 
 @pytest.mark.parametrize(
@@ -163,7 +163,7 @@ def test_a_rate_that_nobody_uses_is_answered_with_a_usual_one(name: str, lr: flo
 def test_a_rate_that_is_taken_as_it_is_by_several_workers_is_named(workers: int, scale: str, is_told: bool) -> None:
     watch = watching(workers=workers, schedule={"lr_scale": scale})
     watch.scored(metrics(9.0), 1, 100, final=False)
-    assert ("schedule.lr_scale=auto (it is linear" in watch.found[0].advice) is is_told
+    assert ("schedule.lr_scale=auto (it is linear" in watch.listed[0].advice) is is_told
 
 
 # a linear model
@@ -189,7 +189,7 @@ def test_a_loss_above_its_start_of_fitted_steps_is_told_with_dearer_weights(
 ) -> None:
     watch = linear(**svm)
     watch.scored(metrics(4.6), 20, 100, final=True)
-    assert (watch.found[0].settings, watch.found[0].advice) == (settings, advice)
+    assert (watch.listed[0].settings, watch.listed[0].advice) == (settings, advice)
 
 
 @pytest.mark.parametrize(
@@ -210,8 +210,8 @@ def test_fitted_steps_that_learn_nothing_are_answered_with_dearer_errors(
 ) -> None:
     watch = linear(**svm)
     watch.scored({"train_loss": 0.9, "train_accuracy": 0.7}, 20, 100, final=True)
-    assert watch.found[0].settings == settings
-    assert advice in watch.found[0].advice
+    assert watch.listed[0].settings == settings
+    assert advice in watch.listed[0].advice
 
 
 @pytest.mark.parametrize(("precision", "told"), [(0.4, 0), (0.31, 1)])
@@ -219,14 +219,14 @@ def test_with_class_weights_more_of_the_rare_class_than_by_chance_is_learning(pr
     watch = linear(class_weights="balanced")
     found = {"train_accuracy": 0.6, "train_recall": 0.6, "train_precision": precision}
     watch.scored({"train_loss": 0.9, **found}, 20, 100, final=True)
-    assert len(watch.found) == told
+    assert len(watch.listed) == told
 
 
 @pytest.mark.parametrize(("epoch", "told"), [(2, 0), (14, 0), (15, 2)])
 def test_of_fitted_steps_nothing_but_nan_is_told_before_they_are_short(epoch: int, told: int) -> None:
     watch = linear()
     watch.scored({"train_loss": 1.5, "train_accuracy": 0.7}, epoch, 100, final=False)
-    assert len(watch.found) == told
+    assert len(watch.listed) == told
     watch.scored({"train_loss": math.nan, "train_accuracy": 0.9}, epoch, 100, final=False)
     assert "not_finite" in kinds(watch)
 
@@ -234,17 +234,17 @@ def test_of_fitted_steps_nothing_but_nan_is_told_before_they_are_short(epoch: in
 def test_a_linear_models_loss_has_no_logarithm_of_ones_own_to_look_for() -> None:
     watch = linear(steps="plain")
     watch.scored(metrics(math.nan), 3, 100, final=False)
-    assert watch.found[0].advice == "optimizer.lr=0.05 (it is 0.5)"
+    assert watch.listed[0].advice == "optimizer.lr=0.05 (it is 0.5)"
 
 
 # what workers say
 def test_three_steps_in_a_row_without_a_finite_gradient_are_told_and_pass_when_gradients_are_back() -> None:
     watch = watching()
     watch.heard("worker-0", {"unusable_row": 2, "unusable_longest": 2}, MEMBERS, 0.1)
-    assert watch.found == []
+    assert watch.listed == []
     watch.heard("worker-1", {"unusable_row": 3, "unusable_longest": 3}, MEMBERS, 0.25)
 
-    (found,) = watch.found
+    (found,) = watch.listed
     assert found.said == "worker-1: 3 steps in a row had no finite gradient (epoch 0.2)"
     assert found.advice.startswith("optimizer.lr=0.01 (it is 0.1), or clip.norm=1, or inputs of about -1 to 1")
     assert "look for log(0)" in found.advice
@@ -271,7 +271,7 @@ def test_what_stood_when_the_last_member_left_stands_at_the_end() -> None:
 def test_the_final_version_is_judged_for_a_loss_that_is_no_number_also_before_an_epoch() -> None:
     watch = watching()
     watch.scored(metrics(99.0, 0.1, 0.1), 0, 10, final=True)
-    assert watch.found == []
+    assert watch.listed == []
     watch.scored(metrics(math.nan, 0.1, 0.1), 0, 10, final=True)
     assert kinds(watch) == {"not_finite": False}
 
@@ -279,21 +279,21 @@ def test_the_final_version_is_judged_for_a_loss_that_is_no_number_also_before_an
 def test_fp16_may_look_for_its_factor_first() -> None:
     watch = watching(precision="fp16")
     watch.heard("worker-0", {"unusable_row": 16, "unusable_longest": 16}, MEMBERS, 0.1)
-    assert watch.found == []
+    assert watch.listed == []
 
 
 def test_an_explosion_is_told_with_its_losses() -> None:
     watch = watching()
     figures = {"exploding_row": 3, "exploding_longest": 3, "first_loss": 2.3, "exploding_loss": 4.1e9}
     watch.heard("worker-0", figures, MEMBERS, 0.5)
-    assert watch.found[0].said == "worker-0: training explodes: its loss rose from 2.3 to 4.1e+09 (epoch 0.5)"
+    assert watch.listed[0].said == "worker-0: training explodes: its loss rose from 2.3 to 4.1e+09 (epoch 0.5)"
 
 
 def test_a_worker_whose_pushes_are_all_dropped_is_told() -> None:
     watch = watching()
     watch.heard("worker-1", {"dropped_row": 100, "dropped_longest": 100}, MEMBERS, 2.0)
     assert kinds(watch) == {"dropped": False}
-    assert watch.found[0].settings == ["batch=speed"]
+    assert watch.listed[0].settings == ["batch=speed"]
 
 
 @pytest.mark.parametrize(
@@ -351,7 +351,7 @@ def test_a_weight_at_its_floor_for_all_is_told_until_members_or_policy_change() 
     run, clocks = started(policy=Options(name="shat", reading="difference", alpha_min=0))
     run.beat("worker-0", 1, WorkerReport(1, "compute", 0.1, {}), 1.0)
 
-    (found,) = run.warnings.found
+    (found,) = run.warnings.listed
     assert str(found) == (
         "warning: with 2 equal workers the weight of the global model is at its floor, policy.alpha_min: 0. Try "
         "policy.alpha=0.5, another policy.reading, or another number of workers."
@@ -372,7 +372,7 @@ def test_scores_are_watched_and_a_restarted_chief_still_knows_what_was_seen() ->
 
     again = Run(config())
     again.restore(state, 2.0)
-    assert again.warnings.found == run.warnings.found != []
+    assert again.warnings.listed == run.warnings.listed != []
     again.score(Score(7, 1.0, [1], metrics(1.0)), 3.0)
     assert kinds(again.warnings) == {Kind.LOSS: True}
 
@@ -388,12 +388,12 @@ def test_a_worker_that_trains_on_weights_of_other_rounds_costs_the_bits_and_the_
 ) -> None:
     watch = Warnings(config(on_lost_worker=on_lost_worker))
     watch.heard("worker-0", {OTHER_BITS: 0.0}, MEMBERS, 1.0)
-    assert watch.found == []
+    assert watch.listed == []
 
     watch.heard("worker-1", {OTHER_BITS: 1.0}, MEMBERS, 2.5)
     watch.heard("worker-0", {OTHER_BITS: 1.0}, MEMBERS, 3.0)
 
-    (found,) = watch.found
+    (found,) = watch.listed
     assert (found.kind, found.settings, found.passed) == ("other_bits", settings, False)
     assert found.said.startswith("worker-1: ")
     assert "(epoch 2.5); the model is sound, but not bit for bit" in found.said
@@ -404,11 +404,11 @@ def test_a_worker_above_the_cap_most_of_the_time_is_named_and_the_cap_is_not_bla
     members = [f"worker-{rank}" for rank in range(4)]
 
     watch.capped({"worker-0": 0.4, "worker-3": 0.1}, members, 0.5)
-    assert watch.found == []
+    assert watch.listed == []
     watch.capped({"worker-0": 0.4, "worker-3": 0.9}, members, 1.25)
     watch.capped({"worker-0": 0.4, "worker-3": 0.95}, members, 2.0)
 
-    (found,) = watch.found
+    (found,) = watch.listed
     assert str(found) == (
         "warning: worker-3: most of the last pushes had a norm above push_norm_cap (2.5) and were scaled down to it (epoch "
         "1.2). Try a look at worker-3: other workers' pushes are below the cap, so its own data and machine are odd."
@@ -426,7 +426,7 @@ def test_a_cap_below_what_most_workers_push_is_to_be_raised(shares: tuple[float,
 
     watch.capped(found, list(found), 1.0)
 
-    (warning,) = watch.found
+    (warning,) = watch.listed
     assert warning.said.startswith(f"{who}: ")
     assert warning.settings == ["push_norm_cap=5"]
     assert warning.advice.startswith("push_norm_cap=5 (it is 0.5) if the run learns too slowly")
@@ -437,13 +437,13 @@ def test_a_warning_of_the_cap_passes_and_follows_who_is_above_it() -> None:
 
     watch.capped({"worker-1": 1.0}, MEMBERS, 1.0)
     watch.capped({"worker-1": 0.2}, MEMBERS, 2.0)
-    assert [each.passed for each in watch.found] == [True]
+    assert [each.passed for each in watch.listed] == [True]
 
     watch.capped({"worker-0": 1.0, "worker-1": 1.0}, MEMBERS, 3.0)
-    (found,) = watch.found
+    (found,) = watch.listed
     assert (found.said.split(":")[0], found.epoch, found.passed) == ("all workers", 1.0, False)
     watch.capped({"worker-1": 1.0}, ("worker-0",), 4.0)  # it has left
-    assert [each.passed for each in watch.found] == [True]
+    assert [each.passed for each in watch.listed] == [True]
 
 
 def test_the_slowest_of_uneven_workers_is_the_straggler_with_its_reason() -> None:

@@ -10,7 +10,7 @@ from paceline.core.optimizers.builtin.adam import Adam
 from paceline.core.optimizers.builtin.adamw import AdamW
 from paceline.core.optimizers.builtin.rmsprop import RmsProp
 from paceline.core.optimizers.builtin.sgd import Sgd, along_directions
-from paceline.core.optimizers.effective import cautioned, effective, pool_of, told
+from paceline.core.optimizers.effective import cautioned, effective, pool_of, settings_lines
 from paceline.core.optimizers.groups import Grouping
 from paceline.core.optimizers.layout import Layout, Piece
 from paceline.core.optimizers.optimizer import build_optimizer
@@ -197,7 +197,7 @@ def test_any_other_scale_takes_rate_and_momentum_as_they_are(scale):
 
     assert pool_of(config) is None
     assert effective(None, asked, build_policy(config.policy)) is asked
-    assert f"schedule.lr_scale: {scale}" in told(config, build_policy(config.policy))[0]
+    assert f"schedule.lr_scale: {scale}" in settings_lines(config, build_policy(config.policy))[0]
 
 
 def test_the_servers_leave_the_momentum_to_a_codec_that_keeps_it_at_the_workers():
@@ -302,8 +302,10 @@ def test_the_first_lines_of_a_run_say_what_was_asked_for_and_what_is_done():
     asked = "for one process: mini-batch 32, sgd, rate 0.1, momentum 0.9 -> here: 4 workers x 8, sgd, "
 
     for policy, line in (("ssp", "rate 0.025, momentum 0.9 at each worker"), ("bsp", "rate 0.1, momentum 0.9")):
-        assert told(settings(policy), build_policy(Options(name=policy))) == [asked + line]
-    assert told(settings("ssp", optimizer={"name": "adam", "lr": 0.004}), build_policy(Options(name="ssp"))) == [
+        assert settings_lines(settings(policy), build_policy(Options(name=policy))) == [asked + line]
+    assert settings_lines(
+        settings("ssp", optimizer={"name": "adam", "lr": 0.004}), build_policy(Options(name="ssp"))
+    ) == [
         "for one process: mini-batch 32, adam, rate 0.004, betas 0.9 0.999 -> here: 4 workers x 8, adam, rate 0.002, "
         "betas 0.9 0.999 at each worker"
     ]
@@ -312,13 +314,15 @@ def test_the_first_lines_of_a_run_say_what_was_asked_for_and_what_is_done():
 def test_a_script_whose_mini_batch_has_no_equal_parts_is_told_that_its_epochs_have_more_steps() -> None:
     policy, others = build_policy(Options(name="bsp")), ((4, "script"), (3, "files"))
 
-    found = told(settings("bsp", 3, data={"source": "script"}), policy)
+    found = settings_lines(settings("bsp", 3, data={"source": "script"}), policy)
 
     assert found[1:] == [
         "a mini-batch of 32 can't be dealt to 3 workers in equal parts: a step is on 30, so an epoch has 1.07 times the steps "
         "of one process. A mini-batch of 30 has as many."
     ]
-    assert all(len(told(settings("bsp", each, data={"source": source}), policy)) == 1 for each, source in others)
+    assert all(
+        len(settings_lines(settings("bsp", each, data={"source": source}), policy)) == 1 for each, source in others
+    )
 
 
 def test_groups_of_parameters_are_in_the_first_line_with_their_rates_asked_for_and_here():
@@ -326,7 +330,7 @@ def test_groups_of_parameters_are_in_the_first_line_with_their_rates_asked_for_a
     groups.insert(1, {"parameters": ["head.weight", "tail.weight"], "lr": 0.4})
     config = settings("ssp", optimizer={"name": "sgd", "lr": 0.1, "groups": groups})
 
-    (line,) = told(config, build_policy(config.policy))
+    (line,) = settings_lines(config, build_policy(config.policy))
 
     assert line.endswith(
         "rate 0.025, momentum 0.9 at each worker; groups: *.bias with weight_decay 0.0; head.weight and 1 more "
@@ -339,8 +343,11 @@ def test_a_policy_that_may_end_below_one_process_says_so_and_why(policy):
     config = settings(policy)
     found = build_policy(config.policy)
 
-    assert f"{policy} may end below what one process reaches with the same settings: work" in told(config, found)[1]
-    assert len(told(settings(policy, workers=1), found)) == 1
+    assert (
+        f"{policy} may end below what one process reaches with the same settings: work"
+        in settings_lines(config, found)[1]
+    )
+    assert len(settings_lines(settings(policy, workers=1), found)) == 1
 
 
 @pytest.mark.parametrize(

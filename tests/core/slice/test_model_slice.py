@@ -504,7 +504,7 @@ def test_a_reply_says_what_no_crash_can_lose_any_more():
     one.push("a", 1.0)
     table = one.slice.state().table
     (before,) = one.push("a", 1.0)
-    one.slice.kept(table)
+    one.slice.note_durable(table)
 
     assert before.durable == 0
     assert [reply.durable for reply in one.push("a", 1.0)] == [1]

@@ -17,7 +17,7 @@ from paceline.launch.linear_without_servers import _make
 from paceline.launch.other_machines.private_folder import JOINER, private_folder
 from paceline.server.state_folder import StateFolder
 from paceline.settings.load_settings import load
-from paceline_papers.reproduce.kept import Kept
+from paceline_papers.reproduce.kept import RunStore
 from paceline_studies.search.folder import SearchFolder, opened
 from tests.support.private_files import open_to_others, read_by_nobody
 from tests.support.processes import eventually
@@ -90,7 +90,7 @@ def a_state_folder(place: Path) -> None:
 
 
 def kept_runs(place: Path) -> None:
-    Kept(place / "runs.jsonl" / "mine.jsonl", {"name": "made up"}).add(("row", 1), {"score": 1.0}, 1.0)
+    RunStore(place / "runs.jsonl" / "mine.jsonl", {"name": "made up"}).add(("row", 1), {"score": 1.0}, 1.0)
 
 
 def a_model_without_servers(place: Path) -> None:

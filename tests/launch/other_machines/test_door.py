@@ -73,7 +73,7 @@ def rig(tmp_path: Path) -> Iterator[Rig]:
 def test_a_process_gets_its_own_token_with_the_order_and_no_more_once_it_has_begun(rig: Rig, tmp_path: Path) -> None:
     calls = rig.calls()
     joined = calls.join(OFFER)
-    placed = rig.hosts.place("worker", "worker-1", {"rank": 1}, tmp_path / "log")
+    placed = rig.hosts.allot("worker", "worker-1", {"rank": 1}, tmp_path / "log")
     assert placed is not None
     _, process = placed
 

@@ -11,8 +11,8 @@ import pytest
 
 from paceline.core.settings.config import Config
 from paceline.launch.other_machines import own_work
-from paceline.launch.other_machines.own_work import OwnWork, Place
-from paceline.launch.supervise.frozen_servers import Asked
+from paceline.launch.other_machines.own_work import HostFacts, OwnWork
+from paceline.launch.supervise.frozen_servers import Probe
 from paceline.v1 import host_service_pb2 as pb
 from tests.support.own_time import own_time
 from tests.support.processes import eventually
@@ -40,7 +40,7 @@ class Rig:
         monkeypatch.setattr(own_work, "worker_words", words)
         monkeypatch.setattr(own_work, "ReachServers", Reached)
         self.said: list[str] = []
-        place = Place(
+        place = HostFacts(
             folder=folder,
             config=Config(ports=ports),
             head="10.0.0.1",
@@ -145,7 +145,7 @@ def test_no_worker_starts_before_the_servers_can_be_reached(tmp_path: Path, monk
     assert len(rig.told) == 1
 
 
-class Silent(Asked):
+class Silent(Probe):
     """A server that has answered once."""
 
     def __init__(self, port: int) -> None:
@@ -165,7 +165,7 @@ def test_a_frozen_server_here_is_ended_and_the_head_is_told(tmp_path: Path, monk
     now = [0.0]
     monkeypatch.setattr(own_work, "server_words", lambda told: ["-c", "import time; time.sleep(60)"])
     own_time(monkeypatch, own_work, monotonic=lambda: now[0])
-    place = Place(folder=tmp_path, config=Config(), head="10.0.0.1", address="b", name="b", device="cpu", threads=1)
+    place = HostFacts(folder=tmp_path, config=Config(), head="10.0.0.1", address="b", name="b", device="cpu", threads=1)
     work = OwnWork(place, lambda text: None, Silent)
     told = pb.ProcessArguments(number=1, chief="127.0.0.1:5")
     work.carry_out([pb.ChildOrder(name="server-1", start=1, role=pb.PROCESS_ROLE_SERVER, arguments=told)])

@@ -12,7 +12,7 @@ from paceline.core.settings.config import Config
 from paceline.launch.folder.run_folder import open_run
 from paceline.launch.supervise import frozen_servers
 from paceline.launch.supervise.children import Child
-from paceline.launch.supervise.frozen_servers import ANSWER, Asked, FrozenServers
+from paceline.launch.supervise.frozen_servers import ANSWER, FrozenServers, Probe
 from paceline.launch.supervise.launcher import run_local
 from paceline.launch.this_machine.signals import CTRL_C
 from paceline.v1.run_service_pb2 import StatusReply
@@ -35,7 +35,7 @@ class Server(Child):
         return True
 
 
-class Line(Asked):
+class Line(Probe):
     """To one server; an answer takes no time, the lack of one takes ANSWER seconds."""
 
     def __init__(self, server: Server, stage: "Stage") -> None:

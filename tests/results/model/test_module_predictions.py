@@ -81,8 +81,8 @@ def test_columns_are_found_by_name_with_the_label_or_without_it(flowers: str) ->
     report = predict("one", "a.csv")
     assert report.score["accuracy"] == 0.5
     assert report.counts == {"rose": 1, "tulip": 1}
-    assert "accuracy 0.5000" in report.told()[-1]
-    assert predict("one", "b.tsv").told()[-1] == "not scored: the file has no labels"
+    assert "accuracy 0.5000" in report.summary()[-1]
+    assert predict("one", "b.tsv").summary()[-1] == "not scored: the file has no labels"
 
 
 def test_a_file_of_a_run_is_the_model_that_predicts(flowers: str) -> None:
@@ -128,7 +128,7 @@ def test_labels_that_the_model_does_not_know_are_told_and_predicted_all_the_same
     report = predict(flowers, "a.csv")
 
     assert report.lines == ["rose"]
-    assert report.told()[-1] == "not scored: the labels are oak; the model's classes are aster, rose, tulip"
+    assert report.summary()[-1] == "not scored: the labels are oak; the model's classes are aster, rose, tulip"
 
 
 def test_a_column_that_lacks_is_named(flowers: str) -> None:
@@ -244,7 +244,7 @@ def test_labels_that_can_not_be_read_are_told_and_nothing_is_held_back(flowers: 
     report = predict(flowers, "a.csv")
 
     assert report.lines == ["rose", "tulip"]
-    assert re.search(f"not scored: {why}", report.told()[-1])
+    assert re.search(f"not scored: {why}", report.summary()[-1])
 
 
 @pytest.mark.parametrize(
@@ -361,7 +361,7 @@ def test_one_output_for_classes_is_written_as_it_is_unless_the_task_says_what_it
     np.save("a.npy", [[1.0, 1.0], [-1.0, 0.0]])
     report = predict(run, "a.npy")
     assert report.lines == ["2", "-2"]
-    assert any("probabilities(outputs)" in line for line in report.told())
+    assert any("probabilities(outputs)" in line for line in report.summary())
 
     said = "\n\ndef probabilities(outputs):\n    p = outputs.sigmoid()\n    return outputs.new_tensor([[1, 0]]) "
     Path("own.py").write_text(Path("own.py").read_text() + said + "+ p * outputs.new_tensor([[-1, 1]])\n")

@@ -49,7 +49,7 @@ def test_each_example_gets_a_line_and_the_file_a_score() -> None:
 
     assert lines == ["1", "-1", "-1", "-1"]
     assert list(report.score.values()) == pytest.approx([0.75, 1.0, 0.5, 2 / 3, 0.5])
-    assert report.told() == [
+    assert report.summary() == [
         "model a.model: 3 features",
         "4 examples: 3 as -1, 1 as 1",
         "accuracy 0.7500, precision 1.0000, recall 0.5000, f1 0.6667, majority 0.5000 (of label 1 against -1)",
@@ -99,7 +99,9 @@ def test_labels_that_are_none_of_the_models_leave_the_predictions() -> None:
 
     assert lines == ["1", "-1", "-1", "-1"]
     assert not report.score
-    assert report.told()[-1] == "not scored: the file's labels are -1, 0.5, 7; expected both -1 and 1, as in the model"
+    assert (
+        report.summary()[-1] == "not scored: the file's labels are -1, 0.5, 7; expected both -1 and 1, as in the model"
+    )
 
 
 def test_a_model_of_one_class_against_all_others_scores_a_file_of_many() -> None:
@@ -109,7 +111,7 @@ def test_a_model_of_one_class_against_all_others_scores_a_file_of_many() -> None
 
     assert lines == ["1", "-1", "-1", "-1"]
     assert list(report.score.values()) == pytest.approx([0.75, 1.0, 0.5, 2 / 3, 0.5])
-    assert report.told()[-1].endswith("(of label 1 against all others)")
+    assert report.summary()[-1].endswith("(of label 1 against all others)")
 
 
 @pytest.mark.parametrize("wrong", [np.nan, np.inf, 1e300])
@@ -177,7 +179,7 @@ def test_a_file_without_labels_gives_the_same_predictions_and_no_score() -> None
     report, lines = predicted(model(), file("# a comment\n1:2\n2:1 3:4 # another\n\n1:-1\n3:1\n"))
 
     assert lines == ["1", "-1", "-1", "-1"]
-    assert report.told()[-1] == "not scored: the file has no labels"
+    assert report.summary()[-1] == "not scored: the file has no labels"
 
 
 def test_stdin_is_a_minus() -> None:
@@ -217,7 +219,7 @@ def test_a_model_of_several_classes_says_the_one_whose_margin_is_largest() -> No
     assert report.score["accuracy"] == 0.75
     report, lines = predicted("s.model", file(MANY.replace("7 1", "9 1")))
     assert lines == ["4", "5", "7", "5"]
-    assert report.told()[-1] == "not scored: the file's labels are 9; the model's classes are 4, 5, 7"
+    assert report.summary()[-1] == "not scored: the file's labels are 9; the model's classes are 4, 5, 7"
 
 
 def test_probabilities_of_several_classes_sum_up_to_one() -> None:
@@ -267,7 +269,7 @@ def test_rcv1_as_published_has_documents_and_no_labels_and_a_topic_by_name() -> 
     report, lines = predicted("r.safetensors", rcv1("alone"))
 
     assert lines == ["ECAT", "not ECAT", "not ECAT"]
-    assert report.told()[1:] == ["3 examples: 2 as not ECAT, 1 as ECAT", "not scored: the file has no labels"]
+    assert report.summary()[1:] == ["3 examples: 2 as not ECAT, 1 as ECAT", "not scored: the file has no labels"]
 
 
 def test_rcv1_beside_its_topics_is_scored_by_the_models_own_topic() -> None:

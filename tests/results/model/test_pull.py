@@ -12,7 +12,7 @@ from typer.testing import CliRunner
 
 from paceline.cli.__main__ import app
 from paceline.core.errors import ConfigError, DataError, NotYet, PacelineError, ServersGone, UsageError
-from paceline.results.model.pull import Asked, Pulled, pull
+from paceline.results.model.pull import Pulled, WantedVersion, pull
 from paceline.results.model.run_weights import Source
 from paceline.rpc.auth import Credentials
 from tests.support.live_run import LiveRun
@@ -56,7 +56,7 @@ def live(tmp_path: Path) -> Iterator[LiveRun]:
 
 
 def pulled(run: LiveRun, out: Path, **asked: Any) -> Pulled:
-    return pull(Source.of_folder(run.folder), out, Asked(**asked))
+    return pull(Source.of_folder(run.folder), out, WantedVersion(**asked))
 
 
 def facts(path: Path) -> dict[str, str]:
@@ -93,7 +93,7 @@ def test_in_lock_step_all_slices_have_one_version_and_otherwise_it_is_said(tmp_p
         run = started(tmp_path / policy, policy=policy)
         run.push(1.0)
         found = pulled(run, tmp_path / "m.safetensors")
-        told[policy] = found.told()[0].partition("servers, ")[2], json.loads(facts(found.path)["one_moment"])
+        told[policy] = found.summary()[0].partition("servers, ")[2], json.loads(facts(found.path)["one_moment"])
         run.end()
 
     assert told["bsp"] == ("version 1, the same on all 2 slices", True)
@@ -121,7 +121,7 @@ def test_a_snapshot_is_pulled_by_its_version_and_others_are_listed(live: LiveRun
     with pytest.raises(UsageError, match=r"There is no snapshot of version 7. Versions that are kept: 0, 2\."):
         pulled(live, out, version=7)
 
-    assert found.told()[0].endswith("from its servers' snapshots, version 2, the same on all 2 slices")
+    assert found.summary()[0].endswith("from its servers' snapshots, version 2, the same on all 2 slices")
     with safe_open(out, "np") as file:
         assert (file.get_tensor("2.bias") == -2).all()
 
@@ -140,7 +140,7 @@ def test_of_an_ended_run_it_is_the_final_model_and_with_best_the_best(tmp_path: 
     folder = trained_run(tmp_path / "runs", task(tmp_path))
     out = tmp_path / "m.safetensors"
 
-    origins = [pull(Source.of_folder(folder), out, Asked(best=best)).origin for best in (False, True)]
+    origins = [pull(Source.of_folder(folder), out, WantedVersion(best=best)).origin for best in (False, True)]
 
     assert origins == ["last", "best"]
     assert facts(out)["origin"] == "best"
@@ -192,9 +192,9 @@ def test_a_run_of_other_machines_is_pulled_by_its_servers_and_settings(live: Liv
     assert json.loads(done.stdout)["versions"] == [1, 1]
     assert "inputs" not in facts(out)
     with pytest.raises(UsageError, match="--best is for a run whose folder is on this machine"):
-        pull(_elsewhere(live, None), out, Asked(best=True))
+        pull(_elsewhere(live, None), out, WantedVersion(best=True))
     with pytest.raises(ConfigError, match="keeps its snapshots where its servers are"):
-        pull(_elsewhere(live, None), out, Asked(version=0))
+        pull(_elsewhere(live, None), out, WantedVersion(version=0))
 
 
 def test_a_run_that_has_not_begun_to_train_says_what_it_waits_for(tmp_path: Path) -> None:
@@ -219,11 +219,11 @@ def test_a_run_without_servers_has_no_model_while_it_trains(tmp_path: Path) -> N
 @pytest.mark.parametrize(
     ("asked", "name", "told"),
     [
-        (Asked(), "m.pt", "the file's ending must be .safetensors"),
-        (Asked(1, best=True), "m.safetensors", "--best and --version: give only one"),
+        (WantedVersion(), "m.pt", "the file's ending must be .safetensors"),
+        (WantedVersion(1, best=True), "m.safetensors", "--best and --version: give only one"),
     ],
 )
-def test_what_can_not_be_asked_is_refused(asked: Asked, name: str, told: str, tmp_path: Path) -> None:
+def test_what_can_not_be_asked_is_refused(asked: WantedVersion, name: str, told: str, tmp_path: Path) -> None:
     folder = trained_run(tmp_path / "runs", task(tmp_path))
     with pytest.raises(PacelineError, match=told):
         pull(Source.of_folder(folder), tmp_path / name, asked)

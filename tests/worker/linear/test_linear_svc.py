@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from paceline.core.linear.model import Examples, Fit, LinearModel, score
-from paceline.core.optimizers.effective import told
+from paceline.core.optimizers.effective import settings_lines
 from paceline.core.optimizers.schedule import Schedule
 from paceline.core.policies.policy import build_policy, push_batches
 from paceline.core.settings.config import Config
@@ -101,12 +101,12 @@ def test_many_workers_take_more_epochs_unless_the_user_says_how_many() -> None:
 
     for epochs in (7, 60):
         asked = read_config("svm", Flags(workers=8, epochs=epochs))
-        assert told(asked, build_policy(asked.policy))[-1] == (
+        assert settings_lines(asked, build_policy(asked.policy))[-1] == (
             "8 workers with fitted steps need about 2 times the epochs of up to 4 (docs/choose/linear-models.md); "
             f"this run has {epochs}."
         )
     few = read_config("svm", Flags(workers=4))
-    assert not any("epochs" in line for line in told(few, build_policy(few.policy)))
+    assert not any("epochs" in line for line in settings_lines(few, build_policy(few.policy)))
 
 
 @pytest.mark.parametrize("threads", [1, 2])

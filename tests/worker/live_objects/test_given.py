@@ -27,7 +27,7 @@ from torch.utils.data import (  # noqa: E402
 from paceline.api.train_live import packed  # noqa: E402
 from paceline.tasks.default_loss import cross_entropy, squared_error  # noqa: E402
 from paceline.worker.live_objects.computing import models_own  # noqa: E402
-from paceline.worker.live_objects.given import Given, read  # noqa: E402
+from paceline.worker.live_objects.given import TrainArguments, read  # noqa: E402
 from paceline.worker.live_objects.own_faults import as_config_errors as faults  # noqa: E402
 from paceline.worker.live_objects.scores import baseline, score  # noqa: E402
 
@@ -40,7 +40,7 @@ def net(outputs: int = 3) -> Any:
 
 
 def live(model: Any = None, train: Any = ROWS, test: Any = ROWS, **given: Any) -> Any:
-    return read(model or net(), Given(train=train, test=test, **given), Config())[0]
+    return read(model or net(), TrainArguments(train=train, test=test, **given), Config())[0]
 
 
 def chosen(**given: Any) -> tuple[Any, list[str]]:
@@ -152,7 +152,7 @@ def test_arrays_become_a_data_set_in_single_precision() -> None:
 
 
 def test_without_a_test_set_one_is_cut_off_with_the_classes_shares() -> None:
-    found, lines = read(net(), Given(train=ROWS), Config())
+    found, lines = read(net(), TrainArguments(train=ROWS), Config())
 
     rows = [set(each.indices) for each in (found.train, *(found.kept[name].rows for name in ("validation", "test")))]
     assert [len(each) for each in rows] == [68, 14, 14]
@@ -166,7 +166,7 @@ def test_with_a_test_set_all_training_data_is_trained_on() -> None:
 
 
 def test_an_iterable_set_is_not_cut() -> None:
-    found, lines = read(net(), Given(train=Stream()), Config())
+    found, lines = read(net(), TrainArguments(train=Stream()), Config())
 
     assert not found.kept
     assert "none can be cut from an iterable set" in lines[0]
@@ -174,7 +174,7 @@ def test_an_iterable_set_is_not_cut() -> None:
 
 def test_a_stream_without_a_length_is_refused_before_anything_starts() -> None:
     with pytest.raises(ConfigError, match=r"train is a stream without a length.* Give its class a method __len__"):
-        read(net(), Given(train=Endless()), Config())
+        read(net(), TrainArguments(train=Endless()), Config())
 
 
 def test_a_loaders_processes_can_be_turned_off() -> None:

@@ -89,13 +89,13 @@ def test_the_best_model_on_disk_sets_the_bar_after_a_restart(
 ) -> None:
     save_file({"weight": np.zeros(1)}, tmp_path / "best.safetensors", facts)
     measure = None if own is None else Measure.parse(own, "BEST")
-    assert scoring._kept(tmp_path / "best.safetensors", measure) == rank
+    assert scoring._earlier_best(tmp_path / "best.safetensors", measure) == rank
 
 
 def test_without_a_best_model_any_score_is_the_best(tmp_path: Path) -> None:
     (tmp_path / "damaged.safetensors").write_bytes(b"damaged")
     for name in ("missing", "damaged"):
-        assert scoring._kept(tmp_path / f"{name}.safetensors", None) == WORST
+        assert scoring._earlier_best(tmp_path / f"{name}.safetensors", None) == WORST
 
 
 def test_where_the_measure_never_moves_the_loss_decides_which_model_is_the_best() -> None:
@@ -105,7 +105,7 @@ def test_where_the_measure_never_moves_the_loss_decides_which_model_is_the_best(
         _best=WORST,
         _average_from=None,
         _examples={"train": 3},
-        kept=lambda is_better, final: None,
+        note_score=lambda is_better, final: None,
         write=lambda name, facts: written.append(
             f"{name} {facts['epoch']} {facts['measure']} {facts['train_examples']} {facts['versions']}"
         ),
@@ -133,7 +133,7 @@ def test_a_best_model_that_the_disk_does_not_take_ends_no_scoring_and_the_next_b
         _best=WORST,
         _average_from=None,
         _examples={},
-        kept=lambda is_better, final: None,
+        note_score=lambda is_better, final: None,
         write=write,
         _say=lambda event, **facts: said.append(event),
     )

@@ -240,13 +240,13 @@ def test_scores_without_a_better_one_end_the_run_when_patience_is_out() -> None:
 
     for epoch, is_better in enumerate((True, False, True, False)):
         waiting._epoch = epoch
-        scorer.ScriptScorer.kept(waiting, is_better, False)
+        scorer.ScriptScorer.note_score(waiting, is_better, False)
     assert not stops
     waiting._epoch = 4
-    scorer.ScriptScorer.kept(waiting, False, True)  # the last one needs no stop
+    scorer.ScriptScorer.note_score(waiting, False, True)  # the last one needs no stop
     assert not stops
     waiting._epoch = 5
-    scorer.ScriptScorer.kept(waiting, False, False)
+    scorer.ScriptScorer.note_score(waiting, False, False)
     assert stops == ["3 scores in a row were no better than the best one"]
 
 
@@ -262,10 +262,10 @@ def test_scores_of_weights_that_the_run_went_back_from_use_up_no_patience() -> N
 
     for epoch, is_better in ((1, True), (2, False), (3, False), (2, False), (3, False)):
         evaluator.measure(SimpleNamespace(epoch=epoch, final=False))
-        evaluator.kept(is_better, False)
+        evaluator.note_score(is_better, False)
     assert not stops
     evaluator.measure(SimpleNamespace(epoch=4, final=False))
-    evaluator.kept(False, False)
+    evaluator.note_score(False, False)
     assert stops == ["3 scores in a row were no better than the best one"]
 
 

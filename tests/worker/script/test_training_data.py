@@ -58,7 +58,7 @@ class Run:
 
 
 def brought(dataset: Any, run: Run | None = None, **more: Any) -> Any:
-    asked = training_data.Asked(4)
+    asked = training_data.Cut(4)
     return training_data.Brought(run or Run(), dataset, rows_of_shards, lambda: asked, **more)
 
 

@@ -199,7 +199,7 @@ def training(
         replica=replica,
         client=client,
         in_force=PolicyInForce(policy),
-        asked=state.Asked(**asked),
+        asked=state.StepSettings(**asked),
         batches=state.Batches(sampler=Sampler(sizes, batch, steps, 0, "worker-0"), shards=shards, seed=0, place=0),
         progress=Progress(speed),
         slowness=Slowness(),

@@ -8,7 +8,7 @@ from paceline_papers.baseline.encoding import Encoding
 from paceline_papers.baseline.split import INDICES, VALUES, Split
 
 
-class Given(Encoding):
+class GivenRows(Encoding):
     """Sparse rows; nothing is fitted."""
 
     def stages(self, split: Split) -> list[Any]:

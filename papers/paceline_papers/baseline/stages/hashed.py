@@ -8,7 +8,7 @@ from pyspark.ml.base import Transformer
 from pyspark.ml.linalg import SparseVector, VectorUDT
 from pyspark.sql.functions import col, udf
 
-from paceline.data.hashing import place
+from paceline.data.hashing import feature_index
 
 
 class Hashed(Transformer):  # type: ignore[misc]
@@ -22,7 +22,7 @@ class Hashed(Transformer):  # type: ignore[misc]
         names, bits = self._columns, self._bits
 
         def hashed(*texts: str) -> Any:
-            found = Counter(place(name, text, bits) for name, text in zip(names, texts, strict=True))
+            found = Counter(feature_index(name, text, bits) for name, text in zip(names, texts, strict=True))
             return SparseVector(1 << bits, dict(found))
 
         return dataset.withColumn(

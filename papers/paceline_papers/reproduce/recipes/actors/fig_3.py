@@ -10,7 +10,7 @@ import numpy as np
 from matplotlib.figure import Figure
 
 from paceline.base.plot_style import FAINT, INK, STYLE, colour_of, marker_of
-from paceline_papers.reproduce.claims import Fits, Found, Trend
+from paceline_papers.reproduce.claims import Fits, RunFigures, Trend
 from paceline_papers.reproduce.recipe import Around, Column, Figures, Recipe, Runs
 from paceline_papers.reproduce.rule import Verdict
 from paceline_papers.reproduce.xor_runs import FORMS, SHOWN, best
@@ -68,10 +68,10 @@ def draw(runs: Runs) -> Figure:
     return against_tau(runs, "error", "error", log=False)
 
 
-def r_squared(form: str, column: str, log: bool = False) -> Callable[[Found], list[float]]:
+def r_squared(form: str, column: str, log: bool = False) -> Callable[[RunFigures], list[float]]:
     """How well a straight line fits the figure (or its logarithm) against tau, for each seed."""
 
-    def figure(found: Found) -> list[float]:
+    def figure(found: RunFigures) -> list[float]:
         rows = [found.of(f"tau = {tau:g}, {form}", column) for tau in TAUS]
         return [straight(values, log) for values in zip(*rows, strict=True)]
 

@@ -6,7 +6,7 @@ from math import inf
 import numpy as np
 from matplotlib.figure import Figure
 
-from paceline_papers.reproduce.claims import Fits, Found, Trend
+from paceline_papers.reproduce.claims import Fits, RunFigures, Trend
 from paceline_papers.reproduce.recipe import Runs
 from paceline_papers.reproduce.recipes.actors import fig_3
 from paceline_papers.reproduce.recipes.actors.fig_3 import GOOD, TAUS, against_tau, r_squared
@@ -21,7 +21,7 @@ def draw(runs: Runs) -> Figure:
     return against_tau(runs, "updates", "parameter values\nreceived by a data shard", log=True)
 
 
-def log_updates(found: Found, row: str) -> list[float]:
+def log_updates(found: RunFigures, row: str) -> list[float]:
     """Natural logarithms; one update and none are the same."""
     return [float(np.log(max(count, 1.0))) for count in found.of(row, "updates")]
 

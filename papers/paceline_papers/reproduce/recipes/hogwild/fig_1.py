@@ -6,7 +6,7 @@ from math import log2
 
 from matplotlib.figure import Figure
 
-from paceline_papers.reproduce.claims import Above, Fits, Found, Trend
+from paceline_papers.reproduce.claims import Above, Fits, RunFigures, Trend
 from paceline_papers.reproduce.hogwild_races import FULL, MODES, ROWS, SMALL, WORKERS, raced, row
 from paceline_papers.reproduce.pictures import lines
 from paceline_papers.reproduce.recipe import Column, Recipe, Runs
@@ -34,12 +34,12 @@ def draw(runs: Runs) -> Figure:
     return lines(panels, WORKERS, "workers", "time to the end (s)")
 
 
-def seconds(found: Found, name: str) -> list[float]:
+def seconds(found: RunFigures, name: str) -> list[float]:
     """Of one row, by seed."""
     return found.of(name, "seconds")
 
 
-def against_best(mode: str, found: Found) -> list[float]:
+def against_best(mode: str, found: RunFigures) -> list[float]:
     """The time with the most workers as a share of that with six."""
     pairs = zip(found.of(row(mode, WORKERS[-1]), "seconds"), found.of(row(mode, BEST), "seconds"), strict=True)
     return [most / best for most, best in pairs]

@@ -5,7 +5,7 @@ from math import inf
 
 from matplotlib.figure import Figure
 
-from paceline_papers.reproduce.claims import Between, Fits, Found
+from paceline_papers.reproduce.claims import Between, Fits, RunFigures
 from paceline_papers.reproduce.hogwild_races import FULL, SMALL, raced, row
 from paceline_papers.reproduce.pictures import lines
 from paceline_papers.reproduce.recipe import Column, Recipe, Runs
@@ -34,7 +34,7 @@ def draw(runs: Runs) -> Figure:
     return curves(runs, ROW, ROW)
 
 
-def rise(found: Found) -> list[float]:
+def rise(found: RunFigures) -> list[float]:
     """The largest one of the validation loss, by seed."""
     return found.of(ROW, "rise")
 

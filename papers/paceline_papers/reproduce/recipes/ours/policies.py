@@ -12,7 +12,7 @@ from matplotlib.figure import Figure
 from paceline.base.plot_style import STYLE, colour_of, marker_of
 from paceline.core.policies.policy import from_shorthand, is_served
 from paceline.core.settings.config import Options
-from paceline_papers.reproduce.claims import Apart, Fits, Found
+from paceline_papers.reproduce.claims import Apart, Fits, RunFigures
 from paceline_papers.reproduce.recipe import Around, Column, Figures, Recipe, Runs
 from paceline_papers.reproduce.rule import Verdict
 from paceline_papers.reproduce.user_on_digits import AS_GOOD, SMALL, config_of, problem, row
@@ -79,7 +79,7 @@ def draw(runs: Runs) -> Figure:
         return figure
 
 
-def slower(policy: str, other: str, found: Found, cluster: str = "HE1") -> list[float]:
+def slower(policy: str, other: str, found: RunFigures, cluster: str = "HE1") -> list[float]:
     """How many times as long one policy takes as another, by seed."""
     times = (found.of(row(name, each), "time") for name, each in ((policy, "HE1"), (other, cluster)))
     return [one / base for one, base in zip(*times, strict=True)]

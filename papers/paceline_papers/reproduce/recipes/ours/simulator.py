@@ -10,7 +10,7 @@ from matplotlib.figure import Figure
 from paceline.core.policies.policy import from_shorthand, is_served
 from paceline.core.settings.config import Config, Options
 from paceline.tasks.task import load_config
-from paceline_papers.reproduce.claims import Fits, Found
+from paceline_papers.reproduce.claims import Fits, RunFigures
 from paceline_papers.reproduce.pictures import spreads
 from paceline_papers.reproduce.processes import run as run_processes
 from paceline_papers.reproduce.recipe import Around, Column, Figures, Recipe, Runs
@@ -92,13 +92,13 @@ WITHIN = {"step": "time a step", "staleness": "staleness", "waited": "waiting"}
 """What is compared. Differences in waiting are shares of a step's time, and of staleness below a version, of a version."""
 
 
-def apart(found: Found, policy: str, what: str) -> list[float]:
+def apart(found: RunFigures, policy: str, what: str) -> list[float]:
     """The largest difference over all clusters and numbers of workers, by seed (%)."""
     each = [differences(found, name, what) for name in ROWS if ROWS[name][0] == policy]
     return [max(of_seed) for of_seed in zip(*each, strict=True)]
 
 
-def differences(found: Found, name: str, what: str) -> list[float]:
+def differences(found: RunFigures, name: str, what: str) -> list[float]:
     """Of one row, by seed (%)."""
     columns = (found.of(name, column) for column in (what, f"simulated-{what}", "step"))
     return [100 * abs(ours - real) / share(what, real, step) for real, ours, step in zip(*columns, strict=True)]

@@ -6,7 +6,7 @@ from math import inf
 
 from matplotlib.figure import Figure
 
-from paceline_papers.reproduce.claims import Above, Fits, Found
+from paceline_papers.reproduce.claims import Above, Fits, RunFigures
 from paceline_papers.reproduce.recipe import Around, Figures, Recipe, Runs
 from paceline_papers.reproduce.rule import Verdict
 from paceline_papers.reproduce.user_on_digits import AS_GOOD, COLUMNS, SMALL, WORKERS, by_workers, drawn, row
@@ -26,7 +26,7 @@ def draw(runs: Runs) -> Figure:
     return drawn(runs, SERVERS, CLUSTERS)
 
 
-def mean_above(policy: str, cluster: str, found: Found) -> list[float]:
+def mean_above(policy: str, cluster: str, found: RunFigures) -> list[float]:
     """Accuracy above BSP's, by seed: the mean over the numbers of workers."""
     columns = [
         (found.of(row(policy, cluster), f"accuracy-{n}"), found.of(row("bsp", cluster), f"accuracy-{n}"))

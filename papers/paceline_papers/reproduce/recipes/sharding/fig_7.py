@@ -12,7 +12,7 @@ from paceline.base.plot_style import STYLE
 from paceline.core.settings.config import Options
 from paceline.data.dataset import Labelled, Selection
 from paceline.sharder.strategy import build_strategy, deal
-from paceline_papers.reproduce.claims import Between, Fits, Found
+from paceline_papers.reproduce.claims import Between, Fits, RunFigures
 from paceline_papers.reproduce.recipe import Around, Column, Figures, Recipe, Runs
 from paceline_papers.reproduce.rule import Verdict
 
@@ -50,7 +50,7 @@ def run(around: Around, name: str, seed: int) -> Figures:
     }
 
 
-def within(found: Found) -> list[float]:
+def within(found: RunFigures) -> list[float]:
     """The share of shards with LEAST to LARGEST examples of every class, by seed."""
     counts = (np.atleast_2d(each) for each in found.of("random", "counts"))
     return [float(((each >= LEAST) & (each <= LARGEST)).all(axis=1).mean()) for each in counts]

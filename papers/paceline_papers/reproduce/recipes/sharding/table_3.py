@@ -7,7 +7,7 @@ from statistics import mean
 import numpy as np
 from matplotlib.figure import Figure
 
-from paceline_papers.reproduce.claims import Between, Fits, Found, Trend, slope
+from paceline_papers.reproduce.claims import Between, Fits, RunFigures, Trend, slope
 from paceline_papers.reproduce.pictures import spreads
 from paceline_papers.reproduce.recipe import Column, Recipe, Runs
 from paceline_papers.reproduce.recipes.sharding import table_2
@@ -36,12 +36,12 @@ GROWS = {Verdict.AGREES: "More clusters over the same images leave fewer images 
 HARMS = {Verdict.CANNOT: "Seeds move the accuracy more than a few examples that all workers have."}
 
 
-def sparse(found: Found, name: str) -> list[float]:
+def sparse(found: RunFigures, name: str) -> list[float]:
     """How many there were, by seed."""
     return found.of(name, "sparse")
 
 
-def slopes(found: Found) -> list[float]:
+def slopes(found: RunFigures) -> list[float]:
     """By seed: how the accuracy moves with the number of sparse neighbourhoods, over the rows."""
     counts, accuracies = (np.array([found.of(name, figure) for name in ROWS]) for figure in ("sparse", ACCURACY))
     return [slope(*each) for each in zip(counts.T, accuracies.T, strict=True)]

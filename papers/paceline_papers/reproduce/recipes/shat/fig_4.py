@@ -9,7 +9,7 @@ import numpy as np
 from matplotlib.figure import Figure
 
 from paceline_papers.reproduce import shat_on_cifar
-from paceline_papers.reproduce.claims import Above, Found, Trend
+from paceline_papers.reproduce.claims import Above, RunFigures, Trend
 from paceline_papers.reproduce.pictures import lines
 from paceline_papers.reproduce.recipe import Around, Column, Figures, Full, Recipe, Runs
 from paceline_papers.reproduce.rule import Verdict
@@ -36,16 +36,16 @@ ROWS = {row(method, workers): (method, workers) for method, workers in product((
 def run(around: Around, name: str, seed: int) -> Figures:
     method, workers = ROWS[name]
     config = config_of(METHODS[method], workers, seed, MODELS[MODEL])
-    return told(curve_of(config, problem(around, config)).scores[:EPOCHS])
+    return curve_figures(curve_of(config, problem(around, config)).scores[:EPOCHS])
 
 
 def run_full(around: Around, name: str, seed: int) -> Figures:
     method, workers = ROWS[name]
     result = shat_on_cifar.run_of(around, MODEL, method, METHODS[method], workers, seed)
-    return told(shat_on_cifar.curve_of(result).scores)
+    return curve_figures(shat_on_cifar.curve_of(result).scores)
 
 
-def told(scores: Sequence[float]) -> Figures:
+def curve_figures(scores: Sequence[float]) -> Figures:
     """Of the accuracies after each epoch, NaN where there is none."""
     return {"mean": float(np.nanmean(scores)), "last": scores[-1], "scores": list(scores)}
 
@@ -62,7 +62,7 @@ def draw(runs: Runs) -> Figure:
     return lines(panels, range(1, epochs + 1), "epochs", "test accuracy", marks=False)
 
 
-def gap(found: Found, name: str) -> list[float]:
+def gap(found: RunFigures, name: str) -> list[float]:
     """How far SHAT's mean over the epochs is above ASP's, for each seed."""
     other = found.of(row("ASP", ROWS[name][1]), "mean")
     return [ours - theirs for ours, theirs in zip(found.of(name, "mean"), other, strict=True)]

@@ -8,7 +8,7 @@ from math import inf, nan
 from matplotlib.figure import Figure
 
 from paceline_papers.reproduce import shat_on_cifar
-from paceline_papers.reproduce.claims import Fits, Found
+from paceline_papers.reproduce.claims import Fits, RunFigures
 from paceline_papers.reproduce.pictures import lines
 from paceline_papers.reproduce.recipe import Around, Column, Figures, Full, Recipe, Runs
 from paceline_papers.reproduce.rule import Verdict
@@ -38,17 +38,17 @@ ROWS = {row(model, cluster): (model, cluster) for model, cluster in product(MODE
 def run(around: Around, name: str, seed: int) -> Figures:
     model, cluster = ROWS[name]
     config = config_of(METHODS["SHAT"], WORKERS, seed, MODELS[model], CLUSTERS[cluster])
-    return told(curve_of(config, problem(around, config)), EPOCHS)
+    return curve_figures(curve_of(config, problem(around, config)), EPOCHS)
 
 
 def run_full(around: Around, name: str, seed: int) -> Figures:
     model, cluster = ROWS[name]
     slow = CLUSTERS[cluster]
     result = shat_on_cifar.run_of(around, model, "SHAT", METHODS["SHAT"], WORKERS, seed, slow)
-    return told(shat_on_cifar.curve_of(result))
+    return curve_figures(shat_on_cifar.curve_of(result))
 
 
-def told(found: Curve, epochs: int | None = None) -> Figures:
+def curve_figures(found: Curve, epochs: int | None = None) -> Figures:
     """Of a cluster's curve, which is cut after this many epochs."""
     return {
         "time": found.time_to(REACHED),
@@ -74,7 +74,7 @@ def draw(runs: Runs) -> Figure:
     return lines(panels, places, f"time ({unit})", "test accuracy", marks=False)
 
 
-def slower(model: str, cluster: str, found: Found) -> list[float]:
+def slower(model: str, cluster: str, found: RunFigures) -> list[float]:
     """How many times as long it takes as with equal workers, by seed: infinitely where it never gets there, NaN where equal
     ones don't."""
     pairs = zip(found.of(row(model, cluster), "time"), found.of(row(model, "HO"), "time"), strict=True)

@@ -9,7 +9,7 @@ from matplotlib.figure import Figure
 
 from paceline.core.settings.config import Config
 from paceline.core.slice.plan import Shapes
-from paceline_papers.reproduce.claims import Above, Fits, Found
+from paceline_papers.reproduce.claims import Above, Fits, RunFigures
 from paceline_papers.reproduce.exchanges import Load, measure, server_node, worker_node
 from paceline_papers.reproduce.layouts import resnet50, vgg16
 from paceline_papers.reproduce.network import missing
@@ -77,12 +77,12 @@ def draw(runs: Runs) -> Figure:
     return lines(panels, WORKERS, "workers", "speed-up")
 
 
-def ratios(found: Found, upper: str, lower: str) -> list[float]:
+def ratios(found: RunFigures, upper: str, lower: str) -> list[float]:
     """Of two rows' throughput, by seed."""
     return [a / b for a, b in zip(found.of(upper, "steps"), found.of(lower, "steps"), strict=True)]
 
 
-def against_whole(model: str, cut: str, found: Found) -> list[float]:
+def against_whole(model: str, cut: str, found: RunFigures) -> list[float]:
     """With the most workers."""
     return ratios(found, row(model, cut, MOST), row(model, "whole", MOST))
 

@@ -8,7 +8,7 @@ from math import log2
 from matplotlib.figure import Figure
 
 from paceline_papers.reproduce import shat_on_cifar
-from paceline_papers.reproduce.claims import Above, Found, Trend
+from paceline_papers.reproduce.claims import Above, RunFigures, Trend
 from paceline_papers.reproduce.pictures import lines
 from paceline_papers.reproduce.recipe import Around, Column, Figures, Full, Recipe, Runs
 from paceline_papers.reproduce.rule import Verdict
@@ -82,10 +82,10 @@ def draw(runs: Runs) -> Figure:
     return lines(panels, WORKERS, "workers", "test accuracy", log=True)
 
 
-def gap(model: str) -> Callable[[Found, str], list[float]]:
+def gap(model: str) -> Callable[[RunFigures, str], list[float]]:
     """How far SHAT is above ASP, for each seed."""
 
-    def figure(found: Found, name: str) -> list[float]:
+    def figure(found: RunFigures, name: str) -> list[float]:
         other = row("ASP", ROWS[name][1])
         return [ours - theirs for ours, theirs in zip(found.of(name, model), found.of(other, model), strict=True)]
 

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from matplotlib.figure import Figure
 
-from paceline_papers.reproduce.claims import Above, Apart, Claim, Fits, Found, Numbers, slope
+from paceline_papers.reproduce.claims import Above, Apart, Claim, Fits, Numbers, RunFigures, slope
 from paceline_papers.reproduce.pictures import lines
 from paceline_papers.reproduce.recipe import Around, Column, Figures, Recipe, Runs
 from paceline_papers.reproduce.rule import Verdict
@@ -174,51 +174,51 @@ class LowerBound(Fits):
     late: str
     """That row."""
 
-    def verdict(self, found: Found, numbers: Numbers) -> Verdict:
+    def verdict(self, found: RunFigures, numbers: Numbers) -> Verdict:
         verdict = super().verdict(found, numbers)
         is_least = inf in found.of(self.late, "reached")
         return Verdict.CANNOT if is_least and verdict is Verdict.DOES_NOT else verdict
 
 
-def later(upper: Row, lower: Row) -> Callable[[Found], list[float]]:
+def later(upper: Row, lower: Row) -> Callable[[RunFigures], list[float]]:
     """How much longer one row takes than another, by seed: at least, where the former never gets there."""
 
-    def figure(found: Found) -> list[float]:
+    def figure(found: RunFigures) -> list[float]:
         pairs = zip(found.of(upper.name, "time"), found.of(lower.name, "reached"), strict=True)
         return [one - other for one, other in pairs]
 
     return figure
 
 
-def ratio(upper: Row, lower: Row, column: str = "time") -> Callable[[Found], list[float]]:
+def ratio(upper: Row, lower: Row, column: str = "time") -> Callable[[RunFigures], list[float]]:
     """How many times as long one row takes as another, by seed: at least, where the former never gets there, or with "reached"
     infinitely; NaN where the latter does not."""
 
-    def figure(found: Found) -> list[float]:
+    def figure(found: RunFigures) -> list[float]:
         pairs = zip(found.of(upper.name, column), found.of(lower.name, "reached"), strict=True)
         return [one / other if other < inf else nan for one, other in pairs]
 
     return figure
 
 
-def grows(row: Row) -> Callable[[Found], list[float]]:
+def grows(row: Row) -> Callable[[RunFigures], list[float]]:
     """How much more its time grows from the fast network to this row's cluster than AD-PSGD's does (ratio)."""
     its = ratio(row, Row(row.algorithm, row.net))
     ours = ratio(Row("AD-PSGD", row.net, row.cluster), Row("AD-PSGD", row.net), "reached")
     return lambda found: [one - other for one, other in zip(its(found), ours(found), strict=True)]
 
 
-def lead(net: str, cluster: str) -> Callable[[Found], list[float]]:
+def lead(net: str, cluster: str) -> Callable[[RunFigures], list[float]]:
     """How far AD-PSGD's speed-up is above the best of the others."""
 
-    def figure(found: Found) -> list[float]:
+    def figure(found: RunFigures) -> list[float]:
         ours, *others = (found.of(Row(name, net, cluster).name, "speed-up") for name in ("AD-PSGD", *OTHERS))
         return [one - max(each) for one, *each in zip(ours, *others, strict=True)]
 
     return figure
 
 
-def gains(found: Found) -> list[float]:
+def gains(found: RunFigures) -> list[float]:
     """Of the speed-up over the number of workers."""
     columns = zip(*(found.of(Row("AD-PSGD", "ResNet", FAST, count).name, "speed-up") for count in COUNTS), strict=True)
     return [slope(COUNTS, column) for column in columns]
@@ -240,7 +240,7 @@ def by_epoch(net: str) -> Iterator[Claim]:
     yield like(says, KEPT, "last", Row("AD-PSGD", net), Row("AllReduce", net), inf)
 
 
-def convergence(found: Found) -> list[float]:
+def convergence(found: RunFigures) -> list[float]:
     """The slope of how many times sooner than two workers, twice over, n of them come to the accuracy."""
     columns = (found.of(Row("AD-PSGD", "ResNet", FAST, count).name, "reached") for count in COUNTS)
     every = zip(*columns, strict=True)

@@ -10,7 +10,7 @@ from typing import Any
 
 from matplotlib.figure import Figure
 
-from paceline_papers.reproduce.claims import Above, Fits, Found
+from paceline_papers.reproduce.claims import Above, Fits, RunFigures
 from paceline_papers.reproduce.pictures import lines
 from paceline_papers.reproduce.recipe import Around, Column, Figures, Recipe, Runs
 from paceline_papers.reproduce.rule import Verdict
@@ -85,10 +85,10 @@ def draw(runs: Runs) -> Figure:
     return lines(panels, places, "time (steps of an equal worker)", "test accuracy", marks=False)
 
 
-def steadier(environment: str, other: str) -> Callable[[Found], list[float]]:
+def steadier(environment: str, other: str) -> Callable[[RunFigures], list[float]]:
     """How much more another paradigm's accuracy falls between epochs than DSSP's, mean of both networks."""
 
-    def figure(found: Found) -> list[float]:
+    def figure(found: RunFigures) -> list[float]:
         each = [found.of(row(net, environment, name), "falls") for net, name in product(NETS, (other, "DSSP"))]
         return [(theirs - ours + its - own) / 2 for theirs, ours, its, own in zip(*each, strict=True)]
 
