@@ -96,7 +96,7 @@ def guarded(file: str, part: str, function: Callable[..., Any], rule: Rule) -> C
             found = rule.adapt(function(*arguments))
         except PacelineError:
             raise
-        except Exception as error:
+        except (Exception, SystemExit) as error:  # a process that ended here with 0 would pass for one that is done
             if is_out_of_memory(error):
                 raise out_of_memory(error, f"{own} of the task, {where(error, file)}") from error
             raise _failure(own, file, error) from error
@@ -107,7 +107,7 @@ def guarded(file: str, part: str, function: Callable[..., Any], rule: Rule) -> C
     return checked
 
 
-def _failure(part: str, file: str, error: Exception) -> PacelineError:
+def _failure(part: str, file: str, error: BaseException) -> PacelineError:
     if isinstance(error, OSError):
         return DataError(f"{part} of the task, {where(error, file)}: {error_text(error)}")
     return ConfigError(f"{part} of the task failed, {where(error, file)}: {error_text(error)}")
