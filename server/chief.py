@@ -402,8 +402,8 @@ class Chief:
             self._look()
 
     def _look(self) -> None:
-        """Lets go on what waits for a view that is written now, or for the chief. Its own thread waits
-        for no disk and no caller."""
+        """Lets go on what waits for a view that is written now, or for the chief. Its own thread waits for no disk and no
+        caller."""
         self._driver.look_again()
         with self.at_work() as clocks:
             if not self._driver.awaits_chief:

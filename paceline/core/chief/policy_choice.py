@@ -106,10 +106,10 @@ class PolicyChoice:
         if now - self._since < pause or now - self._looked < _EVERY:
             return None
         self._looked = now
-        times = self._times(now)
-        if len(times) < max(2, len(members)):
-            times = self._times_so_far() if build_policy(present).rounds else []
-        if len(times) < max(2, len(members)):
+        times, enough = self._times(now), max(2, len(members))
+        if len(times) < enough and build_policy(present).rounds:
+            times = self._times_so_far()
+        if len(times) < enough:
             return None
         return self._lost_bet(present, times) or self._best(present, times, left)
 

@@ -194,11 +194,12 @@ class Run:
         has closed, so that each run of the same settings ends with the same round; a slice that is back from a snapshot
         comes by that round again, and no other slice is further."""
         self.trained(clocks.trained, clocks.gone, clocks.round_examples)
-        is_closed = not self.membership.rounds or all(
-            clocks.progress(each) <= clocks.version for each in clocks.members
-        )
-        if self._is_near_the_end and not self._ends_by_itself and self._may_end and is_closed:
+        if self.milestones.may_end(clocks) and self._is_between_rounds(clocks):
             self._name_ends("the budget of epochs is spent", lambda: clocks, now)
+
+    def _is_between_rounds(self, clocks: Clocks) -> bool:
+        """Whether no round is open, as is always so of a policy without rounds."""
+        return not self.membership.rounds or all(clocks.progress(each) <= clocks.version for each in clocks.members)
 
     def validated(self, worker: str, epoch: int, loss: float, examples: int, clocks: Reading, now: float) -> None:
         """A worker has ended `epoch` of its shard (from 0) with this loss on the examples that it keeps back. Once all members
