@@ -241,7 +241,7 @@ def test_the_spent_budget_stops_the_run(begin: Begin) -> None:
     pusher.push(1.0, examples=99)
     assert chief_of(cluster).run.phase is RunPhase.TRAINING
     pusher.push(1.0, examples=1)
-    assert pusher.push(1.0)[0].stop, "it is counted once the chief, in a thread of its own, has named the end"
+    assert pusher.push(1.0)[0].stop, "it is counted once the chief has named the end in another thread"
     assert chief_of(cluster).run.phase is RunPhase.STOPPING
 
 
