@@ -13,8 +13,18 @@ import typer
 
 from paceline.core.errors import UsageError
 from paceline.processes.exits import exits, run_command
-from paceline_papers.experiments.defaults_cells import NETWORKS, USERS, Cell, CellStore, planned, problem, run_cell
-from paceline_papers.experiments.defaults_table import compact, full, summary
+from paceline_papers.experiments.defaults_cells import (
+    ALL,
+    CNN,
+    NETWORKS,
+    USERS,
+    Cell,
+    CellStore,
+    planned,
+    problem,
+    run_cell,
+)
+from paceline_papers.experiments.defaults_table import beside, compact, full, summary
 from paceline_papers.experiments.options import among
 
 POLICIES = (
@@ -56,50 +66,51 @@ def main(
     small: Annotated[bool, typer.Option("--small", help="Three policies, digits, SGD, two workers, one seed.")] = False,
     out: Annotated[Path, typer.Option(help="Where finished runs and tables are kept.")] = Path("runs/defaults"),
     fresh: Annotated[bool, typer.Option("--fresh", help="Forget finished runs.")] = False,
-    processes: Annotated[
-        bool, typer.Option("--processes", help="A sample in real processes instead, next to the same in virtual time.")
-    ] = False,
-    networks: Annotated[
-        str | None,
-        typer.Option(metavar="DATA", help="A CNN on this CIFAR-10 data and a transformer instead, in real processes."),
-    ] = None,
-    jobs: Annotated[int, typer.Option(help="Runs side by side.", min=1)] = 2,
+    processes: Annotated[bool, typer.Option("--processes", help="In real processes, one run after another.")] = False,
+    data: Annotated[str | None, typer.Option(help="CIFAR-10, for the task cnn, which --processes alone runs.")] = None,
+    jobs: Annotated[int, typer.Option(help="Runs in virtual time side by side.", min=1)] = 2,
 ) -> None:
-    """Runs what is missing, in virtual time, and writes two Markdown tables: every run, and a line a policy."""
+    """Runs what is missing, in virtual time, and writes two Markdown tables: every run, and a line a policy. With --processes
+    a third one has the same runs in virtual time next to them, as far as these have been run."""
     with exits("experiments.defaults"):
         chosen = list(policies or POLICIES)
         what = (
-            among(tasks, USERS | NETWORKS, "--tasks"),
+            among(tasks, ALL if data and processes else USERS | NETWORKS, "--tasks"),
             among(optimizers, OPTIMIZERS, "--optimizers"),
             _counts(workers),
         )
         if small:
             chosen, what, seeds = ["bsp", "ssp", "adpsgd"], (["digits"], ["sgd"], [2]), 1
+        cells = list(planned(chosen, *what, seeds, "processes" if processes else "virtual"))
+        if data and not processes:
+            raise UsageError(f"--data {data}: only the task cnn reads it, in real processes; add --processes.")
+        if not cells:
+            raise UsageError(f"--optimizers: none of {optimizers} has a rate for {tasks}; see defaults_cells.py.")
         if fresh:
             (out / "runs.jsonl").unlink(missing_ok=True)
         kept = CellStore(out / "runs.jsonl")
-        if processes or networks is not None:
-            in_processes(kept, out, seeds, networks)
-            return
-        cells = list(planned(chosen, *what, seeds))
-        run_all(cells, kept, out, jobs)
+        if processes:
+            run_processes(cells, kept, out, data or "bundled")
+        else:
+            run_all(cells, kept, out, jobs)
         found = {cell: kept.found[cell] for cell in cells}
-        for name, text in (("full", full(found)), ("compact", compact(found))):
+        tables = {"full": full(found), "compact": compact(found)}
+        if processes:
+            tables["beside"] = beside(cells, kept.found)
+        for name, text in tables.items():
             (out / f"{name}.md").write_text(text)
-        print(compact(found))
-        print(summary(found))
+        print(*list(tables.values())[1:], summary(found), sep="\n")
 
 
-def in_processes(kept: CellStore, out: Path, seeds: int, data: str | None) -> None:
-    """The tables of real processes; `data`: of the networks' one."""
+def run_processes(cells: Sequence[Cell], kept: CellStore, out: Path, data: str) -> None:
+    """Runs the cells that are not kept yet in real processes; `data`: where CIFAR-10 lies."""
     from paceline_papers.experiments import defaults_processes  # here: it loads the whole product
 
-    if data is None:
-        name, text = "processes", defaults_processes.sample(kept, seeds)
-    else:
-        name, text = "networks", defaults_processes.networks(kept, data, seeds, out / "shards")
-    (out / f"{name}.md").write_text(text)
-    print(text)
+    for cell in cells:
+        if cell not in kept.found:
+            print(cell, flush=True)
+            path = data if ALL[cell.task] is CNN else "bundled"
+            kept.add(cell, defaults_processes.run_cell(cell, out / "shards", path))
 
 
 def run_all(cells: Sequence[Cell], kept: CellStore, out: Path, jobs: int) -> None:

@@ -213,15 +213,20 @@ def _optimizer(config: Config, model: torch.nn.Module) -> torch.optim.Optimizer:
 
 
 def planned(
-    policies: Sequence[str], tasks: Sequence[str], optimizers: Sequence[str], workers: Sequence[int], seeds: int
+    policies: Sequence[str],
+    tasks: Sequence[str],
+    optimizers: Sequence[str],
+    workers: Sequence[int],
+    seeds: int,
+    way: str = "virtual",
 ) -> Iterator[Cell]:
     """All cells, seed after seed, so that the first results are a whole table of fewer seeds. With one worker no other could
-    be slow."""
+    be slow. Optimizers that a task has no rate for are left out."""
     for seed in range(seeds):
         for task in tasks:
-            for optimizer in optimizers:
+            for optimizer in [name for name in optimizers if name in ALL[task].rates]:
                 yield from torch_cells(task, optimizer, seed)
                 for count in workers:
                     for cluster in CLUSTERS if count > 1 else ("equal",):
                         for policy in policies:
-                            yield Cell(seed, task, optimizer, count, cluster, policy)
+                            yield Cell(seed, task, optimizer, count, cluster, policy, way)

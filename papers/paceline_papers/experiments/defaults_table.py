@@ -117,14 +117,14 @@ def compact(found: Results) -> str:
     """A line for each policy: its mean score on each task, how many combinations are as good as plain torch, how many worse
     ones the run reports or not, and the worst."""
     known, results = references(found), compared(found)
-    tasks, optimizers = _unique(what[0] for what in results), _unique(what[1] for what in results)
-    lines = [_line(["policy", *(f"{NAMES[name]}: {', '.join(tasks)}" for name in optimizers), *COUNTS, "worst"])]
-    lines += ["|" + "---|" * (5 + len(optimizers))]
-    torch = [" ".join(_number(known[task, name].mean) for task in tasks) for name in optimizers]
+    tasks = {name: [task for task, other in known if other == name] for _, name in known}
+    lines = [_line(["policy", *(f"{NAMES[name]}: {', '.join(tasks[name])}" for name in tasks), *COUNTS, "worst"])]
+    lines += ["|" + "---|" * (5 + len(tasks))]
+    torch = [" ".join(_number(known[task, name].mean) for task in tasks[name]) for name in tasks]
     lines.append(_line(["plain torch", *torch, "", "", "", ""]))
     for policy in _unique(what[4] for what in results):
         mine = {what: result for what, result in results.items() if what[4] == policy}
-        means = [_means(mine, tasks, name) for name in optimizers]
+        means = [_means(mine, tasks[name], name) for name in tasks]
         ran = {what: result for what, result in mine.items() if result.score is not None}
         good, told, silent = (sum(map(count, ran.values())) for count in COUNTS.values())
         lines.append(_line([f"`{policy}`", *means, f"{good} of {len(ran)}", _some(told), _some(silent), _worst(ran)]))
@@ -133,18 +133,21 @@ def compact(found: Results) -> str:
 
 def beside(cells: Sequence[Cell], found: Results) -> str:
     """Runs in processes, and those of the same seeds in virtual time."""
-    lines = [_line(["policy", "optimizer", "workers", "in processes", "in virtual time", "seeds"]), "|" + "---|" * 6]
-    groups: dict[tuple[str, str, int, str], list[Cell]] = {}
+    head = ["policy", "optimizer", "task", "workers", "in processes", "in virtual time", "seeds"]
+    lines = [_line(head), "|" + "---|" * len(head)]
+    groups: dict[Combination, list[Cell]] = {}
     for cell in cells:
-        groups.setdefault((cell.policy, cell.optimizer, cell.workers, cell.cluster), []).append(cell)
-    for (policy, optimizer, workers, cluster), members in groups.items():
+        if not cell.policy.startswith(TORCH):
+            groups.setdefault((cell.task, cell.optimizer, cell.workers, cell.cluster, cell.policy), []).append(cell)
+    for (task, optimizer, workers, cluster, policy), members in groups.items():
         pairs = [(found.get(cell), found.get(replace(cell, way="virtual"))) for cell in members]
         both = [
             [one.score for one in column if one is not None and one.score is not None]
             for column in zip(*pairs, strict=True)
         ]
         means = [_number(mean(scores)) if scores else "" for scores in both]
-        lines.append(_line([f"`{policy}`", NAMES[optimizer], _column(workers, cluster), *means, str(len(both[0]))]))
+        what = [f"`{policy}`", NAMES[optimizer], task, _column(workers, cluster)]
+        lines.append(_line([*what, *means, str(len(both[0]))]))
     return "\n".join(lines) + "\n"
 
 

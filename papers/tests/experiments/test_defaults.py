@@ -2,6 +2,7 @@
 which a combination is as good as plain torch, and a very small table."""
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -188,33 +189,54 @@ def test_a_number_of_workers_that_is_none_is_refused() -> None:
 
 
 # real processes
-def test_a_sample_in_processes_stands_beside_virtual_time_and_is_kept(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def test_runs_in_processes_stand_beside_virtual_time_and_happen_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    asked: list[Config] = []
-    monkeypatch.setattr(defaults_processes, "run", lambda config: asked.append(config) or ran(0.95))
-    kept = CellStore(tmp_path / "runs.jsonl")
-    kept.add(Cell(0, "digits", "sgd", 4, "slow", "asp"), CellResult(0.96))
+    configs: list[Config] = []
+    monkeypatch.setattr(defaults_processes, "run", lambda config: configs.append(config) or ran(0.95))
+    CellStore(tmp_path / "runs.jsonl").add(Cell(0, "digits", "sgd", 2, "slow", "asp"), CellResult(0.96))
 
     for _ in range(2):
-        table = defaults_processes.sample(kept, 1)
+        main(["asp", "bsp"], "digits", "sgd,adam", "2", 1, out=tmp_path, processes=True)
 
-    assert len(asked) == 2 * 2 * len(defaults_processes.SAMPLE)
-    assert "| `asp` | SGD, momentum | 4, one slow | 0.950 | 0.960 | 1 |" in table.splitlines()
-    assert "| `bsp` | Adam | 4 | 0.950 |  | 1 |" in table.splitlines()
-    assert {config.nominal_step for config in asked} == {defaults_processes.STEP}
+    assert len(configs) == 2 * 2 * 2
+    lines = capsys.readouterr().out.splitlines()
+    assert "| `asp` | SGD, momentum | digits | 2, one slow | 0.950 | 0.960 | 1 |" in lines
+    assert "| `bsp` | Adam | digits | 2 | 0.950 |  | 1 |" in lines
+    assert {config.nominal_step for config in configs} == {defaults_processes.STEP}
 
 
-def test_networks_stand_beside_plain_torch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_users_pictures_train_in_processes_beside_plain_torch(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     paths: list[str] = []
     monkeypatch.setattr(defaults_processes, "run", lambda config: paths.append(config.data.path) or ran(0.4))
     monkeypatch.setattr(defaults_processes, "plain", lambda cell, folder, data: 0.5)
 
-    table = defaults_processes.networks(CellStore(tmp_path / "runs.jsonl"), "cifar.tar.gz", 1, tmp_path)
+    main(["ssp", "shat"], "cnn,transformer", "sgd,adam", "4", 1, out=tmp_path, processes=True, data="cifar.tar.gz")
 
-    assert "| `ssp` | SGD, momentum | cnn | 0.500 ± 0.000 | 0.400 **<** | 0.400 **<** |" in table.splitlines()
-    assert "| `shat` | SGD, momentum | cnn | 0.500 ± 0.000 | 0.400 **<** | 0.400 < |" in table.splitlines()
+    lines = (tmp_path / "full.md").read_text().splitlines()
+    assert "| `ssp` | SGD, momentum | cnn | 0.500 ± 0.000 | 0.400 **<** | 0.400 **<** |" in lines
+    assert "| `shat` | SGD, momentum | cnn | 0.500 ± 0.000 | 0.400 < | 0.400 < |" in lines
     assert sorted(set(paths)) == ["bundled", "cifar.tar.gz"]
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"data": "cifar.tar.gz"}, "add --processes"),
+        ({"tasks": "cnn", "processes": True}, "cnn"),
+        ({"tasks": "transformer", "optimizers": "sgd"}, "has a rate"),
+    ],
+)
+def test_what_could_train_nothing_is_refused(
+    options: dict[str, Any], message: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as end:
+        main(out=tmp_path, **options)
+
+    assert end.value.code == UsageError.exit_code
+    assert message in capsys.readouterr().err
 
 
 def test_the_transformer_learns_a_task_with_an_answer() -> None:
