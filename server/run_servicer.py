@@ -98,6 +98,7 @@ class RunServicer(RunServiceServicer):
             time.monotonic(),
             request.reached,
             request.outage,
+            request.large_inputs,
         )
         with self._chief.answering():
             self._chief.beat(request.worker, request.incarnation, report)

@@ -83,6 +83,9 @@ class Worker(Member):
             plan, config.part_bytes, credentials, listen.port, config.transport, self._peers, senders, listen.bind
         )
         super().__init__(around, shards, plan, with_port(listen.host, self._peer.port))
+        columns = shards.manifest.columns
+        self._inputs = self.replica.watch_inputs(columns.names if columns else ())
+        self.progress.large_inputs = lambda: self._inputs.columns
         self.replica.tell_device(around.say, around.registry)
 
     def epoch_lens(self) -> list[int]:

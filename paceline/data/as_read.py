@@ -4,13 +4,13 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from paceline.core.errors import DataError
+from paceline.core.large_numbers import large_numbers, some
 from paceline.data.cells import EXACT, Feature
 from paceline.data.columns import Column, Columns
 from paceline.data.hashing import MISSING
 
 _NAMED = 20
-_SHOWN = 5
-"""Columns, or texts, that are named."""
+"""Most columns that are named of one kind."""
 
 
 def description(
@@ -43,8 +43,7 @@ def description(
         parts.append(f"numbers above {EXACT:,} are rounded, and become the same as another: {some(merged)}; {advice}")
     large = [f"{one.name!r} ({one.large})" for one in features if one.large] if labels else []
     if large:
-        advice = "a network learns from about -1 to 1, as prepare() can make them; columns=[...] leaves columns out"
-        parts.append(f"large numbers: {some(large)}; {advice}")
+        parts.append(large_numbers(large, "prepare() can scale them, and columns=[...] leaves columns out"))
     strange = [(one.name, one.strange) for one in features if one.strange]
     if strange:
         each = [f"{sum(found.values()):,} of {name!r} ({some(list(map(repr, found)))})" for name, found in strange]
@@ -67,11 +66,6 @@ def _of_hashed(columns: Columns) -> list[str]:
     }
     named = {kind: [repr(one.name) for one in columns.features if one.kind == kind] for kind in of}
     return [f"{of[kind]}: {some(names, _NAMED)}" for kind, names in named.items() if names]
-
-
-def some(parts: Sequence[str], most: int = _SHOWN) -> str:
-    """The first ones with commas, and how many more there are."""
-    return ", ".join(parts[:most]) + (f" and {len(parts) - most:,} more" if len(parts) > most else "")
 
 
 def how_read(shards: Path) -> tuple[str, ...]:

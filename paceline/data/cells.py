@@ -11,6 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from paceline.core.errors import DataError
+from paceline.core.large_numbers import LARGE
 from paceline.core.settings.table import TableConfig
 from paceline.data.columns import Column, Columns
 from paceline.data.csv_blocks import Piece, as_number
@@ -26,8 +27,6 @@ _WRITTEN = re.compile(r"[$€£]?\s*[+-]?\d[\d.,' ]*\s*[%$€£]?")
 """Numbers that people write otherwise: 1,234.5 or 12 % or $5."""
 EXACT = 1 << 24
 """float32 has all whole numbers up to this one."""
-LARGE = 10_000
-"""A model of torch learns badly from numbers beyond this one, or diverges."""
 _WHOLE = "make numbers of it, or leave the column out with columns=[...]"
 
 Cells = npt.NDArray[np.floating[Any]]

@@ -10,8 +10,9 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from paceline.core.errors import DataError
+from paceline.core.large_numbers import some
 from paceline.core.settings.table import TableConfig
-from paceline.data.as_read import description, some
+from paceline.data.as_read import description
 from paceline.data.cells import Feature, as_numbers, bad_cell, coded, finite, first_without, plain, rows_of
 from paceline.data.classes import number_classes
 from paceline.data.columns import Columns

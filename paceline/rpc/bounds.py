@@ -199,6 +199,7 @@ RULES: dict[str, dict[str, Rule]] = {
         "figures": named(_NAMES, ANY),
         "reached": COUNT,
         "outage": line(_WORDS),
+        "large_inputs": line(_WORDS),
     },
     "ValidatedRequest": {
         "worker": LINE,

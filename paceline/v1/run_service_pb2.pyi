@@ -362,6 +362,7 @@ class HeartbeatRequest(_message.Message):
     REACHED_FIELD_NUMBER: _builtins.int
     STOPPING_FIELD_NUMBER: _builtins.int
     OUTAGE_FIELD_NUMBER: _builtins.int
+    LARGE_INPUTS_FIELD_NUMBER: _builtins.int
     worker: _builtins.str
     """Name of the worker."""
     incarnation: _builtins.int
@@ -378,6 +379,8 @@ class HeartbeatRequest(_message.Message):
     """The process has got a signal to stop (SIGTERM, Ctrl-C)."""
     outage: _builtins.str
     """Calls of it that keep failing: which, to whom, since when, why, and what to do, in words; empty where none do."""
+    large_inputs: _builtins.str
+    """Columns of its first mini-batch with numbers that no network learns from, in words; empty where there are none."""
     @_builtins.property
     def figures(self) -> _containers.ScalarMap[_builtins.str, _builtins.float]:
         """Newest figures, e.g. loss (no unit), examples_per_second, alpha (ratio), staleness (folds). Where the time of its process
@@ -398,10 +401,11 @@ class HeartbeatRequest(_message.Message):
         reached: _builtins.int = ...,
         stopping: _builtins.bool = ...,
         outage: _builtins.str = ...,
+        large_inputs: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["clock", b"clock", "figures", b"figures", "incarnation", b"incarnation", "outage", b"outage", "phase", b"phase", "phase_seconds", b"phase_seconds", "reached", b"reached", "stopping", b"stopping", "worker", b"worker"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["clock", b"clock", "figures", b"figures", "incarnation", b"incarnation", "large_inputs", b"large_inputs", "outage", b"outage", "phase", b"phase", "phase_seconds", b"phase_seconds", "reached", b"reached", "stopping", b"stopping", "worker", b"worker"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

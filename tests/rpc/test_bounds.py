@@ -111,6 +111,7 @@ WRONG: list[tuple[Message, str]] = [
         "HeartbeatRequest.figures is .*513 entries.; expected at most 512",
     ),
     (heartbeat(figures={"f" * 201: 0.0}), "HeartbeatRequest.figures is .* names of at most 200 characters"),
+    (heartbeat(large_inputs="a\nb"), "HeartbeatRequest.large_inputs is .* expected one line of at most 1,000"),
     (run_pb.ValidatedRequest(worker="worker-1", examples=HUGE), "ValidatedRequest.examples is"),
     (run_pb.GoBackRequest(worker="worker-1", terms=[2**63]), "GoBackRequest.terms is 9,?223"),
     (run_pb.ReportServerRequest(start=run_pb.ServerStart(version=HUGE)), "ServerStart.version is"),

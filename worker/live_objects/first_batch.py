@@ -14,13 +14,12 @@ from torch import Tensor, nn
 from torch.utils.data import IterableDataset, default_collate
 
 from paceline.core.errors import ConfigError, PacelineError
-from paceline.data.as_read import some
-from paceline.data.cells import LARGE
 from paceline.worker.live_objects.computing import sent
 from paceline.worker.live_objects.given_data import GivenData
 from paceline.worker.live_objects.live_training import LiveTraining
 from paceline.worker.live_objects.own_faults import TRIED
 from paceline.worker.live_objects.unsent import refusal
+from paceline.worker.training.large_inputs import LargeInputs
 
 EXAMPLES = 8
 """As many are tried, if the mini-batch has as many."""
@@ -34,24 +33,13 @@ def tried(live: LiveTraining) -> tuple[dict[str, Any], list[str]]:
     with _undisturbed(), _noted():
         live = replace(live, model=_copied(live.model))
         batch = sent(_first(live, GivenData(live.train, loading=live.loading), "train"), device)
+        large = LargeInputs(live.model)
         chosen, line = live.computing.choose(live.model.train(), batch)
         live = replace(live, computing=replace(live.computing, **chosen))
         _check_gradient(live, live.computing.compute(live.model, batch).loss)
         for name, each in live.kept.items():
             _score(live, sent(_first(live, each, name), device))
-    return chosen, [each for each in (line, _large(batch)) if each]
-
-
-def _large(batch: Any) -> str:
-    """Returns a line on the columns of a mini-batch (N, columns) from which no model learns; '' of others."""
-    inputs = batch[0] if isinstance(batch, tuple | list) else None
-    if not isinstance(inputs, Tensor) or not inputs.is_floating_point() or inputs.ndim != 2:
-        return ""
-    most = inputs.abs().amax(0)
-    found = [f"{number} (up to {most[number]:g})" for number in (most > LARGE).nonzero().flatten().tolist()]
-    todo = "scale them to about -1 to 1, or leave them out"
-    said = "by which training diverges or learns nothing, in these columns of the inputs, from 0"
-    return f"large numbers, {said}: {some(found)}; {todo}" if found else ""
+    return chosen, [each for each in (line, str(large)) if each]
 
 
 def _copied(model: nn.Module) -> nn.Module:

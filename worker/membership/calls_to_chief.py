@@ -103,7 +103,14 @@ class ChiefClient:
             self._pause(0.05)
 
     def beat(
-        self, incarnation: int, clock: int, phase: str, seconds: float, figures: dict[str, float], reached: int = 0
+        self,
+        incarnation: int,
+        clock: int,
+        phase: str,
+        seconds: float,
+        figures: dict[str, float],
+        reached: int = 0,
+        large_inputs: str = "",
     ) -> pb.HeartbeatReply:
         """One heartbeat, not repeated; it tells what this process can't reach."""
         self._outages.look()
@@ -117,6 +124,7 @@ class ChiefClient:
             reached=reached,
             stopping=self.is_told,
             outage=str(self._outages),
+            large_inputs=large_inputs,
         )
         reply: pb.HeartbeatReply = call(self._stub.Heartbeat, request, 5.0)
         return reply

@@ -253,6 +253,8 @@ class Facts:
     sizes: tuple[int, ...]
     epoch_lens: tuple[int, ...]
     fingerprint: str
+    columns: None = None
+    """A script's own examples have none that are named."""
 
     @property
     def shards(self) -> tuple[int, ...]:

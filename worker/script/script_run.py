@@ -94,6 +94,11 @@ class ScriptRun:
         if self._has_joined and not self.is_over and self._plan.replica is not None:
             self._plan.replica.look()
 
+    @property
+    def large_inputs(self) -> str:
+        """The line on columns of large numbers, once a mini-batch is computed; paceline.train shows it before the start."""
+        return "" if self._worker is None or self.told.objects is not None else self._worker.large_inputs
+
     def notes(self, optimizer: int) -> Path | None:
         """The file with what outlives this process of the schedulers of an optimizer, by its number from 1."""
         number = "" if optimizer == 1 else f"-{optimizer}"

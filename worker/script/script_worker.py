@@ -52,6 +52,11 @@ class ScriptWorker(Worker):
         assert isinstance(self.replica, ScriptReplica)
         return sketch(self.replica.untrained)
 
+    @property
+    def large_inputs(self) -> str:
+        """The line on columns of large numbers in its first mini-batch; empty where there are none."""
+        return str(self._inputs)
+
     def train(self, clock: int, place: int, seat: SeatReply, mine: Sequence[int], sampler: Sampler) -> None:
         self.has_model = True
         policy = PolicyInForce(build_policy(self.config.policy), switch_value(seat.switch)).policy

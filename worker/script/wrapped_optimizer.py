@@ -52,6 +52,8 @@ class WrappedOptimizer(Optimizer):
         if not self._has_stepped:
             self._check_gradients()
             self._say_sparse()
+            if large := self._run.large_inputs:
+                tell(large)
         # a GradScaler's, during its step(), which then deletes them
         scale: Tensor | None = getattr(self, "grad_scale", None)
         found_inf: Tensor | None = getattr(self, "found_inf", None)

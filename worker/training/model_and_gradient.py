@@ -30,6 +30,7 @@ from paceline.worker.training.device import (
 )
 from paceline.worker.training.explain_task_errors import explained
 from paceline.worker.training.flat_model import FlatModel
+from paceline.worker.training.large_inputs import LargeInputs
 from paceline.worker.training.split_metrics import Measuring
 from paceline.worker.training.step_result import Step
 
@@ -88,6 +89,10 @@ class Replica:
     def tell_device(self, say: Callable[..., None], registry: CollectorRegistry) -> None:
         """Logs what it computes on, and keeps that as a metric."""
         tell_device(self.device, say, registry)
+
+    def watch_inputs(self, names: Sequence[str]) -> LargeInputs:
+        """Looks for columns of large numbers in the first mini-batch; `names`: of the columns, where they have any."""
+        return LargeInputs(self.model, names)
 
     def shared_buffers(self) -> list[tuple[str, Tensor]]:
         """Names and buffers that go with the weights; a task's are estimated again where they are needed."""

@@ -12,6 +12,7 @@ from paceline.callback import LEFT_OUT, LOG_PREFIX
 from paceline.core.chief.warnings import LASTING, ROW
 from paceline.core.chief.workers import WorkerPhase
 from paceline.core.errors import DataError
+from paceline.core.large_numbers import scaled, some
 from paceline.v1 import parameter_service_pb2 as pb
 from paceline.worker.training.explosions import Rows
 from paceline.worker.training.logged_values import LoggedValues
@@ -22,8 +23,8 @@ _FIRST_WARNING, _WARN_EVERY, _GIVE_UP = 10, 100, 1000
 _OWN = ("data", "compute", "push", "pull", "exchange")
 """Parts of a step that are no waiting."""
 
-State = tuple[int, str, float, dict[str, float], int]
-"""Clock, phase, seconds in it, figures, and the newest clock that any slice has."""
+State = tuple[int, str, float, dict[str, float], int, str]
+"""Clock, phase, seconds in it, figures, the newest clock that any slice has, and columns of large numbers."""
 
 
 class Progress:
@@ -61,6 +62,8 @@ class Progress:
         """Time of the present computation that went into loading examples (seconds)."""
         self.traffic: Callable[[], Mapping[str, float]] = dict
         """Figures of what this worker has sent and received."""
+        self.large_inputs: Callable[[], Sequence[str]] = tuple
+        """Columns of the inputs with numbers that no network learns from."""
         self.logged = LoggedValues()
         """What the script of this process logs; nothing, where it has none."""
         self.fastest = 0.0
@@ -240,7 +243,8 @@ class Progress:
             if self._used is not None:
                 self.figures["cpu_seconds"] = time.process_time() - self._used
             figures = {**self.figures, **self._rows.figures(), **traffic, **logged}
-            return self.clock, self.phase, now - self._since, figures, self._reached
+            large = some(self.large_inputs())
+            return self.clock, self.phase, now - self._since, figures, self._reached, large
 
     def _logged(self) -> dict[str, float]:
         """Figures of what the script logs."""
@@ -297,10 +301,10 @@ class Progress:
         if step.searches:
             return
         if unusable == _FIRST_WARNING or unusable % _WARN_EVERY == 0:
-            said = (
-                f"{unusable} steps in a row had no finite gradient, so nothing is learned; lower the rate (optimizer.lr) "
-                "or look for NaN in the data and the loss"
-            )
+            large = some(self.large_inputs())
+            other = "lower the rate (optimizer.lr) or look for NaN in the data and the loss"
+            cure = f"try {scaled(large)}" if large else other
+            said = f"{unusable} steps in a row had no finite gradient, so nothing is learned; {cure}"
             self._say(said, loss=step.loss)
             if unusable >= _GIVE_UP:
                 raise DataError(f"{said}. The run would never end, because only examples that train the model count.")

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from paceline.core.errors import ConfigError
+from paceline.core.large_numbers import scaled
 from paceline.core.optimizers.optimizer import build_optimizer
 from paceline.core.setting_rules.check_rules import check
 from paceline.core.settings.config import Config
@@ -27,36 +28,37 @@ class Advice:
     """The first advice as 'key=value', as after --set; empty where no setting helps."""
 
 
-def lower_rate(config: Config, limited: bool = False) -> Advice:
-    """Advice against steps that are too long; `limited`: a limit on gradients would also help."""
+def lower_rate(config: Config, large: str = "", limited: bool = False) -> Advice:
+    """Advice against steps that are too long. `large`: columns of large numbers in the inputs, which no rate helps with;
+    `limited`: a limit on gradients would also help."""
     if is_fitted(config):
         return _of_objective(config, 0.1)
-    rate, usual = build_optimizer(config.optimizer).lr, _usual(config)
-    lower = usual if rate > _ABSURD * usual else rate / 10
+    if large and not _is_absurd(config):
+        return Advice(scaled(large))
+    rate = build_optimizer(config.optimizer).lr
+    lower = _usual(config) if _is_absurd(config) else rate / 10
     first = f"optimizer.lr={lower:.3g}"
     instead = _instead(config) or (", or clip.norm=1" if limited and _may_clip(config) else "")
-    inputs = "" if config.updates == "sparse" else ", or inputs of about -1 to 1, if some are large"
+    inputs = "" if config.updates == "sparse" else f", or {scaled(large)}"
     return Advice(f"{first} (it is {rate:g}){instead}{inputs}", (first,))
 
 
-def other_rate(config: Config, has_moved: bool) -> Advice:
+def other_rate(config: Config, has_moved: bool, large: str = "") -> Advice:
     """Advice when nothing is learned: a lower rate, or a higher one if a very low one has hardly changed the loss. With a
-    linear model's fitted steps: another cost of errors."""
+    linear model's fitted steps: another cost of errors. `large`: as in `lower_rate`."""
     if is_fitted(config):
         return _dearer(config)
     rate, usual = build_optimizer(config.optimizer).lr, _usual(config)
-    if has_moved or rate >= _TIMID * usual:
-        return lower_rate(config)
+    if large or has_moved or rate >= _TIMID * usual:
+        return lower_rate(config, large)
     first = f"optimizer.lr={usual:.3g}"
     return Advice(f"{first} (it is {rate:g})", (first,))
 
 
-def finite_gradients(config: Config) -> Advice:
-    """Advice against losses and gradients that are not finite."""
-    found = lower_rate(config, limited=True)
-    if config.updates == "sparse":
-        return found
-    if build_optimizer(config.optimizer).lr > _ABSURD * _usual(config):
+def finite_gradients(config: Config, large: str = "") -> Advice:
+    """Advice against losses and gradients that are not finite. `large`: as in `lower_rate`."""
+    found = lower_rate(config, large, limited=True)
+    if config.updates == "sparse" or large or _is_absurd(config):
         return found
     return Advice(f"{found.text}, and look for log(0), a root of 0 or a division by 0 in the loss", found.settings)
 
@@ -141,6 +143,11 @@ def _dearer(config: Config) -> Advice:
         return more
     first = "svm.class_weights=balanced"
     return Advice(f"{first} (errors in rare classes cost more), or {more.text}", (first,))
+
+
+def _is_absurd(config: Config) -> bool:
+    """Whether the rate is so high that a tenth of it would not help."""
+    return build_optimizer(config.optimizer).lr > _ABSURD * _usual(config)
 
 
 def _usual(config: Config) -> float:

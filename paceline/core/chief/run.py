@@ -126,6 +126,7 @@ class Run:
         self.membership.beat(worker, incarnation, now)
         self.workers.heard(worker, report, clock)
         self.policy_choice.heard(worker, report)
+        self.warnings.large_inputs = report.large_inputs or self.warnings.large_inputs
         self.warnings.heard(worker, report.figures, self.membership.view.seats, self.budget.epochs, report.clock)
         self._judge_policy()
         if report.phase == WorkerPhase.FINISHED and self.phase is RunPhase.TRAINING and self._ends_by_itself:

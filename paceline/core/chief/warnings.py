@@ -91,6 +91,8 @@ class Warnings:
     def __init__(self, config: Config) -> None:
         self._config = config
         self._row = _ROW_FP16 if config.precision == "fp16" else ROW
+        self.large_inputs = ""
+        """Columns of the inputs with numbers that no network learns from, as a worker has last said them."""
         self._found: dict[str, RunWarning] = {}
         self._baseline: dict[str, float] = {}
         """The first weights' train_loss, and each split's SPLIT_majority (ratio) and SPLIT_examples."""
@@ -132,13 +134,13 @@ class Warnings:
         longest = int(figures.get("unusable_longest", 0))
         if longest >= self._row:
             said = f"{worker}: {longest} steps in a row had no finite gradient (epoch {epoch:.1f})"
-            self._see(Kind.NOT_FINITE, said, finite_gradients(self._config), epoch)
+            self._see(Kind.NOT_FINITE, said, finite_gradients(self._config, self.large_inputs), epoch)
             self._found[Kind.NOT_FINITE].passed = _over(here, "unusable_row")
         if figures.get("exploding_longest", 0) >= ROW:
             first, now = figures.get("first_loss", math.nan), figures.get("exploding_loss", math.nan)
             rose = f": its loss rose from {first:.4g} to {now:.4g}" if math.isfinite(first + now) else ""
             said = f"{worker}: training explodes{rose} (epoch {epoch:.1f})"
-            self._see(Kind.EXPLODING, said, lower_rate(self._config, limited=True), epoch)
+            self._see(Kind.EXPLODING, said, lower_rate(self._config, self.large_inputs, limited=True), epoch)
             self._found[Kind.EXPLODING].passed = _over(here, "exploding_row") and not self.standing(Kind.NOT_FINITE)
         if figures.get("dropped_longest", 0) >= _DROPPED:
             said = (
@@ -190,7 +192,7 @@ class Warnings:
             if member in self._rows:
                 self._rows[member] |= {"unusable_row": 0, "exploding_row": 0}
         kind = ROLLED_BACK if number == 1 else f"{ROLLED_BACK}_{number}"
-        self._see(kind, said, lower_rate(self._config, limited=True), epoch)
+        self._see(kind, said, lower_rate(self._config, self.large_inputs, limited=True), epoch)
 
     def capped(self, shares: Mapping[str, float], members: Collection[str], epoch: float) -> None:
         """The share of each worker's last pushes that some server scaled down to push_norm_cap (ratio)."""
@@ -234,13 +236,13 @@ class Warnings:
             return
         if not any(map(math.isfinite, losses)):
             said = f"the loss is {losses[0]:g} after epoch {epoch}, no finite number"
-            self._see(Kind.NOT_FINITE, said, finite_gradients(self._config), epoch)
+            self._see(Kind.NOT_FINITE, said, finite_gradients(self._config, self.large_inputs), epoch)
             return
         loss = min(filter(math.isfinite, losses))
         is_early = epoch < 1 or (self._is_unsettled(epoch) and not final)
         if not is_early and loss > start + (_ABOVE - 1) * abs(start):
             said = f"after epoch {epoch} the loss is {loss:.4g}, above the {start:.4g} that it began with"
-            self._see(Kind.LOSS, said, lower_rate(self._config), epoch, renewed=True)
+            self._see(Kind.LOSS, said, lower_rate(self._config, self.large_inputs), epoch, renewed=True)
         elif loss <= start + (_ABOVE - 1) * abs(start):
             self._pass(Kind.LOSS, Kind.EXPLODING)
 
@@ -264,7 +266,7 @@ class Warnings:
             f"after epoch {epoch} {shown} accuracy is {_best(metrics, shown):.4f}, and always naming the largest class gives "
             f"{majority:.4f}: nothing is learned"
         )
-        self._see(Kind.MAJORITY, said, other_rate(self._config, has_moved), epoch, renewed=True)
+        self._see(Kind.MAJORITY, said, other_rate(self._config, has_moved, self.large_inputs), epoch, renewed=True)
 
     def _is_unsettled(self, epoch: int) -> bool:
         """Whether a linear model's fitted steps are still so long that its scores fluctuate."""
@@ -293,6 +295,7 @@ class Warnings:
             "found": [asdict(each) for each in self._found.values()],
             "baseline": self._baseline,
             "anew": self._anew,
+            "large_inputs": self.large_inputs,
         }
 
     def restore(self, state: Mapping[str, Any]) -> None:
@@ -300,6 +303,7 @@ class Warnings:
         self._found = {each["kind"]: RunWarning(**each) for each in state.get("found", [])}
         self._baseline = dict(state.get("baseline", {}))
         self._anew = dict(state.get("anew", {}))
+        self.large_inputs = state.get("large_inputs", "")
 
     def _see(self, kind: str, said: str, advice: Advice, epoch: float, renewed: bool = False) -> None:
         """Records a warning; `renewed`: a later one replaces it."""

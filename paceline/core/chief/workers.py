@@ -46,6 +46,8 @@ class WorkerReport:
     """The newest clock that any slice has of it, as far as it knows."""
     outage: str = ""
     """Calls of it that keep failing, in words; empty where none do."""
+    large_inputs: str = ""
+    """Columns of its inputs with numbers that no network learns from, in words; empty where there are none."""
 
 
 class Workers:

@@ -255,6 +255,35 @@ def test_three_steps_in_a_row_without_a_finite_gradient_are_told_and_pass_when_g
     assert kinds(watch) == {"not_finite": True}
 
 
+LARGE = "inputs[:, 3] (up to 1.7e+09)"
+
+
+def test_where_columns_of_large_numbers_are_known_all_advice_names_them_and_no_rate() -> None:
+    watch = watching()
+    watch.large_inputs = LARGE
+    watch.heard("worker-0", {"unusable_longest": 3, "exploding_longest": 3}, MEMBERS, 0.1)
+    watch.scored(metrics(4.6, 0.1, 0.1), 1, 100, final=False)
+    watch.rolled_back("the run went back", {}, 1, 1.0)
+
+    assert len(watch.listed) == 5
+    for each in watch.listed:
+        assert (each.advice, each.settings) == (f"inputs of about -1 to 1: scale or leave out {LARGE}", [])
+
+
+def test_a_rate_beyond_any_sense_is_lowered_first_and_columns_are_named_after_a_restart() -> None:
+    run, _ = started(optimizer={"name": "sgd", "lr": 1e6})
+    run.beat("worker-0", 1, WorkerReport(1, "compute", 0.1, {}, large_inputs=LARGE), 1.0)
+    run.beat("worker-1", 1, WorkerReport(1, "compute", 0.1, {}), 1.0)
+    again = Warnings(run.config)
+    again.restore(json.loads(json.dumps(run.warnings.state())))
+
+    again.scored(metrics(math.nan), 1, 100, final=False)
+
+    (found,) = again.listed
+    assert found.settings == ["optimizer.lr=0.1"]
+    assert found.advice.endswith(f"or inputs of about -1 to 1: scale or leave out {LARGE}")
+
+
 def test_what_stood_when_the_last_member_left_stands_at_the_end() -> None:
     watch = watching()
     figures = {"unusable_row": 40, "unusable_longest": 40}

@@ -56,7 +56,7 @@ class Process:
         parameter = torch.nn.Parameter(torch.ones(()))
         parameter.grad = torch.zeros(())
         self.run: Any = SimpleNamespace(
-            position=position, schedulers=[], step=lambda *_: None, steps_itself=True, look=int
+            position=position, schedulers=[], step=lambda *_: None, steps_itself=True, look=int, large_inputs=""
         )
         self.optimizer = WrappedOptimizer(torch.optim.SGD([parameter], lr=0.1), self.run)
         self.scheduler = make(self.optimizer)

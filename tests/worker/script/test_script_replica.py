@@ -354,7 +354,7 @@ def test_state_that_servers_do_not_take_is_told_once(
     section = {"name": "adam", "lr": 0.001, "betas": (0.9, 0.999), "eps": 1e-8, "weight_decay": 0, "maximize": False}
     facts = {"described": ([optimizer], section), "steps_itself": steps_itself, "look": int}
     wrapped = WrappedOptimizer(
-        optimizer, SimpleNamespace(schedulers=[], step=lambda *what: pushed.append(what), **facts)
+        optimizer, SimpleNamespace(schedulers=[], large_inputs="", step=lambda *what: pushed.append(what), **facts)
     )
 
     for _ in range(2):

@@ -19,6 +19,7 @@ class Run:
     schedulers = ()
     position = 0
     steps_itself = True
+    large_inputs = ""
 
     def __init__(self, parameter: Any) -> None:
         self.steps: list[tuple[bool, float]] = []

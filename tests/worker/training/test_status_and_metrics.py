@@ -37,6 +37,13 @@ def test_many_steps_in_a_row_without_a_finite_gradient_are_told_with_what_to_do(
     assert "steps in a row had no finite gradient, so nothing is learned; lower the rate" in told.said[0]
 
 
+def test_a_worker_without_finite_gradients_names_columns_of_large_numbers() -> None:
+    told = Told()
+    told.progress.large_inputs = lambda: ["inputs[:, 3] (up to 1.7e+09)"]
+    told.steps(10, finite=False)
+    assert told.said[0].endswith("try inputs of about -1 to 1: scale or leave out inputs[:, 3] (up to 1.7e+09)")
+
+
 def test_steps_in_which_a_script_looks_for_a_scale_are_no_warning() -> None:
     told = Told()
     for _ in range(19):
