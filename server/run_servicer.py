@@ -50,6 +50,7 @@ class RunServicer(RunServiceServicer):
             if run.phase in _OVER and not comes_back:
                 return pb.JoinReply(phase=run_phase(run.phase))
             run.workers.compare(request.worker, request.frozen_norm, request.frozen_product)
+            run.workers.compare_hash(request.worker, request.text_hash)
             incarnation = run.join(
                 request.worker,
                 request.was_fenced,

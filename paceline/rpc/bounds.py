@@ -188,6 +188,7 @@ RULES: dict[str, dict[str, Rule]] = {
         "host": LINE,
         "frozen_norm": number(0, _NORM),
         "frozen_product": number(-_NORM, _NORM),
+        "text_hash": ANY,
     },
     "SeatRequest": {"worker": LINE, "incarnation": COUNT, "clock": COUNT},
     "HeartbeatRequest": {

@@ -157,6 +157,7 @@ class JoinRequest(_message.Message):
     HOST_FIELD_NUMBER: _builtins.int
     FROZEN_NORM_FIELD_NUMBER: _builtins.int
     FROZEN_PRODUCT_FIELD_NUMBER: _builtins.int
+    TEXT_HASH_FIELD_NUMBER: _builtins.int
     worker: _builtins.str
     """Name of the worker, like "worker-3"."""
     was_fenced: _builtins.bool
@@ -179,6 +180,8 @@ class JoinRequest(_message.Message):
     """Norm of the parameters that a script does not train; 0 without any."""
     frozen_product: _builtins.float
     """Their product with fixed random signs (worker/script/frozen.py)."""
+    text_hash: _builtins.int
+    """Python's hash of a fixed text in the process of a script, by which a set there has its order; 0 in a task's."""
     @_builtins.property
     def settings(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
         """Settings that worker and server must share, as "key=value"."""
@@ -198,10 +201,11 @@ class JoinRequest(_message.Message):
         host: _builtins.str = ...,
         frozen_norm: _builtins.float = ...,
         frozen_product: _builtins.float = ...,
+        text_hash: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["address", b"address", "examples", b"examples", "fingerprint", b"fingerprint", "frozen_norm", b"frozen_norm", "frozen_product", b"frozen_product", "host", b"host", "protocol", b"protocol", "settings", b"settings", "shards", b"shards", "steps", b"steps", "was_fenced", b"was_fenced", "worker", b"worker"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["address", b"address", "examples", b"examples", "fingerprint", b"fingerprint", "frozen_norm", b"frozen_norm", "frozen_product", b"frozen_product", "host", b"host", "protocol", b"protocol", "settings", b"settings", "shards", b"shards", "steps", b"steps", "text_hash", b"text_hash", "was_fenced", b"was_fenced", "worker", b"worker"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -60,8 +60,9 @@ class ChiefClient:
         fingerprint: str,
         shards: int,
         frozen: tuple[float, float] = (0.0, 0.0),
+        text_hash: int = 0,
     ) -> pb.JoinReply | None:
-        """Enters the run; waits while the pool is full. None when the run is over. `frozen`: as in JoinRequest."""
+        """Enters the run; waits while the pool is full. None when the run is over. `frozen`, `text_hash`: as in JoinRequest."""
         request = pb.JoinRequest(
             worker=self._worker,
             was_fenced=was_fenced,
@@ -75,6 +76,7 @@ class ChiefClient:
             host=self._host,
             frozen_norm=frozen[0],
             frozen_product=frozen[1],
+            text_hash=text_hash,
         )
         said = -_SAY_EVERY
         while True:

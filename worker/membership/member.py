@@ -62,7 +62,7 @@ class Member(ABC):
         steps = steps_per_epoch(lens, [[place] for place in range(len(lens))], self.clock_batch)
         while True:
             facts = self.train_examples, steps, manifest.fingerprint, len(manifest.shards)
-            joined = self.chief.join(was_fenced, *facts, self.frozen)
+            joined = self.chief.join(was_fenced, *facts, self.frozen, self.text_hash)
             if joined is None:
                 self.say("the run is over; nothing left to do")
                 self.late()
@@ -78,6 +78,11 @@ class Member(ABC):
     def frozen(self) -> tuple[float, float]:
         """What JoinRequest says of parameters that nobody trains; a task's follow from its seed."""
         return 0.0, 0.0
+
+    @property
+    def text_hash(self) -> int:
+        """What JoinRequest says of the order of sets; a task's data are made by one process."""
+        return 0
 
     @abstractmethod
     def epoch_lens(self) -> list[int]:

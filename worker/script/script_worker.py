@@ -53,6 +53,10 @@ class ScriptWorker(Worker):
         return sketch(self.replica.untrained)
 
     @property
+    def text_hash(self) -> int:
+        return hash("the order of a set") % (1 << 32)
+
+    @property
     def large_inputs(self) -> str:
         """The line on columns of large numbers in its first mini-batch; empty where there are none."""
         return str(self._inputs)

@@ -64,6 +64,8 @@ class Workers:
         """Finished workers whose processes end without the final model, as another one was to take it."""
         self._frozen: tuple[float, float] | None = None
         """What the first worker has said of the parameters that nobody trains: their norm and a product."""
+        self._text_hash: int | None = None
+        """The hash of a fixed text in the process of the first worker."""
         self.hosts: dict[str, str] = {}
         """The machine of each worker that has joined; empty if it has not reported one."""
         self._addresses: dict[str, str] = {}
@@ -86,6 +88,18 @@ class Workers:
                 f"{worker} has other weights in the parameters that are not trained than the worker that joined first (norm "
                 f"{norm:.6g}, not {self._frozen[0]:.6g}). They are not sent: make them alike in all workers, from one file, "
                 "or by the same seed (torch.manual_seed(0), without the rank), or train them."
+            )
+
+    def compare_hash(self, worker: str, text_hash: int) -> None:
+        """A worker reports the hash of a fixed text in its process. ConfigError where the first one had another: a set has
+        another order there."""
+        if self._text_hash is None:
+            self._text_hash = text_hash
+        if text_hash != self._text_hash:
+            raise ConfigError(
+                f"{worker} orders sets in another way than the worker that joined first, so that classes which a script "
+                "numbers by a set would have other numbers. Set PYTHONHASHSEED to the same number in all processes of the run, "
+                "or nowhere: paceline launch and join start them with 0."
             )
 
     def joined(self, worker: str, address: str, now: float, host: str = "") -> None:
@@ -195,6 +209,7 @@ class Workers:
             "addresses": self._addresses,
             "founders": self.founders,
             "frozen": self._frozen,
+            "text_hash": self._text_hash,
         }
 
     def restore(self, state: dict[str, Any], now: float) -> None:
@@ -207,5 +222,6 @@ class Workers:
         self.finished = set(state["finished"])
         self._dismissed = set(state.get("dismissed", ()))
         self._frozen = tuple(state["frozen"]) if state.get("frozen") else None
+        self._text_hash = state.get("text_hash")
         self._addresses = dict(state["addresses"])
         self.founders = dict(state.get("founders", {}))

@@ -2,8 +2,11 @@
 
 import json
 
+import pytest
+
 from paceline.core.chief.membership import Membership
 from paceline.core.chief.workers import WorkerReport, Workers
+from paceline.core.errors import ConfigError
 from paceline.core.policies.clocks import Clocks
 
 
@@ -114,3 +117,20 @@ def test_a_restarted_chief_shows_members_before_they_beat_again():
     assert again.reports == {"a": WorkerReport(phase="unheard", seen=9.0)}
     assert (again.founders, again.finished) == ({"a": 1, "b": 1}, {"b"})
     assert again.local_models == ["host:a", "host:b"]
+
+
+def test_a_worker_in_whose_process_sets_have_another_order_is_refused_also_after_a_restart():
+    workers, membership = started("worker-0", "worker-1")
+    workers.compare_hash("worker-0", 7)
+    again = Workers(membership)
+    again.restore(json.loads(json.dumps(workers.state())), 9.0)
+
+    again.compare_hash("worker-0", 7)
+    with pytest.raises(ConfigError, match=r"worker-1 orders sets in another way .* Set PYTHONHASHSEED to the same"):
+        again.compare_hash("worker-1", 8)
+
+
+def test_workers_of_a_task_say_nothing_of_their_sets():
+    workers, _ = started("a", "b")
+    workers.compare_hash("a", 0)
+    workers.compare_hash("b", 0)
