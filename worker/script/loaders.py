@@ -3,6 +3,7 @@
 import time
 from collections.abc import Iterator
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 from torch.utils.data import (
@@ -19,6 +20,7 @@ from torch.utils.data import (
 from paceline.core.errors import ConfigError
 from paceline.worker.script.course import Course, Part, Run
 from paceline.worker.script.draws import SampledRows
+from paceline.worker.script.guard import check_guard
 from paceline.worker.script.streams import StreamPart
 from paceline.worker.script.training_data import Brought, Cut, Deal, check_dataset, is_stream, length_of, shape_of
 
@@ -74,6 +76,7 @@ def loader(
         kind = DataLoader if length is None else partial(LongLoader, length)
         how: dict[str, Any] = {"batch_size": asked.batch_size, "shuffle": not in_order, "drop_last": asked.drop_last}
         return kind(dataset, sampler=sampler, **how, **options)
+    check_guard(Path(run.so_far().task), options)
     sampled = None if sampler is None else SampledRows(sampler, run.seed)
     brought = Brought(run, dataset, deal, lambda: asked, labels=labels, length=length, sampled=sampled)
     run.bring(brought)

@@ -30,6 +30,7 @@ from paceline.worker.module_worker import Listen
 from paceline.worker.script.asked_scores import AskedScores
 from paceline.worker.script.course import OwnBatches, PresentEpoch, TrainingRows, beyond_own
 from paceline.worker.script.describe import describe
+from paceline.worker.script.guard import refuse_import
 from paceline.worker.script.loop_thread import FINAL, Stopping
 from paceline.worker.script.mini_batches import MiniBatches
 from paceline.worker.script.schedulers import Schedulers
@@ -254,6 +255,7 @@ class ScriptRun:
 
     def _complete(self) -> tuple[ScriptReplica, TrainingRows, Config]:
         """What is needed to join, and the whole settings. ConfigError names what the script has not said."""
+        refuse_import(self.script)
         if lacking := self._plan.lacking():
             raise ConfigError(f"{self.script} trains, but {lacking}")
         assert self._plan.replica is not None

@@ -3,10 +3,12 @@
 import sys
 from bdb import BdbQuit
 from collections.abc import Callable
+from pathlib import Path
 
 from paceline.base.own_files import error_text, show_own, where
 from paceline.core.errors import ConfigError, PacelineError, ScriptFailed, Stopped
 from paceline.processes.exits import NO_TERMINAL
+from paceline.worker.script.guard import unguarded_loader
 from paceline.worker.script.script_run import ScriptRun
 
 _EVERY = (
@@ -32,6 +34,8 @@ def run_to_end(run: ScriptRun, script: str, code: Callable[[], object]) -> None:
     except Exception as error:
         if isinstance(error, FileExistsError) and not run.position:  # another start would find it, too
             raise ConfigError(f"{where(error, script)}: {error_text(error)}. {_EVERY}") from error
+        if "exited unexpectedly" in str(error) and (why := unguarded_loader(error, Path(script))):
+            raise ConfigError(f"{where(error, script)}: {why}") from error
         if note := _note(error) or run.overtime:
             error.add_note(note)
         show_own(error, script)
