@@ -85,7 +85,7 @@ class Feature:
             raise self._no_date(piece, row, column) if self._kind == "date" else self._dated(piece, row, column[row])
         if self._takes_all:
             return self._of_texts(column.cast(pa.string()), piece)
-        return self._of_numbers(column.cast(pa.float64(), safe=False).to_numpy(zero_copy_only=False), piece)
+        return self._of_numbers(column.cast(pa.float64(), safe=False).to_numpy(zero_copy_only=False), piece, column)
 
     def column(self, path: object) -> Column:
         """What the column is. DataError where all of it is empty."""
@@ -120,7 +120,7 @@ class Feature:
         import pyarrow.compute as pc
 
         if self._kind in (None, "number") and (numbers := as_numbers(column, piece.decimal)) is not None:
-            return self._of_numbers(numbers, piece)
+            return self._of_numbers(numbers, piece, column)
         column = pc.utf8_trim_whitespace(column)
         if self._how is not None and self._kind in (None, "date"):
             dates = _as_dates(column, self._date_form)
@@ -167,7 +167,8 @@ class Feature:
             )
         return self._codes[text]
 
-    def _of_numbers(self, found: Array, piece: Piece) -> Cells:
+    def _of_numbers(self, found: Array, piece: Piece, column: Any) -> Cells:
+        """`column`: the Arrow array that these are the numbers of."""
         there = ~np.isnan(found)
         values = found if there.all() else found[there]
         if len(values) and self._kind == "text":
@@ -183,7 +184,9 @@ class Feature:
                 "the example."
             )
         if max(self._ends[1], -self._ends[0]) > EXACT:
-            self.merged += len(np.unique(values)) - len(np.unique(values.astype(self.dtype)))
+            whole = _whole(column)
+            different = len(np.unique(values)) if whole is None else len(whole.drop_null().unique())
+            self.merged += different - len(np.unique(values.astype(self.dtype)))
         self.empty += len(found) - len(values)
         self._total += float(values.sum())
         self._count += len(values)
@@ -286,6 +289,24 @@ def as_numbers(texts: Any, decimal: str) -> Cells | None:
     names, rows = coded(texts)
     numbers = [as_number(name, decimal) if name.strip() else math.nan for name in names]
     return None if None in numbers else np.array([*numbers, math.nan], np.float64)[rows]
+
+
+def _whole(column: Any) -> Any:
+    """An Arrow array as whole numbers of 64 bits, of which float64 has not all; None where it holds others."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    if pa.types.is_floating(column.type):
+        return None
+    if pa.types.is_string(column.type):
+        column = pc.utf8_trim_whitespace(column)
+        column = column.filter(pc.not_equal(column, ""))
+    for kind in (pa.int64(), pa.uint64()):
+        try:
+            return column.cast(kind)
+        except pa.ArrowInvalid:
+            continue
+    return None
 
 
 def first_without(parse: Callable[[Any], Any], column: Any) -> int:

@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 import pytest
-from pyarrow import csv
+from pyarrow import csv, parquet
 
 from paceline.core.errors import DataError, DiskError
 from paceline.core.settings.table import TableConfig
@@ -44,6 +44,17 @@ def test_an_empty_number_becomes_the_mean_of_its_column_in_training(tmp_path: Pa
 
     assert dataset.train.features.tolist() == [[1, 5], [2.5, 6], [2.5, 7], [4, 6]]
     assert dataset.test.features.tolist() == [[2.5, 6], [100, 100]]
+
+
+def test_whole_numbers_beyond_those_of_float64_are_named_too(tmp_path: Path) -> None:
+    high, low = 2**63 + 1, 2**53
+    numbers = pa.table({"t": pa.array([high, high + 4, None], pa.uint64()), "y": ["a", "b", "b"]})
+    parquet.write_table(numbers, tmp_path / "t.parquet")
+    text = written(tmp_path, f"t,y\n{low},a\n{low + 1},b\n,b\n{low + 1},a\n")
+
+    for file in (tmp_path / "t.parquet", text):
+        (said,) = [line for line in read_table(file, "y").as_read if "rounded" in line]
+        assert "become the same as another: 1 of 't'" in said
 
 
 def test_numbers_that_become_the_same_as_others_are_named(tmp_path: Path):
