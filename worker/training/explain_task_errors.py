@@ -59,9 +59,9 @@ def unfit_labels(outputs: Any, targets: Tensor) -> str:
         return ""
     seen = f"The labels go from {low} to {high}, but the model has {width} outputs, for labels 0 to {width - 1}."
     if high == width and low > 0:
-        return f"{seen} They seem to count from 1: subtract 1 in data() or prepare()."
+        return f"{seen} They seem to count from 1: subtract 1 from each."
     what = f"give model() {high + 1} outputs, or " if low >= 0 else ""
-    return f"{seen} {(what + 'number the classes from 0 in data() or prepare().').capitalize()}{if_numbers()}"
+    return f"{seen} {(what + 'number the classes from 0.').capitalize()}{if_numbers()}"
 
 
 def _why(error: PacelineError, task: Task, trace: "_Trace", inputs: Tensor, targets: Tensor) -> str:
