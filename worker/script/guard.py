@@ -21,7 +21,7 @@ def check_guard(script: Path, options: dict[str, Any]) -> None:
     context = options.get("multiprocessing_context") or multiprocessing.get_start_method(allow_none=True)
     context = context or multiprocessing.get_all_start_methods()[0]
     method = context if isinstance(context, str) else context.get_start_method()
-    if options.get("num_workers") and method != "fork" and script.is_file() and not _is_guarded(script):
+    if options.get("num_workers") and method != "fork" and _is_bare(script):
         raise ConfigError(_unguarded(script.name))
 
 
@@ -30,13 +30,15 @@ def unguarded_loader(error: Exception, script: Path) -> str:
     frames = (frame.f_locals.get("self") for frame, _ in walk_tb(error.__traceback__))
     processes = [one for frame in frames for one in getattr(frame, "_workers", ())]
     are_new = any(getattr(type(one), "_start_method", "fork") not in (None, "fork") for one in processes)
-    return _unguarded(script.name) if are_new and script.is_file() and not _is_guarded(script) else ""
+    return _unguarded(script.name) if are_new and _is_bare(script) else ""
 
 
-def _is_guarded(script: Path) -> bool:
-    """Whether a part of it stands behind a question for its `__name__`."""
+def _is_bare(script: Path) -> bool:
+    """Whether it is a file of which no part stands behind a question for its `__name__`."""
+    if not script.is_file():
+        return False
     parts = (one.test for one in ast.parse(script.read_bytes()).body if isinstance(one, ast.If))
-    return any(isinstance(node, ast.Name) and node.id == "__name__" for part in parts for node in ast.walk(part))
+    return not any(isinstance(node, ast.Name) and node.id == "__name__" for part in parts for node in ast.walk(part))
 
 
 def _unguarded(script: str) -> str:
