@@ -128,9 +128,3 @@ def test_a_worker_in_whose_process_sets_have_another_order_is_refused_also_after
     again.compare_hash("worker-0", 7)
     with pytest.raises(ConfigError, match=r"worker-1 orders sets in another way .* Set PYTHONHASHSEED to the same"):
         again.compare_hash("worker-1", 8)
-
-
-def test_workers_of_a_task_say_nothing_of_their_sets():
-    workers, _ = started("a", "b")
-    workers.compare_hash("a", 0)
-    workers.compare_hash("b", 0)
