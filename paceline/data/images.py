@@ -121,7 +121,8 @@ def _files(folder: Path) -> list[Path]:
         if file.is_dir():
             raise DataError(
                 f"{file} is a folder, where images of the class {folder.name!r} are expected: classes are the folders in the "
-                "folder that you give."
+                f"folder that you give, or in its folders train, test and validation (or val). If {folder.name!r} is such a "
+                "set, give it that name."
             )
         if file.suffix.lower() not in FORMATS:
             raise DataError(f"{file} does not end like an image ({', '.join(FORMATS)}); remove or rename it.")
