@@ -121,7 +121,7 @@ docs-blocks: setup ## the commands and code of README and docs, run for real, an
 deploy: $(VENV)/.cli ## a run on the cluster that kubectl points to (OVERLAY=demo RUN=name NAMESPACE=paceline; OVERLAY=script SCRIPT=train.py ARGS=)
 	$(BIN)/paceline k8s deploy $(OVERLAY) $(OF_RUN) -n $(NAMESPACE) $(OWN_IMAGES) $(OWN_SCRIPT)
 
-run: $(VENV)/.cli ## deploy, follow to the end, scale the servers to zero; ends with the run's exit code
+run: $(VENV)/.cli ## deploy, and follow it to the end; ends with the run's exit code
 	$(BIN)/paceline k8s run $(OVERLAY) $(OF_RUN) -n $(NAMESPACE) $(OWN_IMAGES) $(OWN_SCRIPT)
 
 status: $(VENV)/.cli ## where the run on the cluster is

@@ -125,12 +125,16 @@ def overlay(
     return str(folder)
 
 
-def pool(workers: int) -> dict[str, str]:
-    """A patch to this many workers; they ask for little, so that there is room for another run."""
-    container = {"name": "worker", "resources": {"requests": {"cpu": "50m"}}}
-    spec = {"completions": workers, "parallelism": workers, "template": {"spec": {"containers": [container]}}}
-    job = {"apiVersion": "batch/v1", "kind": "Job", "metadata": {"name": "paceline-worker"}, "spec": spec}
-    return {"patch": yaml.safe_dump(job)}
+def small() -> dict[str, str]:
+    """A patch by which workers ask for little, so that there is room for another run."""
+    return worker_patch(resources={"requests": {"cpu": "50m"}})
+
+
+def worker_patch(first: dict[str, Any] | None = None, **spec: Any) -> dict[str, str]:
+    """A patch of the workers' container; `first`: of the one before it, which makes the token."""
+    containers = {"initContainers": [{"name": "token", **(first or {})}], "containers": [{"name": "worker", **spec}]}
+    part = {"apiVersion": "apps/v1", "kind": "StatefulSet", "metadata": {"name": "paceline-worker"}}
+    return {"patch": yaml.safe_dump(part | {"spec": {"template": {"spec": containers}}})}
 
 
 def outputs(images: Sequence[str], script: str) -> dict[str, str | None]:
@@ -289,7 +293,7 @@ def set_policy(kubectl: Kubectl, policy: str) -> str:
 
 def left(kubectl: Kubectl) -> set[str]:
     """What is in the namespace, but for what Kubernetes itself puts there."""
-    kinds = "statefulsets,jobs,deployments,pods,services,configmaps,networkpolicies,persistentvolumeclaims,secrets"
+    kinds = "statefulsets,deployments,pods,services,configmaps,networkpolicies,persistentvolumeclaims,secrets"
     found = {(item["kind"], item["metadata"]["name"]) for item in kubectl.items(kinds, selector="")}
     return {f"{kind}/{name}" for kind, name in found if name != "kube-root-ca.crt"}
 

@@ -13,7 +13,7 @@ from urllib.request import urlopen
 import pytest
 import yaml
 
-from e2e.cluster import REPOSITORY, SLOW_SVM, overlay, paceline, pool, put_rows, until
+from e2e.cluster import REPOSITORY, SLOW_SVM, overlay, paceline, put_rows, small, until
 from paceline.core.errors import ServersGone
 from paceline.data.dataset import Dataset
 from paceline_k8s.kubectl import COMPONENT, Kubectl
@@ -43,12 +43,8 @@ def is_scraped(pod: dict[str, Any]) -> bool:
 def process_of(pod: dict[str, Any]) -> str:
     """The name that its series should have."""
     labels = pod["metadata"]["labels"]
-    indices = [
-        labels[key]
-        for key in ("apps.kubernetes.io/pod-index", "batch.kubernetes.io/job-completion-index")
-        if key in labels
-    ]
-    return "-".join([labels[COMPONENT], *indices])
+    index = [] if labels[COMPONENT] in ("evaluator", "sharder") else [labels["apps.kubernetes.io/pod-index"]]
+    return "-".join([labels[COMPONENT], *index])
 
 
 def discovered(pod: dict[str, Any], address: str) -> dict[str, Any]:
@@ -80,7 +76,7 @@ def relabelling() -> Any:
 
 def test_panels_show_a_run_on_the_cluster_and_no_alert_fires(namespace: str, tmp_path: Path, rows: Dataset) -> None:
     kubectl = Kubectl(namespace, RUN)
-    place = overlay(tmp_path / "run", RUN, SLOW_SVM, "data-server", "scrape-annotations", patches=[pool(2)])
+    place = overlay(tmp_path / "run", RUN, SLOW_SVM, "data-server", "scrape-annotations", patches=[small()])
     put_rows(rows, tmp_path / "data", namespace)
 
     with beside(tmp_path / "prometheus", relabel=relabelling()) as prometheus, ExitStack() as forwards:

@@ -25,8 +25,8 @@ from e2e.cluster import (
     accuracy_of,
     overlay,
     paceline,
-    pool,
     reaches,
+    small,
     until,
 )
 from paceline.data.dataset import Dataset
@@ -166,7 +166,7 @@ def reading(folder: Path, component: str, **data: Any) -> str:
         "target": {"kind": "NetworkPolicy", "name": "paceline-object-store"},
         "patch": yaml.safe_dump([{"op": "replace", "path": "/spec/egress/0", "value": way}]),
     }
-    return overlay(folder, "svm-hogwild", settings, component, patches=[pool(2), way_out], without=["data"])
+    return overlay(folder, "svm-hogwild", settings, component, patches=[small(), way_out], without=["data"])
 
 
 def test_a_run_trains_on_a_bucket_that_only_its_sharder_reaches(namespace: str, tmp_path: Path, rows: Dataset) -> None:
@@ -190,17 +190,23 @@ def test_a_run_trains_on_a_bucket_that_only_its_sharder_reaches(namespace: str, 
     assert reaches(kubectl, labels | {COMPONENT: "worker"}, address) == {"s3": False}
 
 
+def fetched(kubectl: Kubectl) -> set[str]:
+    """The shards that workers have fetched, by their logs."""
+    lines = kubectl.run("logs", f"--selector={COMPONENT}=worker", "--tail=-1")
+    return set(re.findall(r'"what": "(shard-\d)".*"event": "fetched"', lines))
+
+
 def test_workers_fetch_shards_that_stay_in_a_bucket(namespace: str, tmp_path: Path, rows: Dataset) -> None:
     kubectl = bucket_with(rows, namespace, tmp_path)
     place = reading(tmp_path / "run", "shards-in-bucket", shards_at="s3://mine/shards")
 
     credentials(kubectl, **KEYS)
+    assert paceline("k8s", "deploy", place, "-n", namespace).returncode == 0
+    until("both shards", lambda: fetched(kubectl) == {"shard-0", "shard-1"})  # logs go with their pods
     done = paceline("k8s", "run", place, "-n", namespace)
 
     assert done.returncode == 0
     assert accuracy_of(done.stdout) >= ACCURACY["svm"]
-    said = kubectl.run("logs", f"--selector={COMPONENT}=worker", "--tail=-1")
-    assert set(re.findall(r'"what": "(shard-\d)".*"event": "fetched"', said)) == {"shard-0", "shard-1"}
     assert kubectl.find(f"pvc/{kubectl.part('shards')}") is None
     address = {"s3": f"{kubectl.get('pod/s3')['status']['podIP']}:{PORT}"}
     labels = {"app.kubernetes.io/name": "paceline", RUN: "svm-hogwild"}

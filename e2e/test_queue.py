@@ -7,16 +7,16 @@ from typing import Any
 import pytest
 import yaml
 
-from e2e.cluster import SLOW_SVM, overlay, paceline, pool, put_rows, status, until
+from e2e.cluster import SLOW_SVM, overlay, paceline, put_rows, small, status, until
 from paceline.data.dataset import Dataset
-from paceline_k8s.cluster_status import end_of, look
-from paceline_k8s.deploy import apply_all, stop_servers
+from paceline_k8s.cluster_status import look
+from paceline_k8s.deploy import apply_all
 from paceline_k8s.kubectl import COMPONENT, Kubectl
 from paceline_k8s.overlay import read_overlay
 from paceline_k8s.queue import GATE
 from paceline_k8s.run_secrets import make_secrets
 
-PODS = 6  # two servers, two workers, evaluator, data server
+PODS = 6  # two servers, two workers, evaluator, and a sharder that streams
 pytestmark = pytest.mark.timeout(900)
 
 
@@ -43,11 +43,11 @@ def admit(kubectl: Kubectl) -> None:
         kubectl.run("patch", f"pod/{pod['metadata']['name']}", "--type=json", f"--patch={patch}")
 
 
-def has_ended(kubectl: Kubectl) -> bool:
-    """Whether its workers and evaluator have; what is made again meanwhile may begin."""
+def end_of(kubectl: Kubectl) -> str:
+    """How the run has ended, empty before; what is made again meanwhile may begin."""
     admit(kubectl)
-    state = look(kubectl)
-    return state.finished("worker") and state.finished("evaluator")
+    result = look(kubectl).result
+    return result.sentence if result else ""
 
 
 def evict(kubectl: Kubectl, pod: str) -> None:
@@ -59,7 +59,7 @@ def evict(kubectl: Kubectl, pod: str) -> None:
 
 
 def test_of_two_runs_with_room_for_one_the_second_waits_whole(namespace: str, tmp_path: Path, rows: Dataset) -> None:
-    place = in_queue(overlay(tmp_path / "run", "svm-hogwild", SLOW_SVM, "data-server", "kueue", patches=[pool(2)]))
+    place = in_queue(overlay(tmp_path / "run", "svm-hogwild", SLOW_SVM, "data-server", "kueue", patches=[small()]))
     put_rows(rows, tmp_path / "data", namespace)
     first, second = (Kubectl(namespace, name) for name in ("first", "second"))
     refused = paceline("k8s", "deploy", place, "--run", "first", "-n", namespace)
@@ -78,12 +78,10 @@ def test_of_two_runs_with_room_for_one_the_second_waits_whole(namespace: str, tm
     servers = first.items("pods", f"{first.selector},{COMPONENT}=server")
     for pod in servers:  # both at once
         evict(first, pod["metadata"]["name"])
-    until("the end of the first run", lambda: has_ended(first), 300)
+    first_end = until("the end of the first run", lambda: end_of(first), 300)
     waiting = gated(second)
     assert len(waiting) == PODS
     assert not [pod for pod in waiting if "nodeName" in pod["spec"]]
 
-    stop_servers(first, end_of(first))
-    until("the end of the second run", lambda: has_ended(second), 300)
-    assert end_of(first).startswith("test accuracy ")
-    assert end_of(second).startswith("test accuracy ")
+    second_end = until("the end of the second run", lambda: end_of(second), 300)
+    assert {end.startswith("test accuracy ") for end in (first_end, second_end)} == {True}

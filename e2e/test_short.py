@@ -16,9 +16,9 @@ from e2e.cluster import (
     overlay,
     paceline,
     pod_of,
-    pool,
     put_rows,
     set_policy,
+    small,
     status,
     until,
     version,
@@ -45,7 +45,7 @@ def test_a_run_trains_through_deaths_more_workers_and_another_policy(
     namespace: str, tmp_path: Path, rows: Dataset
 ) -> None:
     kubectl = Kubectl(namespace, "svm-hogwild")
-    place = overlay(tmp_path / "run", "svm-hogwild", CRAWLING_SVM, "data-server", patches=[pool(3)], last=("tls",))
+    place = overlay(tmp_path / "run", "svm-hogwild", CRAWLING_SVM, "data-server", patches=[small()], last=("tls",))
     put_rows(rows, tmp_path / "data", namespace)
 
     terminal = tmp_path / "terminal.txt"

@@ -4,7 +4,6 @@ import shutil
 import subprocess
 import sys
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any
 
 import yaml
@@ -13,7 +12,7 @@ K8S = Path(__file__).resolve().parent.parent / "k8s"
 FILE = K8S / "rendered" / "demo.yaml"
 _LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 """libyaml's, which takes a sixth of the time, where it is installed."""
-HEAD = """# The overlay demo as one file, with autostop. Made by `python -m tools.rendered_manifests`; don't edit it.
+HEAD = """# The overlay demo as one file. Made by `python -m tools.rendered_manifests`; don't edit it.
 #   kubectl create namespace paceline
 #   kubectl -n paceline create secret generic demo-paceline-token --from-literal=token="$(openssl rand -hex 32)"
 #   kubectl -n paceline apply -f demo.yaml
@@ -26,15 +25,8 @@ def render(folder: Path) -> str:
 
 
 def demo() -> str:
-    """The overlay demo with the component autostop, as a user adds it."""
-    with TemporaryDirectory() as folder:
-        copy = Path(folder) / "k8s"
-        shutil.copytree(K8S, copy)
-        path = copy / "overlays" / "demo" / "kustomization.yaml"
-        kustomization = yaml.safe_load(path.read_text())
-        kustomization["components"].insert(0, "../../components/autostop")
-        path.write_text(yaml.safe_dump(kustomization))
-        return render(path.parent)
+    """The overlay demo."""
+    return render(K8S / "overlays" / "demo")
 
 
 def objects(text: str) -> list[dict[str, Any]]:

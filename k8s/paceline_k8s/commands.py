@@ -59,7 +59,7 @@ def run_command(
     registry: Registry = "",
     tag: Tag = "",
 ) -> None:
-    """Start a run, follow it to its end, and scale its servers to zero; the last line is the test accuracy."""
+    """Start a run, and follow it until its parts have gone; the last line is the test accuracy."""
     from paceline_k8s.follow import run as go
     from paceline_k8s.overlay import Changes
 

@@ -5,7 +5,6 @@ import paceline.base.first_process  # noqa: F401  # isort: skip
 import os
 import time
 from collections.abc import Callable
-from contextlib import suppress
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -17,20 +16,16 @@ from paceline.processes.exits import exits, run_command
 from paceline.processes.tls_option import Tls
 from paceline.rpc.auth import read_credentials
 from paceline.rpc.process import make_log, stop_on_signals
-from paceline.settings.load_settings import load
 from paceline.v1.run_service_pb2 import StatusReply
+from paceline_k8s.kubectl import COMPONENT, RUN, NotThere, part_name, settings_of_pod
 from paceline_k8s.kubectl import PARTS as OF_ANY_RUN
-from paceline_k8s.kubectl import RUN, NotThere, settings_of_pod
-from paceline_k8s.observation import chief_of, part_of, sizes_of
+from paceline_k8s.observation import chief_of, seen_of, sizes_in
 from paceline_k8s.pod_api import PodApi
-from paceline_k8s.queue import queue_of
-from paceline_k8s.wanted import PARTS, SERVER, Memory, Seen, Sizes, Wanted, counts_of, wanted
+from paceline_k8s.wanted import SAYS, SERVER, STATE, Memory, Seen, Sizes, Wanted, wanted
 
 _APPS, _CORE = "apis/apps/v1", "api/v1"
 EVERY = 5.0
 """Seconds between two observations."""
-STATE, SAYS, WORKERS = "state", "says", "workers"
-"""Keys of the run's ConfigMap: what the controller remembers, what it does in words, and how many workers a person wants."""
 
 
 class Controller:
@@ -47,40 +42,32 @@ class Controller:
     def step(self, now: float) -> str:
         """Observes, decides, remembers and sets counts; what the run does, in words. `now`: seconds since 1970. TryAgain,
         ConfigError: see PodApi."""
-        about = self._api.get(_CORE, f"configmaps/{self._part('state')}").get("data") or {}
+        about = self._api.get(_CORE, f"configmaps/{part_name(self._run, 'state')}").get("data") or {}
         found = wanted(seen := self._look(about, now), Memory.of(about.get(STATE, "")))
         self._remember(about, found)
         for name, count in found.counts.items():
             if count != seen.parts[name].replicas:
-                self._api.patch(_APPS, f"statefulsets/{self._part(name)}/scale", {"spec": {"replicas": count}})
+                self._api.patch(
+                    _APPS, f"statefulsets/{part_name(self._run, name)}/scale", {"spec": {"replicas": count}}
+                )
         return found.says
 
     def _look(self, about: dict[str, Any], now: float) -> Seen:
-        there = {}
-        for name in PARTS:
-            with suppress(NotThere):
-                there[name] = self._api.get(_APPS, f"statefulsets/{self._part(name)}")
-        pods = self._api.get(_CORE, f"pods?labelSelector={OF_ANY_RUN},{RUN}={self._run}")["items"]
+        of_run = f"?labelSelector={OF_ANY_RUN},{RUN}={self._run}"
+        there = {
+            one["metadata"]["labels"][COMPONENT]: one for one in self._api.get(_APPS, f"statefulsets{of_run}")["items"]
+        }
+        pods = self._api.get(_CORE, f"pods{of_run}")["items"]
         own = next((pod for pod in pods if pod["metadata"]["name"] == self._pod), None)
         if own is None:
             raise TryAgain(f"The cluster does not list this pod, {self._pod}, yet.")
-        return Seen(
-            parts={name: part_of(one, pods, now) for name, one in there.items()},
-            settings=settings_of_pod(own["spec"]),
-            sizes=self._sizes,
-            chief=chief_of(self._ask()),
-            workers=counts_of(about.get(WORKERS)),
-            in_queue=SERVER in there and bool(queue_of(there[SERVER])),
-        )
+        return seen_of(there, pods, settings_of_pod(own["spec"]), self._sizes, about, chief_of(self._ask()), now)
 
     def _remember(self, before: dict[str, Any], found: Wanted) -> None:
         """Before any count is set: servers that are gone could not say again that the run is finished."""
         new = {STATE: found.kept.text(), SAYS: found.says}
         if any(before.get(key) != text for key, text in new.items()):
-            self._api.patch(_CORE, f"configmaps/{self._part('state')}", {"data": new})
-
-    def _part(self, name: str) -> str:
-        return f"{self._run}-paceline-{name}"
+            self._api.patch(_CORE, f"configmaps/{part_name(self._run, 'state')}", {"data": new})
 
 
 def main(
@@ -93,8 +80,11 @@ def main(
     with exits("controller"):
         say = make_log("controller")
         stop, _ = stop_on_signals()
-        chief = RemoteChief(f"{run}-paceline-server-0.{run}-paceline-server:50051", read_credentials(token_file, tls))
-        controller = Controller(PodApi(), run, os.environ["HOSTNAME"], sizes_of(load(config)), patient(chief, say))
+        servers = part_name(run, SERVER)
+        chief = RemoteChief(f"{servers}-0.{servers}:50051", read_credentials(token_file, tls))
+        controller = Controller(
+            PodApi(), run, os.environ["HOSTNAME"], sizes_in(config.read_text()), patient(chief, say)
+        )
         before = ""
         while True:
             try:

@@ -1,7 +1,8 @@
 """Brings a run up, changes it, and takes it down."""
 
+import json
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
 
@@ -9,14 +10,16 @@ import yaml
 
 from paceline.core.errors import ConfigError, PacelineError, ServersGone, UsageError
 from paceline.rpc.agreed_settings import agreed_settings, changed_settings
-from paceline_k8s.cluster_status import RESULT, State, look
-from paceline_k8s.findings import Finding, condition, finding_lines, lost_some
-from paceline_k8s.kubectl import DATA, PARTS, RUN, Forbidden, Kubectl, settings_of
+from paceline.v1.run_service_pb2 import StatusReply
+from paceline_k8s.cluster_status import State, look
+from paceline_k8s.findings import Finding, finding_lines
+from paceline_k8s.kubectl import COMPONENT, DATA, PARTS, RUN, Forbidden, Kubectl, settings_of
 from paceline_k8s.one_node import one_node_claims
 from paceline_k8s.overlay import AS_IT_IS, Changes, Overlay, config_of, read_overlay, settings_files
-from paceline_k8s.queue import check_queue, drop_finished, queue_of, release
+from paceline_k8s.queue import check_queue, drop_finished
 from paceline_k8s.run_secrets import delete_secrets, make_secrets
 from paceline_k8s.script import is_script, script_of
+from paceline_k8s.wanted import SAYS, STATE, WORKER
 
 Say = Callable[[str], None]
 EVERY = 10.0
@@ -30,7 +33,6 @@ IN_QUEUE = 15.0
 """Time in which a queue with room for a run lets it begin (seconds)."""
 KINDS = (
     "statefulsets",
-    "jobs",
     "deployments",
     "services",
     "configmaps",
@@ -69,7 +71,7 @@ class Patience:
 
     def check(self, state: State, now: float) -> None:
         """Trouble once something has lasted as long as it may; it tells of everything that waiting does not fix, since the
-        cause of what has lasted may be younger, or be none that counts, like the pod of a Job that has failed."""
+        cause of what has lasted may be younger, or be none that counts, like a worker's pod."""
         fatal = {(one.part, one.todo): one for one in state.troubles if one.fatal}
         counts = {cause: one for cause, one in fatal.items() if self._counts(one)}
         self._since = {cause: self._since.get(cause, now) for cause in counts}
@@ -102,49 +104,66 @@ def deploy(kubectl: Kubectl, name: str, say: Say, changes: Changes = AS_IT_IS, s
     make_namespace(kubectl, say)
     _check_same_run(kubectl, overlay)
     _check_same_settings(kubectl, overlay)
-    check_queue(kubectl, [one for one in overlay.documents if "template" in one.get("spec", {})])
+    check_queue(kubectl, overlay.documents, overlay.pods)
     _warn_of_claims(kubectl, overlay, say)
     make_secrets(kubectl, overlay, say)
     _keep_sizes(kubectl, overlay)
-    _check_same_script(kubectl, overlay)
-    there = kubectl.find(kubectl.servers)
-    is_held = there is not None and _is_held(kubectl, there)
-    if RESULT in (there or {}).get("metadata", {}).get("annotations", {}):  # of what has ended, not of what begins
-        kubectl.run("annotate", kubectl.servers, f"{RESULT}-")
-    if there is not None and not is_held:  # what joins must find the servers with the settings that it has
-        rest = [document for document in overlay.documents if document["kind"] != "Job"]
-        apply_all(kubectl, rest)
-        _begin_again(kubectl)
-        wait_until(lambda state: state.serves, kubectl, say, seconds, counts=_is_of_servers)
-    _drop_jobs(kubectl, overlay, say, is_held)
-    if there is not None and is_held:  # all its pods begin together again
-        drop_finished(kubectl, there)
-    apply_all(kubectl, overlay.documents)
+    _may_wake(kubectl, overlay)
+    documents = _permitted(kubectl, overlay, say)
+    apply_all(kubectl, documents)
+    _begin_again(kubectl)
     servers = f"{overlay.config.servers} servers" if overlay.config.servers else "no servers but the chief"
     say(f"run {overlay.run} is in namespace {kubectl.namespace}: {overlay.config.workers} workers, {servers}")
     if overlay.config.faults:
         say(f"faults: {'; '.join(overlay.config.faults)}; each pod's log says when it inflicts its own")
     in_queue = Lasting(IN_QUEUE)
-    wait_until(lambda state: state.is_up or in_queue.has(bool(state.waits)), kubectl, say, seconds)
+    wait_until(lambda state: state.is_up or in_queue.has(bool(state.queue)), kubectl, say, seconds)
     return overlay
 
 
-def _is_of_servers(one: Finding) -> bool:
-    """Not of a Job, which may have failed for what has been corrected since."""
-    return not any(name in one.part for name in ("job/", "paceline-worker", "paceline-evaluator", "paceline-sharder"))
+def _permitted(kubectl: Kubectl, overlay: Overlay, say: Say) -> list[dict[str, Any]]:
+    """What this user may apply: without the controller and its rights where nobody has given the right to give them."""
+    if kubectl.may("create", "roles") and kubectl.may("create", "rolebindings"):
+        return overlay.documents
+    if not has_controller(kubectl):
+        say(
+            "you may not create Roles, so this run has no controller: make deploy, run and scale set the numbers of its "
+            "processes while they go on, and `make run` scales it to zero at the end"
+        )
+    return [one for one in overlay.documents if not is_of_controller(one)]
+
+
+def is_of_controller(document: dict[str, Any]) -> bool:
+    """Whether it is the run's controller, or its account and rights."""
+    kinds = ("Deployment", "ServiceAccount", "Role", "RoleBinding")
+    return document["kind"] in kinds and document["metadata"].get("labels", {}).get(COMPONENT) == "controller"
+
+
+def has_controller(kubectl: Kubectl) -> bool:
+    """Whether a controller sets the numbers of the run's processes."""
+    return kubectl.find(f"deployment/{kubectl.part('controller')}") is not None
+
+
+def control(kubectl: Kubectl, state: State, status: StatusReply | None = None) -> None:
+    """Does once, by the user's rights, what the run's controller does; nothing where it has one."""
+    if state.wanted is None or has_controller(kubectl):
+        return
+    found = state.wanted if status is None else look(kubectl, status).wanted or state.wanted
+    change = json.dumps({"data": {STATE: found.kept.text(), SAYS: found.says}})
+    kubectl.run("patch", kubectl.state, "--type=merge", f"--patch={change}")
+    for name, count in found.counts.items():
+        if state.parts[name]["spec"].get("replicas", 1) != count:
+            kubectl.run("scale", f"statefulset/{kubectl.part(name)}", f"--replicas={count}")
 
 
 def _begin_again(kubectl: Kubectl) -> None:
-    """Deletes pods of servers that can't start: what kept them may be corrected now, and Kubernetes, which makes others, would
-    try these again only minutes later."""
-    pods = tuple(f"pod/{kubectl.part(name)}-" for name in ("server", "shards"))
-    for part in sorted({one.part for one in look(kubectl).troubles if one.fatal and one.part.startswith(pods)}):
+    """Gives parts that have failed another try, and deletes pods that can't start: what kept them may be corrected now, and
+    Kubernetes would try these again only minutes later."""
+    state = look(kubectl)
+    for name in state.wanted.kept.failed if state.wanted else ():
+        kubectl.run("rollout", "restart", f"statefulset/{kubectl.part(name)}")
+    for part in sorted({one.part for one in state.troubles if one.fatal and one.part.startswith("pod/")}):
         kubectl.run("delete", part, "--ignore-not-found", "--wait=false")
-
-
-def _is_held(kubectl: Kubectl, servers: dict[str, Any]) -> bool:
-    """Whether none of the run's pods begins before all of them exist, since they wait in a queue."""
-    return bool(queue_of(servers)) and (servers["spec"]["replicas"] == 0 or bool(look(kubectl).queue))
 
 
 def apply_all(kubectl: Kubectl, documents: list[dict[str, Any]]) -> None:
@@ -172,25 +191,17 @@ def wait_until(
     line, patience = "", Patience(counts)
     while True:
         state, now = look(kubectl), clock()
+        control(kubectl, state)
         if state.line() != line or now - said >= EVERY:
             line, said = state.line(), now
             say(f"{now - start:4.0f} s  {line}")
         if is_there(state):
             return
         patience.check(state, now)
-        waited, last = waited + (now - last if state.waits or state.makes_shards else 0.0), now
+        waited, last = waited + (now - last if state.queue or state.makes_shards else 0.0), now
         if now - start - waited > seconds:
             raise Trouble.of(state.troubles or [_slow(kubectl, state, seconds)])
         time.sleep(PAUSE)
-
-
-def stop_servers(kubectl: Kubectl, result: str) -> None:
-    """Scales the servers of a finished run to zero, those of shards too; what came of it stays on the StatefulSet."""
-    kubectl.run("annotate", kubectl.servers, "--overwrite", f"{RESULT}={result}")
-    release(kubectl, kubectl.get(kubectl.servers))
-    kubectl.run("scale", kubectl.servers, "--replicas=0")
-    if kubectl.find(kubectl.shards) is not None:
-        kubectl.run("scale", kubectl.shards, "--replicas=0")
 
 
 def teardown(kubectl: Kubectl, say: Say) -> None:
@@ -282,10 +293,11 @@ def make_namespace(kubectl: Kubectl, say: Say) -> None:
 
 
 def _check_same_run(kubectl: Kubectl, overlay: Overlay) -> None:
-    """The volumes of another number of servers are not to be gone on with."""
+    """The volumes of another number of servers are not to be gone on with. One alone may be of a run that was only begun:
+    Kubernetes makes one process of a part at once, and the controller the others. If it holds a model, server 0 says so."""
     claims = [claim["metadata"] for claim in kubectl.items("persistentvolumeclaims")]
     kept = [claim["name"] for claim in claims if claim["name"].startswith(f"checkpoints-{kubectl.part('server')}-")]
-    if kept and len(kept) != overlay.config.server_processes:
+    if len(kept) > 1 and len(kept) != overlay.config.server_processes:
         raise ConfigError(
             f"The model of this run is cut for {len(kept)} servers ({', '.join(sorted(kept))}), but run.yaml has "
             f"servers: {overlay.config.servers}. Set it back, choose another name (RUN=...), or start over: "
@@ -297,7 +309,7 @@ def _check_same_settings(kubectl: Kubectl, overlay: Overlay) -> None:
     """A run whose servers have been up has weights: what its processes agree on can't be changed any more, and another run is
     not to take its place. Nothing has been changed yet."""
     servers = kubectl.find(kubectl.servers)
-    if servers is None or not (servers["spec"]["replicas"] == 0 or servers.get("status", {}).get("readyReplicas")):
+    if servers is None or not (servers["spec"].get("replicas") == 0 or servers.get("status", {}).get("readyReplicas")):
         return
     there = kubectl.find(f"configmap/{settings_of(servers)}")
     before = _settings_of(there, overlay) if there is not None else None
@@ -321,20 +333,20 @@ def _settings_of(there: dict[str, Any], overlay: Overlay) -> list[str] | None:
         return None
 
 
-def _check_same_script(kubectl: Kubectl, overlay: Overlay) -> None:
-    """A finished run does not begin again with a script that was changed since."""
-    servers, workers = kubectl.find(kubectl.servers), kubectl.job("worker")
-    if servers is None or workers is None or RESULT not in servers["metadata"].get("annotations", {}):
+def _may_wake(kubectl: Kubectl, overlay: Overlay) -> None:
+    """Lets a finished run wait in its queue again. ConfigError where its script was changed since: it does not begin again
+    with another one."""
+    state, new = look(kubectl), overlay.find("StatefulSet", WORKER)
+    if state.result is None or state.servers is None:
         return
-    new = overlay.find("Job", "worker")
-    before, now = script_of(workers), script_of(new) if new else ""
-    has_ended = condition(workers, "Complete") is not None or lost_some(workers)
-    if before != now and has_ended:
+    before, now = script_of(state.parts.get(WORKER, {})), script_of(new or {})
+    if WORKER in state.parts and before != now:
         raise ConfigError(
             f"Run {overlay.run} in namespace {kubectl.namespace} is finished, with another script or another version of "
             f"this one ({before}, now {now}). Choose another name (RUN=...), or start over: "
             f"make teardown purge RUN={overlay.run}."
         )
+    drop_finished(kubectl, state.servers)
 
 
 def _warn_of_claims(kubectl: Kubectl, overlay: Overlay, say: Say) -> None:
@@ -351,40 +363,6 @@ def _keep_sizes(kubectl: Kubectl, overlay: Overlay) -> None:
     for document in overlay.documents:
         if document["kind"] == "PersistentVolumeClaim" and document["metadata"]["name"] in sizes:
             document["spec"]["resources"] = sizes[document["metadata"]["name"]]
-
-
-def _drop_jobs(kubectl: Kubectl, overlay: Overlay, say: Say, all_of_them: bool = False) -> None:
-    """Deletes Jobs that are of an earlier overlay, can't be changed to what this one says, have failed, or could not start.
-    `all_of_them`: also those that fit."""
-    wanted = {one["metadata"]["name"]: one for one in overlay.documents if one["kind"] == "Job"}
-    jobs = kubectl.items("jobs")
-    troubles = look(kubectl).troubles if jobs else []
-    for there in jobs:
-        name = there["metadata"]["name"]
-        is_ours = name in wanted and condition(there, "Failed") is None and _can_apply(kubectl, wanted[name])
-        is_fit = is_ours and not _is_stuck(there, troubles)
-        if is_fit and not all_of_them:
-            continue
-        _delete(kubectl, say, f"job/{name}")
-        why = "waits in the queue again" if is_fit else "has other settings, has failed or could not start: made again"
-        say(f"job/{name} {why}")
-
-
-def _is_stuck(job: dict[str, Any], troubles: Sequence[Finding]) -> bool:
-    """Whether nothing of it runs, and a pod of it can't start: Kubernetes would try that one again only minutes later."""
-    pods = f"pod/{job['metadata']['name']}-"
-    runs = job.get("status", {}).get("ready", 0)
-    return not runs and any(one.fatal and one.part.startswith(pods) for one in troubles)
-
-
-def _can_apply(kubectl: Kubectl, document: dict[str, Any]) -> bool:
-    try:
-        kubectl.run("apply", "--dry-run=server", "--filename=-", stdin=yaml.safe_dump(document))
-    except ConfigError as error:
-        if "immutable" in str(error):
-            return False
-        raise
-    return True
 
 
 def _slow(kubectl: Kubectl, state: State, seconds: float) -> Finding:

@@ -1,9 +1,9 @@
-"""What is wrong with a deployed run, in plain words, from what Kubernetes says of its pods, claims, Jobs and events. Nothing
+"""What is wrong with a deployed run, in plain words, from what Kubernetes says of its pods, claims and events. Nothing
 here asks the cluster: all comes as values."""
 
 import re
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 from paceline.core.errors import ConfigError, PacelineError, ServersGone, UsageError
@@ -43,14 +43,12 @@ class Seen:
 
     pods: Sequence[Item] = ()
     claims: Sequence[Item] = ()
-    jobs: Sequence[Item] = ()
     events: Sequence[Item] = ()
 
 
 def findings(seen: Seen, log: Callable[[str, bool], str] = lambda pod, previous: "") -> list[Finding]:
     """All troubles, first those that waiting does not fix, causes before what they lead to. `log(pod, previous)` gives a
     pod's last lines, or those of its container that ended last."""
-    seen = replace(seen, pods=[pod for pod in seen.pods if not _is_replaced(pod, seen.pods)])
     found = [
         *_claims(seen),
         *_refused(seen),
@@ -58,7 +56,6 @@ def findings(seen: Seen, log: Callable[[str, bool], str] = lambda pod, previous:
         *_nodes(seen),
         *_containers(seen, log),
         *_mounts(seen),
-        *_jobs(seen),
     ]
     return sorted({(one.part, one.what): one for one in found}.values(), key=lambda one: not one.fatal)
 
@@ -71,12 +68,6 @@ def condition(item: Item, kind: str) -> Item | None:
     return None
 
 
-def lost_some(job: Item) -> bool:
-    """Whether the Job is called failed only since some of its indexes were lost for good, while the others ended well."""
-    failed = condition(job, "Failed")
-    return failed is not None and failed.get("reason") == "FailedIndexes" and job["status"].get("succeeded", 0) > 0
-
-
 def finding_lines(found: Iterable[Finding]) -> list[str]:
     """A line for each trouble, with all the parts that have it."""
     parts: dict[tuple[str, str], list[str]] = {}
@@ -85,23 +76,10 @@ def finding_lines(found: Iterable[Finding]) -> list[str]:
     return [f"{', '.join(names)}: {what} {todo}".rstrip() for (what, todo), names in parts.items()]
 
 
-def _is_replaced(pod: Item, pods: Sequence[Item]) -> bool:
-    """Whether a pod that failed has a successor: the same owner, the same index, made later."""
-    return pod.get("status", {}).get("phase") == "Failed" and any(
-        _position(other) == _position(pod) and _made(other) > _made(pod) for other in pods if owner_of(pod)
-    )
-
-
 def owner_of(pod: Item) -> str:
-    """The name of what has made it, like its Job; empty where nothing has."""
+    """The name of what has made it, like its StatefulSet; empty where nothing has."""
     owners = pod["metadata"].get("ownerReferences", [])
     return str(owners[0]["name"]) if owners else ""
-
-
-def _position(pod: Item) -> tuple[str, str]:
-    """The owner's name, and the index in it."""
-    index = pod["metadata"].get("annotations", {}).get("batch.kubernetes.io/job-completion-index", "")
-    return owner_of(pod), index
 
 
 def _made(item: Item) -> str:
@@ -262,7 +240,7 @@ def _ended(pod: Item, container: Item, ended: Item, log: Callable[[str, bool], s
             _of(pod),
             f"it was killed for memory: its limit is {limit}.",
             "Raise its memory (paceline plan says what servers need), or lower batch_size.",
-            fatal=times > 1 or pod["spec"].get("restartPolicy") == "Never",
+            fatal=times > 1,
             exit_code=ServersGone.exit_code,
         )
     elif code not in _STOPPED:
@@ -292,31 +270,6 @@ def _mounts(seen: Seen) -> Iterable[Finding]:
                 _lacks(message, stuck[name]),
                 "not found" in message or is_elsewhere,
                 lasting=90.0 if is_elsewhere else 30.0,
-            )
-
-
-def _jobs(seen: Seen) -> Iterable[Finding]:
-    for job in seen.jobs:
-        if (failed := condition(job, "Failed")) is not None:
-            name = f"job/{job['metadata']['name']}"
-            if lost_some(job):
-                through, wanted = job["status"]["succeeded"], job["spec"].get("completions", 1)
-                yield Finding(
-                    name, f"{through} of {wanted} have ended well; the others failed for good.", "", fatal=False
-                )
-                continue
-            what = f"the Job failed ({failed.get('reason', '')}): {_short(failed.get('message', ''))}."
-            todo = "Remove the cause, then deploy again: it resumes."
-            code = re.search(r"failed with exit code (\d+) matching", failed.get("message", ""))
-            exit_code = int(code[1]) if code else ConfigError.exit_code
-            yield Finding(name, what, todo, exit_code=exit_code, lasting=0.0)
-        elif (indexes := job.get("status", {}).get("failedIndexes")) and condition(job, "Complete") is None:
-            yield Finding(
-                f"job/{job['metadata']['name']}",
-                f"index {indexes} failed too often in a row and is not started again: the run goes on without it, or waits "
-                "for it where on_lost_worker is wait.",
-                "See the log of its pod. To have it back: make teardown, then make deploy; it resumes.",
-                fatal=False,
             )
 
 

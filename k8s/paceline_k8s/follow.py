@@ -16,11 +16,15 @@ from paceline.rpc.enums import phase_of
 from paceline.rpc.listening import PLAIN_TEXT
 from paceline.v1.run_service_pb2 import StatusReply
 from paceline_k8s.ask_chief import ask_chief
-from paceline_k8s.cluster_status import State, chief_of, end_of, has_tls, kept_result, look, result_of
-from paceline_k8s.deploy import EVERY, STARTING, Patience, Say, Trouble, deploy, stop_servers, wait_until
+from paceline_k8s.cluster_status import State, chief_of, has_tls, look
+from paceline_k8s.deploy import EVERY, STARTING, Patience, Say, Trouble, control, deploy, has_controller, wait_until
 from paceline_k8s.findings import finding_lines
 from paceline_k8s.kubectl import Kubectl
+from paceline_k8s.observation import chief_of as chief_of_status
+from paceline_k8s.observation import result_of
 from paceline_k8s.overlay import AS_IT_IS, Changes
+from paceline_k8s.queue import release
+from paceline_k8s.wanted import Chief, Result
 
 PAUSE = 3.0
 GAVE_UP = "Gave up"
@@ -30,32 +34,34 @@ FAREWELL = 300.0
 
 
 def run(kubectl: Kubectl, name: str, say: Say, changes: Changes = AS_IT_IS) -> int:
-    """Deploys, waits for the end and scales the servers to zero; the run's exit code. The last line is the test accuracy."""
+    """Deploys, and waits until the run has ended and its parts have gone; its exit code. The last line is the test accuracy."""
     kubectl = kubectl.of_run(deploy(kubectl, name, say, changes).run)
-    if look(kubectl).waits:
+    if look(kubectl).queue:
         wait_until(lambda state: state.is_up, kubectl, say, STARTING)
     found = follow(kubectl, say)
-    state = _let_end(kubectl, say)
-    stop_servers(kubectl, found)
-    volume, fetch = kubectl.part("models"), f"make fetch-model RUN={kubectl.run_name}"
-    say(f"the servers are scaled to zero; the model is on the volume {volume}: {fetch}")
-    say(found)
-    if state is None or not state.finished("evaluator"):
+    release(kubectl, kubectl.get(kubectl.servers))
+    result = _let_end(kubectl, say)
+    if result is None:
         say(
-            f"the evaluator has not ended within {FAREWELL:.0f} s after the run, so the model may not be the last one. Why: "
+            f"the run's parts have not gone within {FAREWELL:.0f} s after its end. Why: "
             f"paceline k8s doctor --run {kubectl.run_name} -n {kubectl.namespace}"
         )
         return PacelineError.exit_code
-    return Diverged.exit_code if any(line.startswith(GAVE_UP) for line in found.splitlines()) else 0
+    volume, fetch = kubectl.part("models"), f"make fetch-model RUN={kubectl.run_name}"
+    say(f"all parts are scaled to zero; the model is on the volume {volume}: {fetch}")
+    say(found)
+    return result.exit_code
 
 
 def follow(kubectl: Kubectl, say: Say, clock: Callable[[], float] = time.monotonic) -> str:
     """Says where the run is every 10 s until it is finished; its result. What keeps single workers away is said and waited
-    for; Trouble where a Job has failed, a server can't come up, or the run has been torn down."""
+    for; Trouble where a part has failed, a server can't come up, or the run has been torn down."""
     speed, news, recoveries, said, watched = Speed(), News(), Recoveries(), -EVERY, _Watched(kubectl, say, clock)
     while True:
         with suppress(ServersGone), chief_of(kubectl) as chief:
             while (status := chief.status()) is not None:
+                if phase_of(status) == "finished":
+                    control(kubectl, look(kubectl), status)
                 for line in [*recoveries.of(status, clock()), *news.of(warnings(status), status.choices)]:
                     say(line)
                 if clock() - said >= EVERY or phase_of(status) == "finished":
@@ -69,15 +75,15 @@ def follow(kubectl: Kubectl, say: Say, clock: Callable[[], float] = time.monoton
         if clock() - said >= EVERY:
             said = clock()
             state = watched.check()
-            say(state.line() if state is not None and state.waits else "the chief does not answer just now")
+            say(state.line() if state is not None and state.queue else "the chief does not answer just now")
             if state is not None and state.servers is None:
                 raise Trouble(
                     f"Run {kubectl.run_name} has no servers any more: somebody has torn it down. To go on with it: make deploy "
                     f"RUN={kubectl.run_name}.",
                     ServersGone.exit_code,
                 )
-            if state is not None and _is_stopped(state) and (kept := kept_result(state) or end_of(kubectl)):
-                return kept
+            if state is not None and state.result is not None:
+                return "\n".join([*_ended(state.result), state.result.sentence])
         time.sleep(PAUSE)
 
 
@@ -88,7 +94,7 @@ class _Watched:
         self._kubectl = kubectl
         self._say = say
         self._clock = clock
-        self._patience = Patience(lambda one: "paceline-server" in one.part or one.part.startswith("job/"))
+        self._patience = Patience(lambda one: "paceline-server" in one.part or one.part.startswith("statefulset/"))
         self._told: list[str] = []
         self._traces: set[str] = set()
 
@@ -125,10 +131,13 @@ def show(kubectl: Kubectl, console: Console) -> int:
         show_line(console, trouble)
     if state.queue:
         return 0
-    if _is_stopped(state):
-        show_line(console, "the run is finished; its servers are scaled to zero")
-        show_line(console, kept_result(state) or end_of(kubectl) or "its result is not known")
+    if state.result is not None:
+        show_line(console, "the run is finished; all its parts are scaled to zero")
+        for line in [*_ended(state.result), state.result.sentence]:
+            show_line(console, line)
         return 0
+    if state.wanted is not None and state.wanted.does:
+        show_line(console, state.wanted.does)
     status = ask_chief(kubectl, state, partial(show_line, console))
     show_picture(console, status, pace(status))
     for line in [*standing_recoveries(status), *standing(warnings(status)), *exposed(status), *_why(status)]:
@@ -136,11 +145,6 @@ def show(kubectl: Kubectl, console: Console) -> int:
     if last := result_of(status):
         show_line(console, last)
     return 0
-
-
-def _is_stopped(state: State) -> bool:
-    """Whether its servers are scaled to zero."""
-    return state.servers is not None and state.servers["spec"]["replicas"] == 0
 
 
 def doctor(kubectl: Kubectl, say: Say) -> int:
@@ -153,16 +157,22 @@ def doctor(kubectl: Kubectl, say: Say) -> int:
     say(state.line())
     for trouble in finding_lines(state.troubles):
         say(trouble)
-    full, others = _of_chief(kubectl) if state.serves and not _is_stopped(state) else ([], [])
+    full, others = _of_chief(kubectl) if state.serves else ([], [])
     for line in [*full, *others]:
         say(line)
+    if state.wanted is not None and state.wanted.does and not state.queue:
+        say(state.wanted.does)
     if not state.troubles and not full and not others:
         say(
             "Kubernetes sees no trouble."
-            + ("" if state.is_up or state.waits else " Some parts are on their way still.")
+            + ("" if state.is_up or state.queue else " Some parts are on their way still.")
         )
     if state.servers is not None and not has_tls(state.servers):
         say(f"note: {PLAIN_TEXT}.")
+    if state.servers is not None and not has_controller(kubectl):
+        say(
+            "note: the run has no controller, so the numbers of its processes change under make deploy, run and scale alone."
+        )
     return state.troubles[0].exit_code if state.troubles else DiskError.exit_code if full else 0
 
 
@@ -192,22 +202,26 @@ def _line(status: StatusReply, speed: Speed) -> str:
 
 def _why(status: StatusReply) -> list[str]:
     """Why a finished run has ended, in a line."""
-    if phase_of(status) != "finished" or not status.reason:
-        return []
-    return [f"{GAVE_UP if status.gave_up else 'Ended'}: {status.reason}"]
+    chief = chief_of_status(status)
+    return _ended(chief) if chief and chief.is_finished else []
 
 
-def _let_end(kubectl: Kubectl, say: Say) -> State | None:
-    """Workers leave and the evaluator writes the model; the last look, None where there was none."""
+def _ended(end: Chief | Result) -> list[str]:
+    """The same of its end."""
+    return [f"{GAVE_UP if end.exit_code == Diverged.exit_code else 'Ended'}: {end.reason}"] if end.reason else []
+
+
+def _let_end(kubectl: Kubectl, say: Say) -> Result | None:
+    """Waits until no process of the run is left; how it has ended, None where some stay."""
     start = said = time.monotonic()
-    state: State | None = None
     while time.monotonic() - start < FAREWELL:
         with suppress(ServersGone):
             state = look(kubectl)
-            if all(state.finished(name) for name in ("worker", "evaluator")):
-                break
-        if time.monotonic() - said >= EVERY:
-            said = time.monotonic()
-            say(f"waiting for workers and evaluator to end; {state.line() if state else 'the cluster does not answer'}")
+            control(kubectl, state)
+            if state.result is not None and not any(part["spec"].get("replicas", 1) for part in state.parts.values()):
+                return state.result
+            if time.monotonic() - said >= EVERY:
+                said = time.monotonic()
+                say(f"waiting for the run's parts to end; {state.line()}")
         time.sleep(PAUSE)
-    return state
+    return None

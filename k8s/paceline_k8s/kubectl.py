@@ -4,7 +4,7 @@ import json
 import shutil
 import subprocess
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -40,10 +40,9 @@ _GONE = (
 )
 
 
-def newest_jobs(jobs: Iterable[dict[str, Any]]) -> dict[str, dict[str, Any]]:
-    """By what they are, like worker: a changed overlay makes another Job, whose pods take over from those of the one before."""
-    ordered = sorted(jobs, key=lambda job: job["metadata"].get("creationTimestamp") or "")
-    return {job["metadata"]["labels"].get(COMPONENT, "other"): job for job in ordered}
+def part_name(run: str, part: str) -> str:
+    """'demo-paceline-server' for the part server of the run demo."""
+    return f"{run}-paceline-{part}"
 
 
 def settings_of(workload: dict[str, Any]) -> str:
@@ -83,17 +82,17 @@ class Kubectl:
 
     # what the run's parts are called
     def part(self, name: str) -> str:
-        """'demo-paceline-server' for 'server' of the run demo."""
-        return f"{self.run_name}-paceline-{name}"
+        """What the run's part of that name is called."""
+        return part_name(self.run_name, name)
 
     @property
     def servers(self) -> str:
         return f"statefulset/{self.part('server')}"
 
     @property
-    def shards(self) -> str:
-        """What streams shards, where there is such."""
-        return f"deployment/{self.part('shards')}"
+    def state(self) -> str:
+        """The ConfigMap of what the run's controller notes."""
+        return f"configmap/{self.part('state')}"
 
     @property
     def chief_pod(self) -> str:
@@ -147,13 +146,13 @@ class Kubectl:
         raise AssertionError("backoff never ends")
 
     def items(self, kinds: str, selector: str | None = None) -> list[dict[str, Any]]:
-        """The objects of these kinds, as 'pods,jobs', with a label; default: those of the run, '': all."""
+        """The objects of these kinds, as 'pods,services', with a label; default: those of the run, '': all."""
         labels = self.selector if selector is None else selector
         found: list[dict[str, Any]] = self.get(kinds, *([f"--selector={labels}"] if labels else []))["items"]
         return found
 
     def find(self, what: str) -> dict[str, Any] | None:
-        """One object, as 'job/NAME'; None where it does not exist."""
+        """One object, as 'pod/NAME'; None where it does not exist."""
         try:
             return self.get(what)
         except NotThere:
@@ -166,10 +165,6 @@ class Kubectl:
         except ConfigError:
             return False
         return True
-
-    def job(self, component: str) -> dict[str, Any] | None:
-        """The run's newest Job of a part, as 'worker'; None where there is none."""
-        return newest_jobs(self.items("jobs")).get(component)
 
     def logs(self, pod: str, lines: int = 40, previous: bool = False) -> str:
         """The pod's last lines; nothing where there are none (yet, or any more)."""

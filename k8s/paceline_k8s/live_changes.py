@@ -12,9 +12,11 @@ from paceline.base.own_files import is_own
 from paceline.cli.set_policy import set_policy as set_policy_of
 from paceline.core.errors import UsageError
 from paceline.launch.status.run_status import Connect, Elsewhere, stop_run
-from paceline_k8s.cluster_status import chief_of
+from paceline_k8s.cluster_status import chief_of, look
+from paceline_k8s.deploy import control
 from paceline_k8s.kubectl import Kubectl, NotThere, settings_of
-from paceline_k8s.queue import most_workers
+from paceline_k8s.queue import queue_of
+from paceline_k8s.wanted import WORKER, WORKERS
 
 
 def set_policy(kubectl: Kubectl, settings: Sequence[str]) -> str:
@@ -38,7 +40,7 @@ def stop(kubectl: Kubectl) -> str:
 @contextmanager
 def _connected(kubectl: Kubectl) -> Iterator[Connect]:
     """How to reach the chief, whatever its address. ServersGone where server 0 does not answer."""
-    if kubectl.get(kubectl.servers)["spec"]["replicas"] == 0:
+    if look(kubectl).result is not None:
         raise UsageError(
             f"Run {kubectl.run_name} is finished, and its servers are scaled to zero. To go on, raise `epochs` in its "
             "run.yaml and deploy it again."
@@ -54,29 +56,28 @@ def scale(kubectl: Kubectl, workers: int, say: Callable[[str], None]) -> None:
         raise UsageError(
             f"--workers {workers}: a run needs at least one worker. To end it: make stop RUN={kubectl.run_name}."
         )
-    job = kubectl.job("worker")
-    if job is None:
-        raise NotThere(
-            f"Run {kubectl.run_name} has no Job of workers. To make it again: make deploy RUN={kubectl.run_name}."
-        )
-    if workers > (most := most_workers(job) or workers):
+    if kubectl.find(kubectl.state) is None:
+        raise NotThere(f"Run {kubectl.run_name} is not deployed. To make it again: make deploy RUN={kubectl.run_name}.")
+    part = kubectl.get(f"statefulset/{kubectl.part(WORKER)}")
+    if queue_of(part):
         raise UsageError(
-            f"--workers {workers}: the run is in a queue with {most} workers, and Kueue deletes any above that. For more, "
-            "change workers in run.yaml and kustomization.yaml, and deploy it under another name."
+            f"--workers {workers}: the run is in a queue, and Kueue has counted its pods. For another number, change workers "
+            "in run.yaml, and deploy it under another name."
         )
-    count = {"spec": {"parallelism": workers, "completions": workers}}
-    kubectl.run("patch", f"job/{job['metadata']['name']}", "--type=merge", f"--patch={json.dumps(count)}")
-    say(f"workers: {job['spec']['parallelism']} before, {workers} now")
-    if (seats := _seats(kubectl, job)) is not None and workers > seats:
+    change = json.dumps({"data": {WORKERS: str(workers)}})
+    kubectl.run("patch", kubectl.state, "--type=merge", f"--patch={change}")
+    control(kubectl, look(kubectl))
+    say(f"workers: {part['spec']['replicas']} now, {workers} in a few seconds")
+    if (seats := _seats(kubectl, part)) is not None and workers > seats:
         say(
             f"warning: the run has {seats} seats (workers: {seats} in run.yaml), so {workers - seats} of these wait until one "
             "is free. For more seats, deploy it under another name with more workers."
         )
 
 
-def _seats(kubectl: Kubectl, job: dict[str, Any]) -> int | None:
+def _seats(kubectl: Kubectl, part: dict[str, Any]) -> int | None:
     """Returns the run's `workers`; None where its settings can't be seen."""
-    found = kubectl.find(f"configmap/{settings_of(job)}")
+    found = kubectl.find(f"configmap/{settings_of(part)}")
     settings = yaml.safe_load((found or {}).get("data", {}).get("run.yaml", "")) or {}
     seats = settings.get("workers")
     return seats if isinstance(seats, int) else None

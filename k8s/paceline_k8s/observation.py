@@ -1,24 +1,71 @@
 """What Kubernetes says of a run's StatefulSets and pods, and its chief of the run, as values that `wanted` decides by."""
 
 import math
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
-from paceline.core.errors import Diverged
+from pydantic import ValidationError
+
+from paceline.core.chief.best_model import result
+from paceline.core.errors import ConfigError, Diverged
+from paceline.core.registry import explain
 from paceline.core.settings.config import Config
+from paceline.launch.status.chief_status import scores
 from paceline.rpc.enums import phase_of
+from paceline.settings.load_settings import settings_above
 from paceline.v1.run_service_pb2 import StatusReply
-from paceline_k8s.cluster_status import result_of
 from paceline_k8s.findings import condition, last_sentence
 from paceline_k8s.kubectl import COMPONENT, settings_of
-from paceline_k8s.wanted import Chief, Ended, Part, Pod, Sizes
+from paceline_k8s.queue import queue_of
+from paceline_k8s.wanted import PARTS, SERVER, WORKER, WORKERS, Chief, Ended, Part, Pod, Seen, Sizes, count_of
 
 Item = dict[str, Any]
+PODS = "paceline.dev/workers"
+"""The annotation of the workers' StatefulSet by which a run has fewer of them in the cluster than seats."""
 
 
-def sizes_of(config: Config) -> Sizes:
-    """What run.yaml says."""
+def seen_of(
+    statefulsets: Mapping[str, Item],
+    pods: Sequence[Item],
+    settings: str,
+    sizes: Sizes,
+    state: Mapping[str, str],
+    chief: Chief | None,
+    now: float,
+) -> Seen:
+    """One observation. `statefulsets`: by part; `state`: the data of the run's ConfigMap; `now`: seconds since 1970."""
+    return Seen(
+        parts={name: part_of(statefulsets[name], pods, now) for name in PARTS if name in statefulsets},
+        settings=settings,
+        sizes=sizes,
+        chief=chief,
+        workers=count_of(state.get(WORKERS)) or pods_of(statefulsets.get(WORKER)),
+        in_queue=SERVER in statefulsets and bool(queue_of(statefulsets[SERVER])),
+    )
+
+
+def pods_of(workers: Item | None) -> int | None:
+    """The number of workers that their manifest names; None where it names none."""
+    return count_of((workers or {}).get("metadata", {}).get("annotations", {}).get(PODS))
+
+
+def sizes_in(text: str) -> Sizes:
+    """What run.yaml says, by its text alone: no policy or task of the user's own that it names is read, since nothing that is
+    in the cluster is run here. ConfigError where this release can't read it."""
+    with TemporaryDirectory() as folder:
+        path = Path(folder) / "run.yaml"
+        path.write_text(text)
+        found = settings_above(None, path)
+    known = {key: found[key] for key in ("servers", "workers", "epochs") if key in found}
+    data = found.get("data")
+    source = {"source": data["source"]} if isinstance(data, Mapping) and "source" in data else {}
+    try:
+        config = Config.model_validate({**known, "data": source})
+    except ValidationError as error:
+        raise ConfigError(f"Can't read run.yaml: {'; '.join(explain(error, Config))}") from error
     return Sizes(
         servers=config.server_processes,
         workers=config.workers,
@@ -81,3 +128,11 @@ def _homeless(status: Item, now: float) -> float:
 def _time(text: str | None) -> float:
     """Seconds since 1970; 0 where Kubernetes does not know."""
     return datetime.fromisoformat(text).timestamp() if text else 0.0
+
+
+def result_of(status: StatusReply) -> str:
+    """'test accuracy 0.9667' of a finished run, or that it was not scored; empty before."""
+    if phase_of(status) != "finished":
+        return ""
+    found = scores(status)
+    return result(found[-1].metrics, found[-1].measure) if found and found[-1].final else result({})

@@ -1,10 +1,10 @@
 """Claims that one node at a time can mount, found before pods of other nodes wait for them."""
 
-from collections import Counter
 from collections.abc import Iterable, Iterator
 from typing import Any
 
 from paceline_k8s.kubectl import COMPONENT
+from paceline_k8s.wanted import WORKER
 
 Item = dict[str, Any]
 _ONE_NODE = {"ReadWriteOnce", "ReadWriteOncePod"}
@@ -19,25 +19,24 @@ def one_node_claims(documents: Iterable[Item], claims: Iterable[Item], nodes: It
         return
     made = [one for one in documents if one["kind"] == "PersistentVolumeClaim"]
     modes = {one["metadata"]["name"]: set(one["spec"]["accessModes"]) for one in [*made, *claims]}
-    for claim, pods in _mounted(documents).items():
-        if pods.total() > 1 and modes.get(claim, set()) and modes[claim] <= _ONE_NODE:
-            parts = ", ".join(f"{count} x {part}" if count > 1 else part for part, count in pods.items())
+    for claim, parts in _mounted(documents).items():
+        if (len(parts) > 1 or WORKER in parts) and modes.get(claim, set()) and modes[claim] <= _ONE_NODE:
             yield (
                 f"claim {claim} is {', '.join(sorted(modes[claim]))}: one node at a time can mount it, and {len(places)} nodes "
-                f"take pods of {parts}. Those of another node stay Pending, unless the storage class keeps all of them on the "
-                "volume's node. If they wait, use the component shared-volume or data-server."
+                f"take pods of {', '.join(parts)}. Those of another node stay Pending, unless the storage class keeps all of "
+                "them on the volume's node. If they wait, use the component shared-volume or data-server."
             )
 
 
-def _mounted(documents: Iterable[Item]) -> dict[str, Counter[str]]:
-    """By claim, how many pods of each part mount it."""
-    found: dict[str, Counter[str]] = {}
+def _mounted(documents: Iterable[Item]) -> dict[str, list[str]]:
+    """By claim, the parts that mount it."""
+    found: dict[str, list[str]] = {}
     for one in documents:
         spec = one.get("spec", {})
         for volume in spec.get("template", {}).get("spec", {}).get("volumes", []):
             if claim := volume.get("persistentVolumeClaim", {}).get("claimName"):
                 part = one["metadata"].get("labels", {}).get(COMPONENT, one["metadata"]["name"])
-                found.setdefault(claim, Counter())[part] += spec.get("completions") or spec.get("replicas") or 1
+                found.setdefault(claim, []).append(part)
     return found
 
 

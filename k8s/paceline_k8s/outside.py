@@ -18,6 +18,7 @@ from paceline_k8s.cluster_status import keys_of, secret_of
 from paceline_k8s.findings import condition
 from paceline_k8s.kubectl import Kubectl, settings_of
 from paceline_k8s.script import script_of
+from paceline_k8s.wanted import WORKER
 
 _PAGE = "docs/run/outside-workers.md"
 Document = dict[str, Any]
@@ -27,17 +28,17 @@ def make_key(kubectl: Kubectl, address: str = "") -> ClusterKey:
     """The key as it is now. `address`: IP or name of a node as others reach it; empty: what the cluster says. UsageError,
     ConfigError: the run has no servers now, or is not open to others."""
     servers = kubectl.find(kubectl.servers)
-    if servers is None or not servers["spec"]["replicas"]:
+    if servers is None or not servers["spec"].get("replicas", 1):
         raise UsageError(
             f"Run {kubectl.run_name} in namespace {kubectl.namespace} has no servers now: it is finished, or was torn down. "
             f"To go on with it: make deploy OVERLAY=... RUN={kubectl.run_name}."
         )
     where = _Ways(kubectl, address)
-    addresses = [where.to(f"server-{index}") for index in range(servers["spec"]["replicas"])]
-    script = script_of(kubectl.job("worker") or {})
+    addresses = [where.to(f"server-{index}") for index in range(servers["spec"].get("replicas", 1))]
+    script = script_of(kubectl.find(f"statefulset/{kubectl.part(WORKER)}") or {})
     files = _files(kubectl, servers, script)
     is_stored = not script and _is_stored(kubectl.run_name, files)
-    if not script and not is_stored and kubectl.find(kubectl.shards) is None:
+    if not script and not is_stored and kubectl.find(f"service/{kubectl.part('shards')}") is None:
         raise ConfigError(
             f"Nothing streams the shards of run {kubectl.run_name}, so machines outside the cluster can't have them: add the "
             "component data-server, with data.source: server in run.yaml, or shards-in-bucket, with data.shards_at "

@@ -17,8 +17,9 @@ from paceline.settings.load_settings import task_of
 from paceline.tasks.task import load_config
 from paceline_k8s.cluster_status import has_tls
 from paceline_k8s.kubectl import COMPONENT, RUN, Kubectl
+from paceline_k8s.observation import pods_of
 from paceline_k8s.run_name import check_name, rename
-from paceline_k8s.script import name_by_content, put_script
+from paceline_k8s.script import put_script
 
 OVERLAYS = Path("k8s/overlays")
 _KEY = re.compile(r"[-._a-zA-Z0-9]+")
@@ -36,6 +37,14 @@ class Overlay(NamedTuple):
     def run(self) -> str:
         """The run's name."""
         return self.config.run or ""
+
+    @property
+    def pods(self) -> int:
+        """How many there are while the run trains, with its sharder and without its controller."""
+        makers = [one["metadata"]["labels"][COMPONENT] for one in self.documents if one["kind"] == "StatefulSet"]
+        workers = pods_of(self.find("StatefulSet", "worker")) or self.config.workers
+        counts = {"server": self.config.server_processes, "worker": workers}
+        return sum(counts.get(component, 1) for component in makers)
 
     def find(self, kind: str, component: str) -> dict[str, Any] | None:
         """The object of that kind, as a part like 'worker' has one."""
@@ -75,7 +84,6 @@ def read_overlay(kubectl: Kubectl, name: str, changes: Changes = AS_IT_IS) -> Ov
         put_script(documents, folder, changes.script, changes.arguments)
     for container in (each for document in documents for each in containers(document)):
         container["image"] = _image(container["image"], changes)
-    name_by_content(documents)
     overlay = Overlay(documents, config_of(documents, folder))
     if wrong := list(_mistakes(overlay)):
         raise ConfigError(f"The overlay {folder} can't be deployed: " + " ".join(wrong))
@@ -131,9 +139,11 @@ def _read(path: Path) -> Config:
 def _mistakes(overlay: Overlay) -> list[str]:
     """What must agree and does not."""
     config, wrong = overlay.config, []
-    servers, workers = overlay.find("StatefulSet", "server"), overlay.find("Job", "worker")
+    servers, workers = overlay.find("StatefulSet", "server"), overlay.find("StatefulSet", "worker")
     if servers is None or workers is None:
-        return ["it lacks the StatefulSet paceline-server or the Job paceline-worker: is k8s/base among its resources?"]
+        return [
+            "it lacks the StatefulSet paceline-server or the StatefulSet paceline-worker: is k8s/base among its resources?"
+        ]
     if config.run is None:
         wrong.append("run.yaml has no 'run: NAME', by which a second deploy knows that it resumes.")
     else:
@@ -144,13 +154,15 @@ def _mistakes(overlay: Overlay) -> list[str]:
             f"kustomization.yaml calls the servers {name} and labels them {label or 'with no run'}: give it namePrefix: NAME- "
             f"and the label {RUN}: NAME with includeSelectors: true, where NAME is `run` of run.yaml."
         )
-    if servers["spec"]["replicas"] != config.server_processes:
-        wanted = "make them equal" if config.servers else "set 1, which is the chief"
+    if named := [
+        one["metadata"]["name"]
+        for one in overlay.documents
+        if one["kind"] == "StatefulSet" and "replicas" in one["spec"]
+    ]:
         wrong.append(
-            f"run.yaml has servers: {config.servers}, kustomization.yaml has {servers['spec']['replicas']} replicas of "
-            f"paceline-server: {wanted}."
+            f"kustomization.yaml has replicas of {', '.join(named)}: take them out. The numbers are `servers` and `workers` of "
+            "run.yaml, and every apply would set yours again, also after the end of the run."
         )
-    counts = {workers["spec"]["parallelism"], workers["spec"]["completions"]}
     opened = any(is_open(each) for each in overlay.documents)
     if opened and (why := refusal(config)):
         wrong.append(f"The component outside does not go with this run. {why}")
@@ -161,19 +173,15 @@ def _mistakes(overlay: Overlay) -> list[str]:
             f"run.yaml has policy: {config.policy.name}, under which pods call workers by their addresses where a script "
             "trains, and certificates have names: leave out the component tls, or take another policy."
         )
-    has_room = opened and len(counts) == 1 and max(counts) < config.workers  # others take the rest of the seats
-    if counts != {config.workers} and not has_room:
-        wrong.append(
-            f"run.yaml has workers: {config.workers}, kustomization.yaml has parallelism and completions "
-            f"{workers['spec']['parallelism']} and {workers['spec']['completions']} for paceline-worker: make them equal."
-        )
-    if (config.data.source == "server") != (overlay.find("Deployment", "sharder") is not None):
+    sharder = overlay.find("StatefulSet", "sharder")
+    streams = sharder is not None and any("serve" in each.get("args", ()) for each in containers(sharder))
+    if (config.data.source == "server") != streams:
         wrong.append(
             f"run.yaml has data: {{source: {config.data.source}}}; with the component data-server, and only with it, it is "
             "server."
         )
     at, claim = config.data.shards_at, overlay.find("PersistentVolumeClaim", "sharder")
-    if overlay.find("Job", "sharder") is not None and (at is None) != (claim is not None):
+    if sharder is not None and not streams and (at is None) != (claim is not None):
         wrong.append(
             f"run.yaml has data: {{shards_at: {at or 'null'}}}; with the component shards-in-bucket, and only with it, it is a "
             "URL like s3://bucket/folder."

@@ -20,7 +20,7 @@ _OVER = ("Succeeded", "Failed")
 
 
 def queue_of(makes_pods: Item) -> str:
-    """The queue in which the pods of a StatefulSet, Job or Deployment wait; empty where they don't."""
+    """The queue in which the pods of a StatefulSet wait; empty where they don't."""
     return str(_pod(makes_pods).get("metadata", {}).get("labels", {}).get(_QUEUE, ""))
 
 
@@ -45,13 +45,13 @@ def reason(kubectl: Kubectl, pods: Sequence[Item]) -> str:
     return f"waits in queue {queue}, and begins by itself" + (f" ({missing})" if missing else "")
 
 
-def check_queue(kubectl: Kubectl, makers: Sequence[Item]) -> None:
-    """ConfigError where the pods of these StatefulSets, Jobs and Deployments would wait forever."""
-    in_queue = [one for one in makers if queue_of(one)]
+def check_queue(kubectl: Kubectl, documents: Sequence[Item], count: int) -> None:
+    """ConfigError where the run's pods would wait forever. `count`: how many there are."""
+    in_queue = [one for one in documents if queue_of(one)]
     if not in_queue:
         return
     told = _pod(in_queue[0])["metadata"]["annotations"][_COUNT]
-    if told != str(count := sum(map(_number, in_queue))):
+    if told != str(count):
         raise ConfigError(
             f"The run has {count} pods, and kustomization.yaml says pods={told} for its queue, so Kueue would wait for "
             f"others or delete some: set pods={count} in paceline-queue."
@@ -61,23 +61,18 @@ def check_queue(kubectl: Kubectl, makers: Sequence[Item]) -> None:
 
 
 def drop_finished(kubectl: Kubectl, servers: Item) -> None:
-    """Takes the run out of the queue if it is over there, so that it may wait again. Its pods are gone."""
-    group = _pod(servers)["metadata"]["labels"][_GROUP]
-    if condition(_workload(kubectl, group), "Finished") is not None:
+    """Takes a finished run out of its queue, so that it may wait there again. Its pods are gone."""
+    group = _pod(servers)["metadata"]["labels"][_GROUP] if queue_of(servers) else ""
+    if group and condition(_workload(kubectl, group), "Finished") is not None:
         kubectl.run("delete", f"{_WORKLOADS}/{group}", "--ignore-not-found")
 
 
 def release(kubectl: Kubectl, servers: Item) -> None:
-    """Frees the quota of a finished run's servers: without it Kueue keeps that for pods that replace theirs."""
+    """Frees the quota of a finished run: without it Kueue keeps that for pods that replace those which go."""
     if not queue_of(servers):
         return
     with suppress(NotThere):  # a pod that went meanwhile holds nothing; kubectl goes on with the others
         kubectl.run("annotate", "pods", f"--selector={kubectl.selector}", "--overwrite", f"{_LAST}=false")
-
-
-def most_workers(workers: Item) -> int | None:
-    """The number of workers that Kueue has counted; None for a run in no queue."""
-    return _number(workers) if queue_of(workers) else None
 
 
 def _trouble(kubectl: Kubectl, queue: str) -> Finding | None:
@@ -121,12 +116,6 @@ def _conditions(item: Item) -> list[Item]:
 
 def _pod(makes_pods: Item) -> Item:
     return dict(makes_pods.get("spec", {}).get("template", {}))
-
-
-def _number(makes_pods: Item) -> int:
-    """Of the pods that it makes."""
-    spec = makes_pods["spec"]
-    return int(spec.get("replicas", min(spec.get("parallelism", 1), spec.get("completions", 1))))
 
 
 def _is_gated(pod: Item) -> bool:

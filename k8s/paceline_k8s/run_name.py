@@ -9,7 +9,7 @@ from paceline.core.errors import ConfigError, UsageError
 from paceline_k8s.kubectl import PARTS, RUN, Kubectl
 
 LONGEST = 32
-"""A worker's pod is called `<run>-paceline-worker-<checksum of 10>-<rank>`, and a name of a host has 63 characters at most."""
+"""A label of a pod says `<run>-paceline-evaluator-<checksum of 10>`, and has 63 characters at most."""
 _LABEL = re.compile(r"[a-z]([-a-z0-9]*[a-z0-9])?")
 Document = dict[str, Any]
 

@@ -3,7 +3,6 @@
 import ast
 import hashlib
 import json
-import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -17,7 +16,6 @@ FOLDER = Path("/script")
 MOST = 1 << 20
 """What a ConfigMap takes (bytes)."""
 _IMAGE = 'Make an image of it: docs/run/kubernetes.md, "More than a ConfigMap takes".'
-_CHECKSUM = re.compile(r"-[a-z0-9]{10}$")
 Document = dict[str, Any]
 
 
@@ -44,24 +42,14 @@ def put_script(documents: list[Document], folder: Path, script: Path | None, arg
     _replace(documents, config, CONFIG, {**config["data"], "run.yaml": yaml.safe_dump(run, sort_keys=False)})
 
 
-def name_by_content(documents: list[Document]) -> None:
-    """Lets the name of the overlay's script say what it holds, as `script_of` has it, and those of the Jobs that mount it."""
-    own = _find(documents, SCRIPT)
-    if own is None:
-        return
-    _replace(documents, own, SCRIPT, own["data"])
-    for job in (one for one in documents if one["kind"] == "Job" and script_of(one)):
-        job["metadata"]["name"] = _CHECKSUM.sub(f"-{_checksum(job)}", job["metadata"]["name"])
-
-
 def is_script(document: Document) -> bool:
     """Whether it is the ConfigMap of a script."""
     return document["kind"] == "ConfigMap" and SCRIPT in str(document["metadata"]["name"])
 
 
-def script_of(job: Document) -> str:
-    """The name of the ConfigMap that a Job's script comes from, which changes with its content; '' for a task's Job."""
-    volumes = job.get("spec", {}).get("template", {}).get("spec", {}).get("volumes", [])
+def script_of(part: Document) -> str:
+    """The name of the ConfigMap that a part's script comes from, which changes with its content; '' where a task is trained."""
+    volumes = part.get("spec", {}).get("template", {}).get("spec", {}).get("volumes", [])
     names = [str(volume.get("configMap", {}).get("name", "")) for volume in volumes]
     return next((name for name in names if SCRIPT in name), "")
 

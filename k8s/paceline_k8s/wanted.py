@@ -11,6 +11,8 @@ from paceline.core.errors import ConfigError, DataError, Stopped, TryAgain, Usag
 
 SERVER, SHARDER, WORKER, EVALUATOR = "server", "sharder", "worker", "evaluator"
 PARTS = (SERVER, SHARDER, WORKER, EVALUATOR)
+STATE, SAYS, WORKERS = "state", "says", "workers"
+"""Keys of the run's ConfigMap: what the controller remembers, what it does in words, and how many workers a person wants."""
 HOPELESS = (UsageError.exit_code, DataError.exit_code, ConfigError.exit_code)
 """Exit codes that the next start of the same template gives again."""
 _AGAIN = (0, TryAgain.exit_code, Stopped.exit_code)
@@ -111,7 +113,7 @@ class Seen:
     chief: Chief | None = None
     """None while it does not answer."""
     workers: int | None = None
-    """How many a person has asked for while the run trains."""
+    """How many shall be pods: fewer where others outside the cluster take seats, or as a person has asked while it trains."""
     in_queue: bool = False
     """Whether all pods must exist before one of them begins, as Kueue's pod groups must."""
 
@@ -172,8 +174,13 @@ class Wanted(NamedTuple):
     counts: dict[str, int]
     """Of the parts that exist."""
     kept: Memory
-    says: str
+    does: str
     """What the run does, in a sentence or two."""
+
+    @property
+    def says(self) -> str:
+        """The same after the parts that have failed."""
+        return " ".join([*_failures(self.kept), self.does])
 
 
 def wanted(seen: Seen, kept: Memory) -> Wanted:
@@ -289,15 +296,21 @@ def _sentences(seen: Seen, kept: Memory, counts: Mapping[str, int]) -> Iterator[
     servers = seen.parts.get(SERVER)
     if missing := [name for name in (SERVER, WORKER, EVALUATOR) if name not in seen.parts]:
         yield f"There is no StatefulSet of the {' and the '.join(missing)}: apply all manifests."
-    for name, failed in kept.failed.items():
-        ended = f"The {name} ended with exit code {failed.code}: {failed.sentence.rstrip('.') or 'it said nothing'}."
-        yield f"{ended} It is started again when its manifests change, or by kubectl rollout restart."
     if servers and math.isinf(servers.serves_since(seen.sizes.servers)):
         yield _on_servers(servers, kept)
     elif counts.get(WORKER):
-        yield f"The run trains, with {counts[WORKER]} workers." if _has_shards(seen, kept) else "Shards are being made."
+        trains = f"The run trains, with {counts[WORKER]} worker{'s' if counts[WORKER] > 1 else ''}."
+        again = f"{trains} The sharder's manifests have changed, so it makes sure of its shards."
+        yield trains if _has_shards(seen, kept) else again if kept.sharded else "Shards are being made."
     elif WORKER in seen.parts and not kept.failed:
         yield "Workers wait for the shards."
+
+
+def _failures(kept: Memory) -> Iterator[str]:
+    """The parts that are not started again, and why."""
+    for name, failed in kept.failed.items():
+        ended = f"The {name} ended with exit code {failed.code}: {failed.sentence.rstrip('.') or 'it said nothing'}."
+        yield f"{ended} It is started again when its manifests change, or by kubectl rollout restart."
 
 
 def _on_servers(servers: Part, kept: Memory) -> str:
@@ -309,7 +322,7 @@ def _on_servers(servers: Part, kept: Memory) -> str:
     return "Servers start again, and the others wait for them." if kept.is_open else "Servers start."
 
 
-def counts_of(kept: Any) -> int | None:
+def count_of(kept: Any) -> int | None:
     """Returns the number of workers that a person has asked for, from the text that says so; None where it says no number."""
     text = str(kept or "")
     return int(text) if text.isdecimal() else None

@@ -54,7 +54,7 @@ class Node:
         self.now += seconds
 
     def ask(self, *troubles: Finding) -> StatusReply:
-        state = State(None, {}, [], [], list(troubles))
+        state = State({}, [], list(troubles))
         return ask_chief(self, state, self.said.append, lambda: self.now, self.sleep)  # type: ignore[arg-type]
 
 

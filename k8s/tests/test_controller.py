@@ -7,13 +7,13 @@ from typing import Any
 import pytest
 
 from paceline.core.errors import ConfigError, TryAgain
-from paceline.core.settings.config import Config
 from paceline.v1.run_service_pb2 import StatusReply
 from paceline_k8s.controller import Controller, patient
 from paceline_k8s.kubectl import NotThere
-from paceline_k8s.observation import chief_of, part_of, sizes_of
+from paceline_k8s.observation import PODS, chief_of, part_of, sizes_in
 from paceline_k8s.pod_api import PodApi
 from paceline_k8s.wanted import Chief, Ended, Memory, Pod, Result, Sizes
+from tests.support.kubectl import SETTINGS, statefulset
 
 AT, LATER = "2026-11-30T06:00:00Z", "2026-11-30T06:01:00Z"
 SECONDS = 1796018400.0
@@ -24,18 +24,9 @@ END = json.dumps(
 )
 
 
-def statefulset(component: str, replicas: int, **status: Any) -> dict[str, Any]:
-    volumes = [{"name": "config", "configMap": {"name": "config"}}]
-    return {
-        "metadata": {"labels": {"app.kubernetes.io/component": component}, "generation": 1},
-        "spec": {"replicas": replicas, "template": {"spec": {"volumes": volumes}}},
-        "status": {"observedGeneration": 1, "updateRevision": "a", **status},
-    }
-
-
 def pod(component: str = "worker", name: str = "demo-paceline-worker-0", **status: Any) -> dict[str, Any]:
     labels = {"app.kubernetes.io/component": component, "controller-revision-hash": "a"}
-    volumes = [{"name": "config", "configMap": {"name": "config"}}]
+    volumes = [{"name": "config", "configMap": {"name": SETTINGS}}]
     return {"metadata": {"name": name, "labels": labels}, "spec": {"volumes": volumes}, "status": status}
 
 
@@ -58,9 +49,11 @@ class Api(PodApi):
         self.changes: list[str] = []
 
     def get(self, group: str, path: str) -> dict[str, Any]:
-        if path.startswith("pods?labelSelector="):
-            assert path.endswith("app.kubernetes.io/part-of=paceline,app.kubernetes.io/instance=demo")
-            return {"items": self.pods}
+        kind, is_list, labels = path.partition("?labelSelector=")
+        if is_list:
+            assert labels == "app.kubernetes.io/part-of=paceline,app.kubernetes.io/instance=demo"
+            parts = [each for path, each in self.there.items() if path.startswith("statefulsets/")]
+            return {"items": self.pods if kind == "pods" else parts}
         if path not in self.there:
             raise NotThere(path)
         return self.there[path]
@@ -123,6 +116,19 @@ def test_the_number_that_a_person_wrote_down_counts():
     controller(api).step(SECONDS)
 
     assert api.counts == [2, 5, 1]
+
+
+@pytest.mark.parametrize(("noted", "workers"), [({}, 1), ({"workers": "5"}, 5)])
+def test_with_seats_for_others_the_manifest_names_fewer_workers_unless_a_person_wrote_a_number_down(
+    noted: dict[str, str], workers: int
+):
+    api = Api()
+    api.there["statefulsets/demo-paceline-worker"]["metadata"]["annotations"] = {PODS: "1"}
+    api.there["configmaps/demo-paceline-state"] = {"data": noted}
+
+    controller(api).step(SECONDS)
+
+    assert api.counts == [2, workers, 1]
 
 
 def test_a_part_that_does_not_exist_is_left_alone():
@@ -194,7 +200,7 @@ def test_a_pod_is_read_from_what_kubernetes_says_of_it(status: dict[str, Any], e
     found = part_of(statefulset("worker", 2), [pod(**status), pod("server")], SECONDS + 90)
 
     assert found.pods == (expected,)
-    assert (found.replicas, found.template, found.settings) == (2, "a", "config")
+    assert (found.replicas, found.template, found.settings) == (2, "a", SETTINGS)
 
 
 def test_a_pod_that_leaves_is_not_ready_and_a_template_that_nobody_has_seen_has_no_revision():
@@ -213,4 +219,12 @@ def test_the_settings_and_the_chief_are_read():
     assert chief_of(None) is None
     assert chief_of(finished) == Chief(True, "test score unknown: the run was not scored", "stopped", 7, 76)
     assert chief_of(StatusReply(phase="RUN_PHASE_TRAINING")) == Chief(False)
-    assert sizes_of(Config(workers=3, servers=0, epochs=4)) == Sizes(1, 3, 4)
+    assert sizes_in("workers: 3\nservers: 0\nepochs: 4\ndata: {source: server}\n") == Sizes(1, 3, 4, streams=True)
+
+
+def test_sizes_are_read_without_the_files_of_ones_own_that_the_settings_name():
+    text = "task: /etc/paceline/mine.py\npolicy: {name: own.py, bound: 3}\nworkers: 3\nservers: 2\nepochs: 4\n"
+
+    assert sizes_in(text) == Sizes(2, 3, 4)
+    with pytest.raises(ConfigError, match="workers: got 'many'"):
+        sizes_in("workers: many\n")

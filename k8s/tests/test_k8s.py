@@ -15,7 +15,6 @@ import yaml
 
 from paceline.base.variables import TLS
 from paceline.core.errors import ConfigError, DiskError, ServersGone, TryAgain, UsageError
-from paceline.core.settings.config import Config
 from paceline.rpc.roles import ANY_PROCESS
 from paceline.rpc.setting_values import policy_message
 from paceline.rpc.tls import is_named, read_keys
@@ -26,25 +25,26 @@ from paceline_k8s import cluster_status, live_changes, volumes
 from paceline_k8s import deploy as deploying
 from paceline_k8s import follow as following
 from paceline_k8s import kubectl as kubectl_module
-from paceline_k8s.autostop import scale
-from paceline_k8s.cluster_status import State, end_of, kept_result, look, result_of
+from paceline_k8s.cluster_status import State, look
 from paceline_k8s.deploy import Patience, Trouble
 from paceline_k8s.findings import Finding, Seen, finding_lines, findings
 from paceline_k8s.follow import _why
 from paceline_k8s.kubectl import Forbidden, Kubectl, NotThere
+from paceline_k8s.observation import result_of
 from paceline_k8s.overlay import Overlay, _mistakes, config_of
 from paceline_k8s.pod_api import PodApi
 from paceline_k8s.run_secrets import delete_secrets, make_secrets
+from paceline_k8s.wanted import Failed, Memory, Result, Wanted
 from tests.settings.test_own_extensions import POLICY
-from tests.support.kubectl import Cluster
+from tests.support.kubectl import Cluster, settings_map, state_map, statefulset
 from tests.support.own_time import own_time
 from tests.support.tree import ROOT
 
 LIMITED = {"name": "worker", "resources": {"limits": {"memory": "1Gi"}}}
-POD: dict[str, Any] = {"restartPolicy": "Never", "containers": [LIMITED]}
+POD: dict[str, Any] = {"containers": [LIMITED]}
 
 
-def pod(name: str = "paceline-worker-0-x", **status: Any) -> dict[str, Any]:
+def pod(name: str = "paceline-worker-0", **status: Any) -> dict[str, Any]:
     labels = {"app.kubernetes.io/component": "worker"}
     return {"kind": "Pod", "metadata": {"name": name, "labels": labels}, "spec": POD, "status": status}
 
@@ -62,27 +62,26 @@ def event(reason: str, message: str, kind: str, name: str) -> dict[str, Any]:
 
 
 class Api(ThreadingHTTPServer):
-    """Kubernetes' API, as far as a StatefulSet of two replicas can be scaled."""
+    """Kubernetes' API, as far as one object is read and patched."""
 
     def __init__(self) -> None:
-        super().__init__(("127.0.0.1", 0), _Scale)
+        super().__init__(("127.0.0.1", 0), _Object)
         self.url = f"http://127.0.0.1:{self.server_port}"
-        self.replicas = 2
+        self.changes: list[Any] = []
         self.answer = 200
         self.asked: list[tuple[str, str, str]] = []
 
 
-class _Scale(BaseHTTPRequestHandler):
+class _Object(BaseHTTPRequestHandler):
     server: Api
 
     def do_GET(self) -> None:
         self.server.asked.append((self.command, self.path, self.headers["Authorization"]))
         if body := self.rfile.read(int(self.headers.get("Content-Length", 0))):
-            self.server.replicas = json.loads(body)["spec"]["replicas"]
+            self.server.changes.append(json.loads(body))
         self.send_response(self.server.answer)
         self.end_headers()
-        spec = {"replicas": self.server.replicas} if self.server.replicas else {}  # as Kubernetes does: no zero
-        self.wfile.write(json.dumps({"kind": "Scale", "spec": spec}).encode())
+        self.wfile.write(json.dumps({"kind": "Scale"}).encode())
 
     do_PATCH = do_GET
 
@@ -156,7 +155,7 @@ def test_a_claim_without_a_volume_is_the_first_trouble():
 
     found = findings(Seen([unscheduled("unbound persistentvolumeclaims")], [pending], events=[why]))
 
-    assert [one.part for one in found] == ["claim/paceline-shards", "pod/paceline-worker-0-x"]
+    assert [one.part for one in found] == ["claim/paceline-shards", "pod/paceline-worker-0"]
     assert '"fast" not found' in found[0].what
     assert "storage class" in found[0].todo
 
@@ -165,7 +164,7 @@ AGAIN = container(state={"running": {}}, lastState={"terminated": {"exitCode": 1
 NOT_READY = [{"type": "Ready", "status": "False"}, {"type": "ContainersReady", "status": "False"}]
 
 
-WORKER, JOB = "paceline-worker-0-x", "paceline-worker"
+WORKER, SET = "paceline-worker-0", "paceline-worker"
 FORBIDDEN = 'pods "x" is forbidden: violates PodSecurity: runAsNonRoot'
 
 
@@ -175,7 +174,7 @@ def mount(message: str) -> dict[str, Any]:
 
 def ended(code: int, reason: str = "Error") -> dict[str, Any]:
     status = container(state={"terminated": {"exitCode": code, "reason": reason}})
-    return pod(phase="Failed", containerStatuses=[status])
+    return pod(phase="Running", containerStatuses=[status])
 
 
 @pytest.mark.parametrize(
@@ -183,7 +182,7 @@ def ended(code: int, reason: str = "Error") -> dict[str, Any]:
     [
         (mount('SetUp failed : secret "paceline-token" not found'), f"pod/{WORKER}", "paceline-token", "make deploy"),
         (mount('secret "paceline-tls" not found'), f"pod/{WORKER}", "paceline-tls", "docs/run/kubernetes-security.md"),
-        (event("FailedCreate", FORBIDDEN, "Job", JOB), f"job/{JOB}", "runAsNonRoot", ""),
+        (event("FailedCreate", FORBIDDEN, "StatefulSet", SET), f"statefulset/{SET}", "runAsNonRoot", ""),
     ],
     ids=["no token", "no certificate", "pod security"],
 )
@@ -239,22 +238,39 @@ def test_a_pod_killed_for_memory_says_its_limit():
     assert found.exit_code == 69
 
 
-def failed_job(message: str = "exit code 78") -> dict[str, Any]:
-    failed = {"type": "Failed", "status": "True", "reason": "PodFailurePolicy", "message": message}
-    return job_of("worker", "paceline-worker", "", conditions=[failed])
+def given_up(code: int = 78, kept: Memory | None = None) -> Cluster:
+    """A run whose workers are not started again."""
+    failed = {"worker": Failed("a", code, "worker-0: This task needs torch.")}
+    parts = [statefulset("server", 2), statefulset("worker", 0), statefulset("evaluator", 1)]
+    return Cluster(*parts, settings_map(), state_map(kept or Memory(failed=failed)))
 
 
-def test_a_job_that_failed_ends_a_wait_at_once():
-    state = State(None, {}, [], [], findings(Seen(jobs=[failed_job()])))
+def test_a_part_that_is_given_up_ends_a_wait_at_once_with_its_exit_code_and_the_words_of_its_process():
+    state = look(given_up(code=65))
+    of_the_part = lambda one: one.part.startswith("statefulset/")  # noqa: E731
 
-    with pytest.raises(Trouble, match="PodFailurePolicy"):
-        Patience().check(state, 0.0)
+    for patience in (Patience(), Patience(of_the_part)):
+        with pytest.raises(
+            Trouble, match=r"statefulset/demo-paceline-worker: ended with exit code 65.*needs torch"
+        ) as e:
+            patience.check(state, 0.0)
+        assert e.value.exit_code == 65
+    assert "kubectl rollout restart -n here statefulset/demo-paceline-worker" in finding_lines(state.troubles)[0]
 
 
-def test_a_wait_that_a_job_ends_has_the_exit_code_of_its_pod():
-    message = "Container worker for pod a/paceline-worker-0 failed with exit code 65 matching FailJob rule at index 2"
+def test_doctor_says_once_why_a_part_is_given_up() -> None:
+    lines: list[str] = []
 
-    assert only(Seen(jobs=[failed_job(message)])).exit_code == 65
+    assert following.doctor(given_up(), lines.append) == 78
+
+    assert len([line for line in lines if "needs torch" in line]) == 1
+    assert any("Servers start" in line for line in lines)
+
+
+def test_what_was_given_up_before_the_end_is_no_trouble_of_a_finished_run():
+    over = Memory(Result(20, "test accuracy 0.9"), {"worker": Failed("a", 78, "No GPU.")})
+
+    assert look(given_up(kept=over)).troubles == []
 
 
 def test_a_pod_whose_node_is_silent_is_named_with_what_to_do():
@@ -270,51 +286,9 @@ def test_a_pod_whose_node_is_silent_is_named_with_what_to_do():
     assert trouble.exit_code == 69
 
 
-def test_what_ended_the_pod_of_a_failed_job_is_told_with_it():
-    seen = findings(Seen([ended(78)], jobs=[failed_job()]), lambda name, previous: "worker-0: This task needs torch.")
-    of_the_job = lambda one: one.part.startswith("job/")  # noqa: E731
-
-    for patience in (Patience(), Patience(of_the_job)):
-        with pytest.raises(Trouble, match=r"needs torch[\s\S]*job/paceline-worker: the Job failed") as raised:
-            patience.check(State(None, {}, [], [], seen), 0.0)
-        assert raised.value.exit_code == 78
-
-
-LOST = {"type": "Failed", "status": "True", "reason": "FailedIndexes", "message": "Job has failed indexes"}
-
-
-@pytest.mark.parametrize(
-    ("reason", "succeeded", "is_lost"),
-    [("FailedIndexes", 3, False), ("FailedIndexes", 0, True), ("MaxFailedIndexesExceeded", 2, True)],
-)
-def test_a_job_that_lost_some_workers_for_good_while_the_others_ended_well_is_no_failure(
-    reason: str, succeeded: int, is_lost: bool
-):
-    job = job_of("worker", "w", NEW, conditions=[LOST | {"reason": reason}], succeeded=succeeded)
-    job["spec"] = {"completions": 4}
-
-    found = only(Seen(jobs=[job]))
-
-    assert found.fatal is is_lost
-    assert State(None, {"worker": job}, [], [], []).finished("worker") is not is_lost
-    if not is_lost:
-        assert finding_lines([found]) == ["job/w: 3 of 4 have ended well; the others failed for good."]
-
-
-def test_a_worker_that_is_not_started_again_is_told_while_the_others_train():
-    job = job_of("worker", "w", NEW, failedIndexes="1", active=3)
-
-    found = only(Seen(jobs=[job]))
-
-    assert not found.fatal
-    assert finding_lines([found])[0].startswith("job/w: index 1 failed too often in a row and is not started again")
-    job["status"]["conditions"] = [{"type": "Complete", "status": "True"}]
-    assert findings(Seen(jobs=[job])) == []
-
-
 def test_other_trouble_may_last_half_a_minute():
     trouble, patience = Finding("pod/x", "no node takes it.", "Add one."), Patience()
-    there, well = State(None, {}, [], [], [trouble]), State(None, {}, [], [], [])
+    there, well = State({}, [], [trouble]), State({}, [], [])
 
     for now, state in ((0, there), (29, there), (30, well), (31, there), (60, there)):
         patience.check(state, now)
@@ -324,33 +298,36 @@ def test_other_trouble_may_last_half_a_minute():
     assert raised.value.exit_code == 78
 
 
-def test_autostop_reads_and_sets_the_number_of_servers_as_its_pod(tmp_path: Path, api: Api):
+def test_the_pods_api_is_read_and_patched_by_the_pods_own_account(tmp_path: Path, api: Api):
     (tmp_path / "namespace").write_text("mine\n")
     (tmp_path / "token").write_text("of the pod\n")
+    asked = ("apis/apps/v1", "statefulsets/demo-paceline-server/scale")
 
-    assert scale("paceline-server", None, PodApi(tmp_path, api.url)) == 2
-    assert scale("paceline-server", 0, PodApi(tmp_path, api.url)) == 0
-    assert scale("paceline-server", None, PodApi(tmp_path, api.url)) == 0
+    PodApi(tmp_path, api.url).get(*asked)
+    assert PodApi(tmp_path, api.url).patch(*asked, {"spec": {"replicas": 0}}) == {"kind": "Scale"}
 
-    path = "/apis/apps/v1/namespaces/mine/statefulsets/paceline-server/scale"
-    assert api.asked == [(method, path, "Bearer of the pod") for method in ("GET", "PATCH", "GET")]
+    path = "/apis/apps/v1/namespaces/mine/statefulsets/demo-paceline-server/scale"
+    assert api.asked == [(method, path, "Bearer of the pod") for method in ("GET", "PATCH")]
+    assert api.changes == [{"spec": {"replicas": 0}}]
 
 
-def test_autostop_says_what_it_lacks(tmp_path: Path, api: Api):
+def test_what_the_pods_api_can_not_do_is_told_apart_from_what_it_can_not_do_just_now(tmp_path: Path, api: Api):
+    asked = ("apis/apps/v1", "statefulsets/x/scale", {})
     with pytest.raises(ConfigError, match="no service account"):
-        scale("paceline-server", 0, PodApi(tmp_path, api.url))
+        PodApi(tmp_path, api.url).patch(*asked)
     for name in ("namespace", "token"):
         (tmp_path / name).write_text("mine")
     api.answer = 403
-    with pytest.raises(
-        ConfigError, match=r"refuses to patch statefulsets/paceline-server/scale \(403 Forbidden\).*their Role"
-    ):
-        scale("paceline-server", 0, PodApi(tmp_path, api.url))
+    with pytest.raises(ConfigError, match=r"refuses to patch statefulsets/x/scale \(403 Forbidden\).*their Role"):
+        PodApi(tmp_path, api.url).patch(*asked)
+    api.answer = 404
+    with pytest.raises(NotThere, match="There is no statefulsets/x/scale in namespace mine"):
+        PodApi(tmp_path, api.url).patch(*asked)
     with pytest.raises(TryAgain, match="does not answer"):
-        scale("paceline-server", 0, PodApi(tmp_path, "http://127.0.0.1:9"))
+        PodApi(tmp_path, "http://127.0.0.1:9").patch(*asked)
     for api.answer in (429, 500, 503):
         with pytest.raises(TryAgain, match=f"answers {api.answer} .*may be busy"):
-            scale("paceline-server", 0, PodApi(tmp_path, api.url))
+            PodApi(tmp_path, api.url).patch(*asked)
 
 
 def test_the_same_trouble_of_several_parts_is_one_line():
@@ -359,17 +336,18 @@ def test_the_same_trouble_of_several_parts_is_one_line():
     assert finding_lines(found) == ["pod/a, pod/b: no room. Add a node."]
 
 
-def overlay(
-    replicas: int = 2, parallelism: int = 2, completions: int = 2, image: str = "x/y:1", **settings: Any
-) -> Overlay:
-    containers = {"template": {"spec": {"containers": [{"image": image}]}}}
-    labels = {"app.kubernetes.io/instance": "demo", "app.kubernetes.io/component": "server"}
-    spec = {"replicas": replicas, "selector": {"matchLabels": labels}, **containers}
-    metadata = {"name": "demo-paceline-server", "labels": labels}
-    servers = {"kind": "StatefulSet", "metadata": metadata, "spec": spec}
-    job = {"parallelism": parallelism, "completions": completions, **containers}
-    labels = labels | {"app.kubernetes.io/component": "worker"}
-    workers = {"kind": "Job", "metadata": {"name": "demo-paceline-worker", "labels": labels}, "spec": job}
+def overlay(image: str = "x/y:1", replicas: int | None = None, **settings: Any) -> Overlay:
+    """Servers and workers; `replicas`: a number that the workers' manifest has."""
+
+    def part(component: str) -> dict[str, Any]:
+        labels = {"app.kubernetes.io/instance": "demo", "app.kubernetes.io/component": component}
+        spec = {"selector": {"matchLabels": labels}, "template": {"spec": {"containers": [{"image": image}]}}}
+        about = {"name": f"demo-paceline-{component}", "labels": labels}
+        return {"kind": "StatefulSet", "metadata": about, "spec": spec}
+
+    servers, workers = part("server"), part("worker")
+    if replicas is not None:
+        workers["spec"]["replicas"] = replicas
     return Overlay([servers, workers], load(None, {"run": "demo", "workers": 2, "servers": 2, **settings}))
 
 
@@ -384,13 +362,13 @@ def sharded(*kinds: str, **data: Any) -> Overlay:
     """With these objects of the sharder."""
     found = overlay(data=data)
     labels = {"app.kubernetes.io/component": "sharder"}
-    found.documents.extend({"kind": kind, "metadata": {"labels": labels}} for kind in kinds)
+    found.documents.extend({"kind": kind, "metadata": {"labels": labels}, "spec": {}} for kind in kinds)
     return found
 
 
 @pytest.mark.parametrize(
     "found",
-    [overlay(), sharded("Job", "PersistentVolumeClaim"), sharded("Job", shards_at="s3://mine/shards")],
+    [overlay(), sharded("StatefulSet", "PersistentVolumeClaim"), sharded("StatefulSet", shards_at="s3://mine/shards")],
     ids=["plain", "volume", "bucket"],
 )
 def test_an_overlay_that_fits_its_settings_has_no_mistakes(found: Overlay):
@@ -405,30 +383,39 @@ def opened(*, has_tls: bool = True, **settings: Any) -> Overlay:
     servers["spec"]["template"]["spec"]["containers"][0]["env"] = [{"name": TLS}] if has_tls else []
     service = {"kind": "Service", "metadata": {"name": "demo-paceline-outside-server-0"}, "spec": {}}
     labels = {"app.kubernetes.io/component": "sharder"}
-    shards = {"kind": "Deployment", "metadata": {"name": "demo-paceline-shards", "labels": labels}, "spec": {}}
+    template = {"spec": {"containers": [{"image": "x/y:1", "args": ["serve"]}]}}
+    about = {"name": "demo-paceline-sharder", "labels": labels}
+    shards = {"kind": "StatefulSet", "metadata": about, "spec": {"template": template}}
     return Overlay([*found.documents, service, *([shards] if is_streamed else [])], found.config)
 
 
-def test_workers_from_outside_the_cluster_may_take_the_seats_that_pods_leave():
+def test_workers_from_outside_the_cluster_may_take_part_in_a_run_with_any_shards_that_they_can_have():
     assert _mistakes(opened(workers=3)) == []
     assert _mistakes(opened(workers=3, data={"shards_at": "s3://mine/shards"})) == []
-    assert any("workers: 3" in mistake for mistake in _mistakes(overlay(workers=3)))
+
+
+def test_a_run_has_as_many_pods_as_its_settings_say_and_fewer_workers_where_their_manifest_says_so():
+    found = overlay(workers=3)
+    assert found.pods == 5
+
+    found.documents[1]["metadata"]["annotations"] = {"paceline.dev/workers": "1"}
+    assert found.pods == 3
 
 
 @pytest.mark.parametrize(
     ("found", "told_of"),
     [
-        (overlay(replicas=3), "servers: 2, kustomization.yaml has 3"),
-        (overlay(parallelism=3), "parallelism and completions 3 and 2"),
-        (overlay(completions=4), "parallelism and completions 2 and 4"),
+        (overlay(replicas=3), "has replicas of demo-paceline-worker: take them out"),
         (overlay(image="x/y:latest"), "x/y:latest has no fixed tag"),
         (overlay(image="host:5000/y"), "host:5000/y has no fixed tag"),
         (overlay(run=None), "'run: NAME'"),
         (unnamed(), "calls the servers paceline-server and labels them demo: give it namePrefix: NAME-"),
         (overlay(data={"source": "server"}), "the component data-server"),
-        (sharded("Job"), "{shards_at: null}; with the component shards-in-bucket"),
-        (sharded("Job", "PersistentVolumeClaim", shards_at="s3://a/b"), "{shards_at: s3://a/b}; with the component"),
-        (opened(parallelism=3, completions=3), "parallelism and completions 3 and 3"),
+        (sharded("StatefulSet"), "{shards_at: null}; with the component shards-in-bucket"),
+        (
+            sharded("StatefulSet", "PersistentVolumeClaim", shards_at="s3://a/b"),
+            "{shards_at: s3://a/b}; with the component",
+        ),
         (opened(has_tls=False), "The component outside needs the component tls"),
         (opened(policy="ensemble"), "The component outside does not go with this run. Under the policy ensemble"),
         (opened(policy="ensemble", task="a.py", data={"source": "script"}), "leave out the component tls"),
@@ -465,11 +452,12 @@ def test_a_key_that_no_config_map_can_have_is_refused(key: str, tmp_path: Path):
         config_of(documents, tmp_path)
 
 
-def test_the_volumes_of_the_same_run_are_gone_on_with_whatever_other_runs_have_unless_it_had_more_servers():
+def test_the_volumes_of_the_same_run_or_of_one_that_was_only_begun_are_gone_on_with_unless_it_had_more_servers():
     kept = [claim(f"checkpoints-demo-paceline-server-{index}") for index in range(3)]
     others = [claim(f"checkpoints-other-paceline-server-{index}") for index in range(5)]
 
-    deploying._check_same_run(Cluster(*kept[:2], *others), overlay())
+    for size in (1, 2):
+        deploying._check_same_run(Cluster(*kept[:size], *others), overlay())
     with pytest.raises(ConfigError, match=r"cut for 3 servers.*servers: 2.*RUN=\.\.\..*make teardown purge RUN=demo"):
         deploying._check_same_run(Cluster(*kept), overlay())
 
@@ -487,14 +475,14 @@ def program(tmp_path: Path) -> Path:
     ("says", "error", "told_of"),
     [
         ("The connection to localhost:8080 was refused - connection refused", Exception, "Is KUBECONFIG right"),
-        ('Error from server (NotFound): jobs.batch "x" not found', NotThere, "not found"),
+        ('Error from server (NotFound): statefulsets.apps "x" not found', NotThere, "not found"),
         (
             "Error from server (ServiceUnavailable): the server is currently unable to handle the request (get pods)",
             ServersGone,
             "can't reach a cluster: Error from server",
         ),
         (
-            'Error from server (Forbidden): jobs.batch "x" is forbidden: User "me" cannot get resource "jobs"',
+            'Error from server (Forbidden): statefulsets.apps "x" is forbidden: User "me" cannot get resource "statefulsets"',
             Forbidden,
             "User",
         ),
@@ -506,7 +494,7 @@ def test_what_kubectl_says_becomes_an_error(program: Path, says: str, error: typ
     (program.parent / "says").write_text(says)
 
     with pytest.raises(error, match=told_of):
-        Kubectl("here", program=str(program)).run("get", "job/x")
+        Kubectl("here", program=str(program)).run("get", "statefulset/x")
 
 
 def test_a_log_may_hold_any_bytes(program: Path):
@@ -518,10 +506,10 @@ def test_a_log_may_hold_any_bytes(program: Path):
 def test_an_object_is_asked_for_again_while_the_api_server_does_not_answer(tmp_path: Path, program: Path):
     late = "net/http: TLS handshake timeout"
     program.write_text(
-        f'#!/bin/sh\ncd "{tmp_path}"\n[ -e asked ] && echo \'{{"kind": "Job"}}\' && exit\n'
+        f'#!/bin/sh\ncd "{tmp_path}"\n[ -e asked ] && echo \'{{"kind": "StatefulSet"}}\' && exit\n'
         f'touch asked; echo "Unable to connect to the server: {late}" >&2; exit 1\n'
     )
-    assert Kubectl("here", program=str(program)).get("job/x") == {"kind": "Job"}
+    assert Kubectl("here", program=str(program)).get("statefulset/x") == {"kind": "StatefulSet"}
 
 
 def test_a_cluster_that_never_answers_is_given_up(program: Path, monkeypatch: pytest.MonkeyPatch):
@@ -529,7 +517,7 @@ def test_a_cluster_that_never_answers_is_given_up(program: Path, monkeypatch: py
     monkeypatch.setattr(kubectl_module, "LONGEST", 0.3)
 
     with pytest.raises(ServersGone, match="can't reach a cluster: Unable to connect"):
-        Kubectl("here", program=str(program)).get("job/x")
+        Kubectl("here", program=str(program)).get("statefulset/x")
 
 
 def test_without_kubectl_there_is_a_sentence():
@@ -548,7 +536,7 @@ def test_the_same_cause_of_many_pods_is_one_line() -> None:
             f'Error creating: pods "{part}-x{used}" is forbidden: exceeded quota: team, requested: limits.memory=2Gi, '
             f"used: limits.memory={used}Gi, limited: limits.memory=8Gi"
         )
-        return event("FailedCreate", message, "Job", part)
+        return event("FailedCreate", message, "StatefulSet", part)
 
     crashed = [ended(78) | {"metadata": {"name": f"paceline-worker-{number}"}} for number in range(3)]
     events = [quota("paceline-worker", 7), quota("paceline-worker", 8), quota("paceline-evaluator", 8)]
@@ -558,25 +546,38 @@ def test_the_same_cause_of_many_pods_is_one_line() -> None:
     )
 
     assert lines == [
-        "job/paceline-worker, job/paceline-evaluator: the namespace's quota team is spent (limited: limits.memory=8Gi). "
-        "Ask for less, or for a larger quota; what is used: kubectl describe quota.",
+        "statefulset/paceline-worker, statefulset/paceline-evaluator: the namespace's quota team is spent "
+        "(limited: limits.memory=8Gi). Ask for less, or for a larger quota; what is used: kubectl describe quota.",
         "pod/paceline-worker-0, pod/paceline-worker-1, pod/paceline-worker-2: ended with exit code 78: ConfigError: "
         "The certificate ended.",
     ]
 
 
 @pytest.mark.parametrize(("workers", "told_of"), [(2, []), (5, ["the run has 2 seats"])])
-def test_a_scale_beyond_the_runs_seats_says_that_some_wait(workers: int, told_of: list[str]) -> None:
-    spec = {"volumes": [{"name": "config", "configMap": {"name": "settings"}}]}
-    job = {"kind": "Job", "metadata": {"name": "w", "labels": {"app.kubernetes.io/component": "worker"}}}
-    job["spec"] = {"parallelism": 2, "completions": 2, "template": {"metadata": {}, "spec": spec}}
-    settings = {"kind": "ConfigMap", "metadata": {"name": "settings"}, "data": {"run.yaml": "workers: 2\n"}}
+def test_a_scale_is_noted_and_one_beyond_the_runs_seats_says_that_some_wait(workers: int, told_of: list[str]) -> None:
     said: list[str] = []
+    cluster = Cluster(statefulset("worker", 2), settings_map(), state_map())
 
-    live_changes.scale(Cluster(job, settings), workers, said.append)
+    live_changes.scale(cluster, workers, said.append)
 
+    noted = f'--patch={{"data": {{"workers": "{workers}"}}}}'
+    assert cluster.calls[0] == ("patch", "configmap/demo-paceline-state", "--type=merge", noted)
     assert [words for words in told_of if words in said[-1]] == told_of
     assert len(said) == 1 + len(told_of)
+
+
+@pytest.mark.parametrize("has_controller", [False, True])
+def test_a_scale_sets_the_number_by_itself_only_where_no_controller_does(has_controller: bool) -> None:
+    parts = [statefulset(part, count) for part, count in (("server", 2), ("worker", 2), ("evaluator", 1))]
+    kept = state_map(Memory(is_open=True))
+    kept["data"]["workers"] = "1"  # as the patch leaves it, which this cluster only notes
+    controllers = [{"kind": "Deployment", "metadata": {"name": "demo-paceline-controller"}}] if has_controller else []
+    cluster = Cluster(*parts, settings_map(), kept, *controllers)
+
+    live_changes.scale(cluster, 1, lambda line: None)
+
+    scaled = [call for call in cluster.calls if call[0] == "scale"]
+    assert scaled == ([] if has_controller else [("scale", "statefulset/demo-paceline-worker", "--replicas=1")])
 
 
 class Chief:
@@ -602,8 +603,7 @@ class Chief:
 def test_a_run_in_the_cluster_gets_another_policy_and_a_proper_end(monkeypatch: pytest.MonkeyPatch) -> None:
     chief = Chief()
     monkeypatch.setattr(live_changes, "chief_of", lambda kubectl: nullcontext(chief))
-    servers = {"kind": "StatefulSet", "metadata": {"name": "demo-paceline-server"}, "spec": {"replicas": 2}}
-    cluster = Cluster(servers)
+    cluster = Cluster(statefulset("server", 2), settings_map(), state_map())
 
     assert "ssp (bound 5) trains from version 7 on" in live_changes.set_policy(cluster, ["policy=ssp:5"])
     assert "run demo stops" in live_changes.stop(cluster)
@@ -611,10 +611,11 @@ def test_a_run_in_the_cluster_gets_another_policy_and_a_proper_end(monkeypatch: 
 
 
 def test_a_finished_run_gets_no_other_policy() -> None:
-    servers = {"kind": "StatefulSet", "metadata": {"name": "demo-paceline-server"}, "spec": {"replicas": 0}}
+    over = state_map(Memory(Result(20, "test accuracy 0.9")))
+    cluster = Cluster(statefulset("server", 0), settings_map(), over)
 
     with pytest.raises(UsageError, match="Run demo is finished"):
-        live_changes.set_policy(Cluster(servers), ["policy=ssp:5"])
+        live_changes.set_policy(cluster, ["policy=ssp:5"])
 
 
 def test_a_policy_file_of_the_users_own_is_refused_in_mid_run() -> None:
@@ -642,7 +643,7 @@ def test_a_teardown_with_the_rights_of_an_editor_deletes_what_it_may_and_says_th
     deploying.teardown(cluster, said.append)
 
     deleted = cluster.deleted[0].split(",")
-    assert {"statefulsets", "jobs", "pods"} <= set(deleted)
+    assert {"statefulsets", "pods"} <= set(deleted)
     assert not {"roles", "rolebindings"} & set(deleted)
     assert said[0].startswith("you may not delete roles, rolebindings")
     assert "checkpoints-0" in said[1]
@@ -675,16 +676,19 @@ def test_doctor_names_what_only_the_chief_knows(monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setattr(chief, "status", lambda: status)
     monkeypatch.setattr(following, "chief_of", lambda kubectl: nullcontext(chief))
     monkeypatch.setattr(State, "serves", property(lambda state: True))
-    about = {"name": "demo-paceline-server"}
-    template = {"spec": {"containers": [{}], "volumes": []}}
-    servers = {"kind": "StatefulSet", "metadata": about, "spec": {"replicas": 2, "template": template}}
-    job = {"kind": "Job", "metadata": {"name": "w", "labels": {"app.kubernetes.io/component": "worker"}}, "spec": {}}
+    servers, workers = statefulset("server", 2), statefulset("worker", 2)
     said: list[str] = []
 
-    assert following.doctor(Cluster(servers, job), said.append) == DiskError.exit_code
+    assert (
+        following.doctor(
+            Cluster(servers, workers, statefulset("evaluator", 1), settings_map(), state_map()), said.append
+        )
+        == DiskError.exit_code
+    )
     assert said[1].startswith("server-1 can't write its snapshots: No space left on device. Give its claim room")
     assert said[2] == "worker-0: pushes to server 1 fail"
     assert not any("no trouble" in line for line in said)
+    assert said[-1].startswith("note: the run has no controller")
 
 
 def test_a_finished_run_has_its_test_accuracy_as_result_and_says_why_it_has_ended():
@@ -697,25 +701,18 @@ def test_a_finished_run_has_its_test_accuracy_as_result_and_says_why_it_has_ende
     assert _why(StatusReply(phase="RUN_PHASE_TRAINING")) == []
 
 
-def test_a_finished_regression_has_its_loss_as_result_also_when_its_servers_are_gone():
+def test_a_finished_regression_has_its_loss_as_result():
     score = Score(metrics={"test_loss": 0.25, "test_r2": 0.5}, final=True, measure="min loss")
-    line = {"event": "scored", "final": True, "measure": "min loss", "test_loss": 0.25, "test_r2": 0.5}
-
-    class Logs(Cluster):
-        def run(self, *arguments: str, stdin: str | None = None, seconds: float = 0) -> str:
-            assert arguments[:2] == ("logs", "job/new")
-            return json.dumps(line) + "\nnot JSON\n"
 
     assert result_of(StatusReply(phase="RUN_PHASE_FINISHED", scores=[score])) == "test loss 0.2500, r2 0.5000"
-    jobs = job_of("evaluator", "new", NEW), job_of("evaluator", "old", OLD)
-    assert end_of(Logs(*jobs)) == "test loss 0.2500, r2 0.5000"
 
 
-def test_a_result_outlives_the_servers():
-    kept = {"metadata": {"annotations": {"paceline.dev/result": "test accuracy 0.9"}}, "spec": {"replicas": 0}}
+OVER = Memory(Result(20, "test accuracy 0.9", "The budget is spent."))
 
-    assert kept_result(State(kept, {}, [], [], [])) == "test accuracy 0.9"
-    assert kept_result(State(None, {}, [], [], [])) == ""
+
+def test_a_result_outlives_the_servers_and_their_logs():
+    assert look(Cluster(statefulset("server", 0), settings_map(), state_map(OVER))).result == OVER.result
+    assert look(Cluster()).result is None
 
 
 @pytest.fixture
@@ -730,45 +727,50 @@ def silent(monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
     return monkeypatch
 
 
+def goes_on(kept: Memory) -> State:
+    """A look at a run that has ended, or goes on."""
+    return State({"server": statefulset("server", 2)}, [], [], Wanted({}, kept, ""))
+
+
 def test_the_result_of_earlier_epochs_ends_no_run_that_goes_on(silent: pytest.MonkeyPatch):
-    kept = {"metadata": {"annotations": {"paceline.dev/result": "test accuracy 0.9"}}}
-    looks = [State(kept | {"spec": {"replicas": count}}, {}, [], [], []) for count in (2, 2, 0)]
+    looks = [goes_on(kept) for kept in (Memory(), Memory(), OVER)]
     times = iter(range(0, 1000, 100))
     silent.setattr(following, "look", lambda kubectl: looks.pop(0))
 
     found = following.follow(Kubectl("n"), lambda text: None, lambda: float(next(times)))
 
-    assert (found, looks) == ("test accuracy 0.9", [])
+    assert (found, looks) == ("Ended: The budget is spent.\ntest accuracy 0.9", [])
 
 
 def test_a_run_that_is_torn_down_is_not_followed_any_longer(silent: pytest.MonkeyPatch):
-    silent.setattr(following, "look", lambda kubectl: State(None, {}, [], [], []))
+    silent.setattr(following, "look", lambda kubectl: State({}, [], []))
 
     with pytest.raises(Trouble, match="Run demo has no servers any more: somebody has torn it down") as caught:
         following.follow(Cluster(), lambda text: None)
     assert caught.value.exit_code == ServersGone.exit_code
 
 
-def test_the_result_of_servers_that_autostop_has_scaled_down_is_in_the_evaluators_log(silent: pytest.MonkeyPatch):
-    gone = State({"metadata": {}, "spec": {"replicas": 0}}, {}, [], [], [])
-    silent.setattr(following, "look", lambda kubectl: gone)
-    silent.setattr(following, "end_of", lambda kubectl: "test accuracy 0.9")
-
-    assert following.follow(Cluster(), lambda text: None) == "test accuracy 0.9"
-
-
 @pytest.mark.parametrize(
-    ("part", "counts"),
+    ("part", "ends"),
     [
-        ("pod/a-paceline-server-0", True),
-        ("pod/a-paceline-shards-x", True),
-        ("pod/a-paceline-worker-0-x", False),
-        ("pod/a-paceline-sharder-x", False),
-        ("job/a-paceline-sharder-x", False),
+        ("pod/demo-paceline-server-0", True),
+        ("statefulset/demo-paceline-evaluator", True),
+        ("pod/demo-paceline-worker-0", False),
+        ("pod/demo-paceline-sharder-0", False),
     ],
 )
-def test_servers_that_roll_are_waited_for_though_a_job_has_failed_before(part: str, counts: bool):
-    assert deploying._is_of_servers(Finding(part, "", "")) is counts
+def test_a_run_is_followed_until_a_server_can_not_come_up_or_a_part_is_given_up(
+    silent: pytest.MonkeyPatch, part: str, ends: bool
+):
+    trouble = State({"server": {}}, [], [Finding(part, "it is stuck.", "Help.", lasting=50.0)])
+    looks = [trouble, trouble, goes_on(OVER)]
+    times = iter(range(0, 1000, 100))
+    silent.setattr(following, "look", lambda kubectl: looks.pop(0))
+    said: list[str] = []
+
+    with pytest.raises(Trouble, match="it is stuck") if ends else nullcontext():
+        following.follow(Kubectl("n"), said.append, lambda: float(next(times)))
+    assert (f"{part}: it is stuck. Help." in said, len(looks)) == (True, int(ends))
 
 
 def test_the_secret_that_deploy_makes_is_never_an_argument():
@@ -824,37 +826,20 @@ def test_a_certificate_of_somebody_else_stays():
     assert list(waiting.there) == ["secret/demo-paceline-token"]
 
 
-def owned(name: str, phase: str, made: str) -> dict[str, Any]:
-    state = {"terminated": {"exitCode": 70, "reason": "Error"}}
-    found = pod(name, phase=phase, containerStatuses=[container(state=state)])
-    found["metadata"] |= {"creationTimestamp": made, "ownerReferences": [{"name": "paceline-worker"}]}
-    found["metadata"]["annotations"] = {"batch.kubernetes.io/job-completion-index": "0"}
-    return found
-
-
-def test_a_pod_that_failed_and_has_a_successor_is_no_trouble():
-    failed, later = owned("a", "Failed", "2026-11-21T20:00:00Z"), pod("b", phase="Running")
-    later["metadata"] |= owned("b", "Running", "2026-11-21T20:01:00Z")["metadata"]
-
-    assert findings(Seen([failed, later])) == []
-    later["metadata"]["annotations"] = {"batch.kubernetes.io/job-completion-index": "1"}
-    assert [one.part for one in findings(Seen([failed, later]))] == ["pod/a"]
-
-
 def test_a_pod_that_could_not_be_made_at_first_is_no_trouble_once_it_is_there():
-    why = event("FailedCreate", "exceeded quota", "Job", "paceline-worker") | {"lastTimestamp": "2026-11-21T20:00:30Z"}
-    there = pod("b", phase="Running")
-    there["metadata"] |= owned("b", "Running", "2026-11-21T20:01:00Z")["metadata"]
+    why = event("FailedCreate", "exceeded quota", "StatefulSet", SET) | {"lastTimestamp": "2026-11-21T20:00:30Z"}
+    there = pod(phase="Running")
+    there["metadata"] |= {"creationTimestamp": "2026-11-21T20:01:00Z", "ownerReferences": [{"name": SET}]}
 
     assert findings(Seen([there], events=[why])) == []
-    assert [one.part for one in findings(Seen(events=[why]))] == ["job/paceline-worker"]
+    assert [one.part for one in findings(Seen(events=[why]))] == ["statefulset/paceline-worker"]
 
 
 def test_a_pod_for_which_the_cluster_grows_is_waited_for():
     waiting = unscheduled("Insufficient cpu")
     assert only(Seen([waiting])).fatal
     for reason in ("TriggeredScaleUp", "Nominated"):  # the cluster autoscaler, Karpenter
-        assert not only(Seen([waiting], events=[event(reason, "a node", "Pod", "paceline-worker-0-x")])).fatal
+        assert not only(Seen([waiting], events=[event(reason, "a node", "Pod", "paceline-worker-0")])).fatal
 
 
 @pytest.mark.parametrize(
@@ -866,32 +851,44 @@ def test_that_a_node_is_being_made_is_said_once_and_counts_for_longer(reason: st
     assert cluster_status._is_recent({"reason": reason, "lastTimestamp": at.isoformat()}) is counts
 
 
-def rolled(wanted: int = 2, ready: int = 2, updated: int = 2, observed: int = 3) -> dict[str, Any]:
-    status = {"readyReplicas": ready, "updatedReplicas": updated, "observedGeneration": observed}
-    return {"metadata": {"name": "x", "generation": 3}, "spec": {"replicas": wanted}, "status": status}
+def rolled(ready: int = 2, updated: int = 2, observed: int = 1, replicas: int = 2) -> dict[str, Any]:
+    return statefulset("server", replicas, readyReplicas=ready, updatedReplicas=updated, observedGeneration=observed)
 
 
 @pytest.mark.parametrize(
-    ("servers", "shards", "serves"),
+    ("servers", "serves"),
     [
-        (rolled(), [], True),
-        (rolled(ready=1), [], False),
-        (rolled(updated=0), [], False),
-        (rolled(observed=2), [], False),
-        (rolled(), [rolled(wanted=1, ready=0)], False),
-        (None, [], False),
+        (rolled(), True),
+        (rolled(ready=1), False),
+        (rolled(updated=0), False),
+        (rolled(observed=0), False),
+        (rolled(replicas=0, ready=0), False),
+        (None, False),
     ],
-    ids=["all", "not-ready", "old-ones", "not-seen-yet", "no-shards", "none"],
+    ids=["all", "not-ready", "old-ones", "not-seen-yet", "not-begun", "none"],
 )
-def test_servers_serve_when_all_are_ready_as_they_are_wanted_now(servers: Any, shards: list[Any], serves: bool):
-    assert State(servers, {}, shards, [], []).serves is serves
+def test_servers_serve_when_all_are_ready_as_they_are_wanted_now(servers: Any, serves: bool):
+    parts = {} if servers is None else {"server": servers}
+
+    assert State(parts, [], [], Wanted({"server": 2}, Memory(), "")).serves is serves
+
+
+@pytest.mark.parametrize(
+    ("workers", "kept", "is_up"),
+    [(2, Memory(), True), (0, Memory(), False), (0, OVER, True)],
+    ids=["all", "late", "over"],
+)
+def test_a_run_is_up_once_it_has_workers_or_has_ended(workers: int, kept: Memory, is_up: bool):
+    parts = {"server": rolled(), "worker": statefulset("worker", workers, readyReplicas=2, updatedReplicas=2)}
+
+    assert State(parts, [], [], Wanted({"server": 2, "worker": workers}, kept, "")).is_up is is_up
 
 
 def test_a_wait_for_parts_leaves_out_the_time_in_which_shards_are_made(monkeypatch: pytest.MonkeyPatch):
-    making = pod("a-paceline-shards-x", phase="Running")
-    making["metadata"]["labels"] = {"app.kubernetes.io/component": "sharder"}
-    states = [State(None, {}, [rolled(wanted=1, ready=0)], pods, []) for pods in ([making], [making], [], [])]
+    making, made = ({"sharder": 1, "worker": 0}, {"sharder": 0, "worker": 2})
+    states = [State({}, [], [], Wanted(counts, Memory(), "")) for counts in (making, making, made, made)]
     monkeypatch.setattr(deploying, "look", lambda kubectl: states.pop(0))
+    monkeypatch.setattr(deploying, "control", lambda *told: None)
     own_time(monkeypatch, deploying, sleep=lambda seconds: None)
     times = iter((0, 1000, 2000, 2050, 2101))
 
@@ -913,71 +910,31 @@ def test_claims_that_are_there_keep_their_size():
     assert mine["spec"] == {"resources": "50Gi"}
 
 
-def job_of(component: str, name: str, made: str, **status: Any) -> dict[str, Any]:
-    labels = {"app.kubernetes.io/component": component}
-    return {"kind": "Job", "metadata": {"name": name, "labels": labels, "creationTimestamp": made}, "status": status}
-
-
-OLD, NEW = "2026-11-26T08:00:00Z", "2026-11-26T09:00:00Z"
-
-
-def test_a_job_that_another_one_has_replaced_and_its_pods_that_have_ended_are_no_trouble():
-    ends = (("w-old", "Failed"), ("w-old", "Running"), ("w-new", "Failed"))
-    pods = [owned_by("worker", job, phase) for job, phase in ends]
-    old = job_of("worker", "w-old", OLD, conditions=failed_job()["status"]["conditions"])
-    jobs = [job_of("worker", "w-new", NEW), old]
-
-    state = look(Cluster(*jobs, *pods))
-
-    assert state.jobs["worker"]["metadata"]["name"] == "w-new"
-    assert state.pods == pods[1:]
-    assert [one.part for one in state.troubles if one.part.startswith("job/")] == []
-
-
-def owned_by(component: str, job: str, phase: str) -> dict[str, Any]:
-    labels = {"app.kubernetes.io/component": component}
-    metadata = {"name": f"{job}-{phase}", "labels": labels, "ownerReferences": [{"kind": "Job", "name": job}]}
-    return {"kind": "Pod", "metadata": metadata, "spec": {"containers": []}, "status": {"phase": phase}}
-
-
-def stuck(name: str, component: str) -> dict[str, Any]:
+def stuck(part: str) -> dict[str, Any]:
     """A pod whose image can't be had."""
     waiting = container(state={"waiting": {"reason": "ImagePullBackOff", "message": "not found"}})
-    found = pod(name, phase="Pending", containerStatuses=[waiting])
-    found["metadata"]["labels"] = {"app.kubernetes.io/component": component}
+    found = pod(f"demo-paceline-{part}", phase="Pending", containerStatuses=[waiting])
+    found["metadata"]["labels"] = {"app.kubernetes.io/component": part.partition("-")[0]}
     return found
 
 
-def stuck_cluster(ready: int) -> Cluster:
-    """Nothing of it can start."""
-    return Cluster(
-        job_of("worker", "demo-paceline-worker-a", NEW, ready=ready),
-        stuck("demo-paceline-server-1", "server"),
-        stuck("demo-paceline-worker-a-0-x", "worker"),
-        stuck("demo-paceline-shards-b", "sharder"),
-    )
-
-
-def test_a_deploy_lets_servers_that_could_not_start_begin_again():
-    cluster = stuck_cluster(ready=0)
+def test_a_deploy_lets_pods_that_could_not_start_and_parts_that_were_given_up_begin_again():
+    cluster = given_up()
+    cluster.there |= {f"pod/{one}": stuck(one) for one in ("server-1", "worker-0")}
 
     deploying._begin_again(cluster)
 
-    assert cluster.deleted == ["pod/demo-paceline-server-1", "pod/demo-paceline-shards-b"]
+    assert cluster.deleted == ["pod/demo-paceline-server-1", "pod/demo-paceline-worker-0"]
+    assert ("rollout", "restart", "statefulset/demo-paceline-worker") in cluster.calls
 
 
-@pytest.mark.parametrize(
-    ("cluster", "same", "dropped"),
-    [
-        (Cluster(job_of("worker", "w-old", OLD), job_of("worker", "w-new", NEW)), "w-new", ["job/w-old"]),
-        (stuck_cluster(0), "demo-paceline-worker-a", ["job/demo-paceline-worker-a"]),
-        (stuck_cluster(1), "demo-paceline-worker-a", []),
-    ],
-    ids=["of the overlay before", "could not start", "has begun"],
-)
-def test_a_deploy_drops_jobs_of_before_and_makes_those_that_could_not_start_again(
-    cluster: Cluster, same: str, dropped: list[str]
-):
-    deploying._drop_jobs(cluster, Overlay([job_of("worker", same, "")], Config()), lambda text: None)
+@pytest.mark.parametrize("has_controller", [True, False])
+def test_who_may_not_create_roles_sets_the_numbers_himself(has_controller: bool):
+    cluster = given_up()
+    if has_controller:
+        cluster.there["deployment/demo-paceline-controller"] = {}
 
-    assert cluster.deleted == dropped
+    deploying.control(cluster, look(cluster))
+
+    scaled = [call[1:] for call in cluster.calls if call[0] == "scale"]
+    assert scaled == ([] if has_controller else [("statefulset/demo-paceline-evaluator", "--replicas=0")])

@@ -19,7 +19,6 @@ from referencing import Registry, Resource
 from paceline.base.variables import CONNECT, TLS
 from paceline.core import registry
 from paceline.core.peers import peer_policy
-from paceline.core.settings.config import Config
 from paceline.settings.load_settings import load, task_of
 from paceline.tasks.task import load_task
 from paceline.worker.command_line import ToldLaunched
@@ -38,7 +37,7 @@ pytestmark = pytest.mark.skipif(shutil.which("kubectl") is None, reason="there i
 K8S, PAGE, STORES = ROOT / "k8s", ROOT / "docs/run/kubernetes.md", ROOT / "docs/run/object-stores.md"
 PAGES = PAGE.read_text() + (ROOT / "docs/run/kubernetes-security.md").read_text()
 OVERLAYS = sorted(path.parent.name for path in K8S.glob("overlays/*/run.yaml"))
-SAME_FOR_ALL = ("cleanup", "priority", "kueue")
+SAME_FOR_ALL = ("priority", "kueue")
 """What is the same in every overlay, so one is enough to try them alone."""
 QUEUE = {
     "name": "paceline-queue",
@@ -51,16 +50,17 @@ OF_SHARDS = ("data-server", "data", "object-store", "shards-in-bucket", "shared-
 IN_BUCKET, NOT_IN_BUCKET = "shards-in-bucket", ("data-server", "object-store", "shared-volume")
 """What keeps shards in an object store, and what it replaces."""
 OF_SCRIPTS = ("script-data", "script-object-store", "script")
-OF_ANY = ("gpu", "spot", "autostop", "gpu-nodes", "network-policy", "peers", "outside", "tls")
-COMPONENTS = (*OF_SHARDS, *OF_ANY, *OF_SCRIPTS, *SAME_FOR_ALL, "job-names")
+OF_ANY = ("gpu", "spot", "gpu-nodes", "network-policy", "outside", "tls")
+COMPONENTS = (*OF_SHARDS, *OF_ANY, *OF_SCRIPTS, *SAME_FOR_ALL)
 """All of them, in the order in which overlays name them."""
 OLDEST, NEWEST = re.search(r"Kubernetes (1\.\d+) to (1\.\d+)", PAGE.read_text()).groups()
 NAME, PART = "app.kubernetes.io/name", "app.kubernetes.io/component"
 INSTANCE, DATA, STORE_SECRET = "app.kubernetes.io/instance", "paceline-data", "paceline-object-store"
 POD_INDEX = "apps.kubernetes.io/pod-index"
+STREAMS = "paceline-streams"
 SCHEMAS = "kubernetes-json-schema"
 MIB, GIB = 1 << 20, 1 << 30
-PARTS = ("server", "worker", "evaluator", "sharder", "autostop")
+PARTS = ("server", "worker", "evaluator", "sharder", "controller")
 TASKS = [name for name in OVERLAYS if load(K8S / "overlays" / name / "run.yaml").data.source != "script"]
 """The overlays that train a task; the others run a script."""
 
@@ -73,21 +73,17 @@ def listed(overlay):
 
 
 def cases():
-    """Every overlay as it is, also with each component that it does not have, and with all of them; of those that share their
-    sizes one."""
+    """Every overlay as it is, also with each component that it does not have, and with all of them."""
     for overlay in OVERLAYS:
         yield (overlay,)
         own = listed(overlay)
-        if "peers" not in own or overlay == "digits-peers":
-            without = (*own, "peers", *(OF_SHARDS if "script" in own else OF_SCRIPTS))
-            more = [component for component in COMPONENTS if component not in without]
-            alone = [
-                component for component in more if overlay == "demo" or component not in (*SAME_FOR_ALL, IN_BUCKET)
-            ]
-            yield from [(overlay, component) for component in alone]
-            yield (overlay, *(component for component in more if component != IN_BUCKET))
-            if overlay == "demo":
-                yield (overlay, *(component for component in more if component not in NOT_IN_BUCKET))
+        without = (*own, *(OF_SHARDS if "script" in own else OF_SCRIPTS))
+        more = [component for component in COMPONENTS if component not in without]
+        alone = [component for component in more if overlay == "demo" or component not in (*SAME_FOR_ALL, IN_BUCKET)]
+        yield from [(overlay, component) for component in alone]
+        yield (overlay, *(component for component in more if component != IN_BUCKET))
+        if overlay == "demo":
+            yield (overlay, *(component for component in more if component not in NOT_IN_BUCKET))
 
 
 def by_day(combinations, overlays=OVERLAYS):
@@ -156,7 +152,9 @@ def of_kind(found, *kinds):
 def run_of(found):
     """What pods read as run.yaml."""
     return next(
-        objects(each["data"]["run.yaml"])[0] for each in of_kind(found, "ConfigMap") if "run.yaml" in each["data"]
+        objects(each["data"]["run.yaml"])[0]
+        for each in of_kind(found, "ConfigMap")
+        if "run.yaml" in each.get("data", {})
     )
 
 
@@ -169,14 +167,13 @@ def parts_of(found):
 
 
 def named(found, kind, name):
-    """The run's part of this kind; its name is in front of all names, and a checksum behind that of a Job."""
-    whole = re.compile(f"{run_of(found)['run']}-{name}" + ("-[a-z0-9]{10}" if kind == "Job" else ""))
-    return next(each for each in of_kind(found, kind) if whole.fullmatch(each["metadata"]["name"]))
+    """The run's part of this kind; its name is in front of all names."""
+    return next(each for each in of_kind(found, kind) if each["metadata"]["name"] == f"{run_of(found)['run']}-{name}")
 
 
 def pods(found):
     """(the component's name, the workload, the pod's spec) of everything that makes pods."""
-    for each in of_kind(found, "StatefulSet", "Job", "Deployment"):
+    for each in of_kind(found, "StatefulSet", "Deployment"):
         template = each["spec"]["template"]
         yield template["metadata"]["labels"][PART], each, template["spec"]
 
@@ -249,10 +246,7 @@ class Queues(Kubectl):
 
 def test_all_pods_of_a_run_wait_in_the_queue_of_the_overlay_as_one_group(folder):
     found = rendered(("demo", "kueue"), folder)
-    templates = [each["spec"]["template"] for each in of_kind(found, "StatefulSet", "Job", "Deployment")]
-
-    assert sum(each["spec"].get("replicas", each["spec"].get("completions", 1)) for _, each, _ in pods(found)) == 6
-    for each in templates:
+    for each in (part["spec"]["template"] for part in of_kind(found, "StatefulSet")):
         about = {key: value for key, value in each["metadata"]["labels"].items() if "kueue" in key}
         assert about == {
             "kueue.x-k8s.io/queue-name": "team-a",
@@ -261,11 +255,11 @@ def test_all_pods_of_a_run_wait_in_the_queue_of_the_overlay_as_one_group(folder)
         }
         assert each["metadata"]["annotations"]["kueue.x-k8s.io/pod-group-total-count"] == "6"
         assert each["spec"]["schedulingGates"] == [{"name": "kueue.x-k8s.io/admission"}]
-    check_queue(Queues("here"), of_kind(found, "StatefulSet", "Job", "Deployment"))
+    check_queue(Queues("here"), found, 6)
     assert {each["kind"] for each in found} == {each["kind"] for each in rendered(("demo",), folder)}
     groups = {
         each["spec"]["template"]["metadata"]["labels"]["kueue.x-k8s.io/pod-group-name"]
-        for _, each, _ in pods(rename(found, "demo", "mine"))
+        for each in of_kind(rename(found, "demo", "mine"), "StatefulSet")
     }
     assert groups == {"mine-paceline-run"}
 
@@ -273,21 +267,17 @@ def test_all_pods_of_a_run_wait_in_the_queue_of_the_overlay_as_one_group(folder)
 def test_workers_go_before_what_the_run_stands_still_without(folder):
     first = {part: spec.get("priorityClassName") for part, _, spec in pods(rendered(("demo", "priority"), folder))}
 
-    assert first == {"worker": None} | dict.fromkeys(("server", "sharder", "evaluator"), "paceline-servers")
-
-
-def test_jobs_are_kept_unless_they_shall_be_cleaned_up(folder):
-    for case, kept in ((("demo",), None), (("demo", "cleanup"), 86400)):
-        jobs = of_kind(rendered(case, folder), "Job")
-        assert {each["spec"].get("ttlSecondsAfterFinished") for each in jobs} == {kept}
+    assert first == {"worker": None, "controller": None} | dict.fromkeys(
+        ("server", "sharder", "evaluator"), "paceline-servers"
+    )
 
 
 @pytest.mark.parametrize("version", [OLDEST, NEWEST])
 def test_a_misspelt_key_would_be_found(folder, version):
-    workers = json.loads(json.dumps(named(rendered(("demo",), folder), "Job", "paceline-worker")))
-    workers["spec"]["backOffLimitPerIndex"] = workers["spec"].pop("backoffLimitPerIndex")
+    workers = json.loads(json.dumps(named(rendered(("demo",), folder), "StatefulSet", "paceline-worker")))
+    workers["spec"]["podManagmentPolicy"] = workers["spec"].pop("podManagementPolicy")
 
-    assert "backOffLimitPerIndex" in complaint(json.dumps(workers), version)
+    assert "podManagmentPolicy" in complaint(json.dumps(workers), version)
 
 
 def test_the_rendered_file_is_fresh_and_says_how_to_make_its_secret():
@@ -303,16 +293,16 @@ def test_a_rendered_file_that_lacks_an_object_is_stale(tmp_path, monkeypatch):
     assert not is_fresh()
 
 
-def test_the_rendered_file_is_the_demo_and_stops_its_servers(folder):
+def test_the_rendered_file_is_the_demo(folder):
     def ordered(found):
         return sorted(json.dumps(each, sort_keys=True) for each in found)
 
-    assert ordered(objects(FILE.read_text())) == ordered(rendered(("demo", "autostop"), folder))
+    assert ordered(objects(FILE.read_text())) == ordered(rendered(("demo",), folder))
 
 
 def test_nothing_is_of_the_cluster_or_names_a_namespace(everything):
     pods_of, rules = (
-        {"StatefulSet", "Job", "Deployment"},
+        {"StatefulSet", "Deployment"},
         {"Role", "RoleBinding", "NetworkPolicy", "PodDisruptionBudget"},
     )
     others = {"ConfigMap", "Service", "ServiceAccount", "PersistentVolumeClaim"}
@@ -345,7 +335,7 @@ def test_pods_keep_to_the_restricted_standard(everything):
             "capabilities": {"drop": ["ALL"]},
         }
         assert not {"hostNetwork", "hostPID", "hostIPC"} & set(spec)
-        assert spec["automountServiceAccountToken"] is (part == "autostop")
+        assert spec["automountServiceAccountToken"] is (part == "controller")
 
 
 def test_pods_get_no_variables_that_look_like_settings(everything):
@@ -413,7 +403,7 @@ def test_every_name_and_every_selector_is_the_runs_own(everything):
     for chosen in selectors(everything):
         terms = chosen.get("matchLabels", {})
         assert terms.get(INSTANCE) == (run if terms.get(NAME) == "paceline" else None)
-    (claim,) = next(each for each in everything if each["kind"] == "StatefulSet")["spec"]["volumeClaimTemplates"]
+    (claim,) = named(everything, "StatefulSet", "paceline-server")["spec"]["volumeClaimTemplates"]
     assert claim["metadata"]["labels"][INSTANCE] == run
 
 
@@ -435,16 +425,16 @@ def selectors(found):
 def test_ports_have_their_names_everywhere(everything):
     numbers = {"grpc": 50051, "health": 50052, "peer": 50053, "lane": 50054, "metrics": 9464}
     expected = {
-        ("StatefulSet", "server"): {"grpc", "lane", "health", "metrics"},
-        ("Deployment", "sharder"): {"grpc", "health", "metrics"},
-        ("Job", "worker"): {"peer", "metrics"},
-        ("Job", "evaluator"): {"metrics"},
-        ("Job", "sharder"): {"metrics"},
-        ("Job", "autostop"): set(),
+        "server": {"grpc", "lane", "health", "metrics"},
+        "worker": {"peer", "metrics"},
+        "evaluator": {"metrics"},
+        "sharder": {"metrics"},
+        "controller": set(),
     }
     for part, each, spec in pods(everything):
         ports = {port["name"]: port["containerPort"] for port in only_container(spec).get("ports", [])}
-        assert set(ports) == expected[each["kind"], part]
+        served = {"grpc", "health"} if STREAMS in each["metadata"]["labels"] else set()
+        assert set(ports) == expected[part] | served
         assert all(numbers[name] == port for name, port in ports.items())
     for service in of_kind(everything, "Service"):
         for port in service["spec"]["ports"]:
@@ -494,45 +484,6 @@ def test_who_is_stopped_has_time_to_leave(everything):
     assert all(each >= 20 for each in seconds.values())
 
 
-def test_jobs_count_only_the_failures_that_say_something(everything):
-    for each in of_kind(everything, "Job"):
-        spec, part = each["spec"], each["metadata"]["labels"][PART]
-        wrong = [64, 78] if part == "autostop" else [64, 65, 78]
-        rules = spec["podFailurePolicy"]["rules"]
-        assert [(rule["action"], rule.get("onExitCodes", {}).get("values")) for rule in rules] == [
-            ("Ignore", None),
-            ("Ignore", [75, 143]),
-            ("FailJob", wrong),
-        ]
-        disruption, *others = rules
-        assert disruption["onPodConditions"] == [{"type": "DisruptionTarget", "status": "True"}]
-        assert all(rule["onExitCodes"]["containerName"] == part for rule in others)
-        assert spec["podReplacementPolicy"] == "Failed"
-        assert spec["template"]["spec"]["restartPolicy"] == "Never"
-
-
-def test_one_lost_worker_ends_no_run(everything):
-    workers = named(everything, "Job", "paceline-worker")["spec"]
-
-    assert workers["completionMode"] == "Indexed"
-    assert workers["backoffLimitPerIndex"] >= 1
-    assert "backoffLimit" not in workers
-    assert workers["maxFailedIndexes"] == 1  # may not be above `completions`, which may be scaled down to 1
-
-
-def test_a_scripts_mistake_ends_a_run_as_soon_as_on_one_machine(everything):
-    if is_script(everything):
-        workers, evaluator = (named(everything, "Job", f"paceline-{part}")["spec"] for part in ("worker", "evaluator"))
-        assert workers["backoffLimitPerIndex"] == evaluator["backoffLimit"] == Config().restarts
-
-
-def test_the_cluster_has_as_many_servers_and_workers_as_the_config(config, plain):
-    workers = named(plain, "Job", "paceline-worker")["spec"]
-
-    assert named(plain, "StatefulSet", "paceline-server")["spec"]["replicas"] == max(1, config.servers)
-    assert (workers["completions"], workers["parallelism"]) == (config.workers, config.workers)
-
-
 @pytest.mark.parametrize("overlay", TASKS)
 def test_the_config_says_all_that_its_task_would(overlay, config):
     """Only the sharder adds a task's own settings; servers and workers take the file as it is."""
@@ -541,10 +492,12 @@ def test_the_config_says_all_that_its_task_would(overlay, config):
     assert load(path, task=load_task(*task_of(path)).settings) == config
 
 
-def test_every_policy_without_servers_has_an_overlay():
-    runs = [load(K8S / "overlays" / overlay / "run.yaml") for overlay in OVERLAYS]
+@pytest.mark.parametrize("policy", registry.names(peer_policy.PACKAGE))
+def test_the_overlay_without_servers_names_every_such_policy_and_takes_it(policy):
+    path = K8S / "overlays/digits-peers/run.yaml"
 
-    assert sorted(run.policy.name for run in runs if not run.servers) == list(registry.names(peer_policy.PACKAGE))
+    assert load(path, {"policy": {"name": policy}}).policy.name == policy
+    assert re.search(rf"^policy: .*\b{policy}\b", path.read_text(), re.MULTILINE)
 
 
 @pytest.mark.parametrize(
@@ -605,7 +558,7 @@ def test_the_svms_resources_start_from_the_papers(folder):
     for overlay in ("svm-hogwild", "svm-hogwild-async"):
         found = rendered((overlay,), folder)
         server, worker = (container_of(found, part)["resources"]["limits"] for part in ("server", "worker"))
-        workers = named(found, "Job", "paceline-worker")["spec"]["parallelism"]
+        workers = run_of(found)["workers"]
         assert (quantity(server["cpu"]), quantity(worker["cpu"]), worker["memory"]) == (workers, 1, "4Gi")
 
 
@@ -653,19 +606,18 @@ def command_of(module, args):
     elif module == "paceline.worker.evaluator":
         from paceline.worker.evaluator import main
     else:
-        assert module == "paceline_k8s.autostop"
-        from paceline_k8s.autostop import main
+        assert module == "paceline_k8s.controller"
+        from paceline_k8s.controller import main
     app = typer.Typer()
     app.command()(main)
     return typer.main.get_command(app), args
 
 
 def test_processes_understand_their_arguments(everything):
-    for part, each, spec in pods(everything):
+    for part, _, spec in pods(everything):
         container = only_container(spec)
         assert container["command"][:3] == ["python", "-P", "-m"]
-        given = {"JOB_COMPLETION_INDEX"} if each["spec"].get("completionMode") == "Indexed" else set()
-        given |= {variable["name"] for variable in container["env"]}
+        given = {variable["name"] for variable in container["env"]}
         assert set(re.findall(r"\$\((\w+)\)", " ".join(container["args"]))) <= given
         if container["command"][3] == "paceline.worker.script":
             assert (told_script(container).config, container["args"]) == (Path("/etc/paceline/run.yaml"), [])
@@ -675,10 +627,8 @@ def test_processes_understand_their_arguments(everything):
             container["command"][3], [re.sub(r"\$\(\w+\)", "1", arg) for arg in container["args"]]
         )
         parsed = command.make_context(part, list(args)).params
-        if part == "autostop":
-            assert parsed["statefulset"] == "1-paceline-server"
-        else:
-            assert parsed["config"] == Path("/etc/paceline/run.yaml")
+        assert parsed["config"] == Path("/etc/paceline/run.yaml")
+        assert parsed.get("run", "1") == "1"
 
 
 def argument(container, name):
@@ -687,13 +637,13 @@ def argument(container, name):
 
 def test_processes_are_told_the_addresses_that_exist(everything):
     servers, workers = (
-        named(everything, *which)["spec"] for which in (("StatefulSet", "paceline-server"), ("Job", "paceline-worker"))
+        named(everything, *which)["spec"]
+        for which in (("StatefulSet", "paceline-server"), ("StatefulSet", "paceline-worker"))
     )
     assert servers["serviceName"] == f"{run_of(everything)['run']}-paceline-server"
     address = "$(RUN)-paceline-server-{}.$(RUN)-paceline-server:50051"
 
-    asking = [spec for part, _, spec in pods(everything) if part in ("server", "autostop")]
-    assert {argument(only_container(spec), "chief") for spec in asking} == {address.format(0)}
+    assert argument(container_of(everything, "server"), "chief") == address.format(0)
     for part in ("worker", "evaluator"):
         container = container_of(everything, part)
         if is_script(everything):
@@ -730,20 +680,20 @@ def test_all_that_is_mounted_exists_and_nothing_else_is_named(everything):
                 assert volume["name"] in ("token", "secret", "tls")
                 assert volume["secret"] == {"secretName": secret, "defaultMode": 0o440}
                 assert f"create secret generic demo-paceline-{name}" in PAGES
-        assert ("token" in volumes) is (part != "sharder" or each["kind"] == "Deployment")
+        assert ("token" in volumes) is (part != "sharder" or STREAMS in each["metadata"]["labels"])
     assert used - {DATA} == claims, "the input data is of no run"
 
 
 @pytest.mark.parametrize("case", EVERYTHING, ids="+".join)
 def test_only_servers_get_the_run_s_secret_all_others_a_token_of_their_own(case, folder):
     found = rendered(case, folder)
-    roles = {"worker": ["worker", "worker-$(JOB_COMPLETION_INDEX)"], "evaluator": ["evaluator"]}
+    roles = {"worker": ["worker", "worker-$(POD_INDEX)"], "evaluator": ["evaluator"]}
     for part, each, spec in pods(found):
         secret = {v["name"] for v in spec["volumes"] if v.get("secret", {}).get("secretName", "").endswith("-token")}
         seen = {mount["name"] for mount in only_container(spec)["volumeMounts"]}
         makers = spec.get("initContainers", [])
         assert bool(secret & seen) is (part == "server"), part
-        assert bool(makers) is (part != "server" and (part != "sharder" or each["kind"] == "Deployment"))
+        assert bool(makers) is (part != "server" and (part != "sharder" or STREAMS in each["metadata"]["labels"]))
         for maker in makers:
             options = dict(word.removeprefix("--").split("=", 1) for word in maker["args"][1:])
             made = [options["role"], *([options["name"]] if "name" in options else [])]
@@ -763,25 +713,25 @@ def argument_of_token(container):
 @pytest.mark.parametrize("case", EVERYTHING, ids="+".join)
 def test_every_process_that_others_call_or_that_calls_gets_the_keys(case, folder):
     found = rendered(case, folder)
-    workers = named(found, "Job", "paceline-worker")["spec"]["template"]["spec"]
+    workers = named(found, "StatefulSet", "paceline-worker")["spec"]
     names = named(found, "Service", "paceline-worker")
     for part, each, spec in pods(found):
-        if part == "sharder" and each["kind"] == "Job":
+        if part == "sharder" and STREAMS not in each["metadata"]["labels"]:
             continue
         variables = {each["name"]: each.get("value") for each in only_container(spec)["env"]}
         mounts = {mount["name"]: mount["mountPath"] for mount in only_container(spec)["volumeMounts"]}
         assert variables[TLS] == mounts["tls"]
         (keys,) = [volume["secret"]["secretName"] for volume in spec["volumes"] if volume["name"] == "tls"]
         assert keys == f"{run_of(found)['run']}-paceline-tls"
-    assert workers["subdomain"] == names["metadata"]["name"]
+    assert workers["serviceName"] == names["metadata"]["name"]
     assert names["spec"]["clusterIP"] == "None"
     if not is_script(found):
-        host = "$(JOB)-$(JOB_COMPLETION_INDEX).$(RUN)-paceline-worker.$(NAMESPACE).svc"
-        assert argument(only_container(workers), "peer-host") == host
+        host = "$(POD).$(RUN)-paceline-worker.$(NAMESPACE).svc"
+        assert argument(only_container(workers["template"]["spec"]), "peer-host") == host
 
 
 def test_readers_mount_shards_and_data_read_only(everything):
-    alone = bool(of_kind(everything, "Deployment"))  # one pod has the claim
+    alone = any(STREAMS in each["metadata"]["labels"] for _, each, _ in pods(everything))  # one pod has the claim
     nobody = not [each for each in of_kind(everything, "PersistentVolumeClaim") if "shards" in each["metadata"]["name"]]
     for part, _, spec in pods(everything):
         mounts = {mount["mountPath"]: mount for mount in only_container(spec)["volumeMounts"]}
@@ -855,25 +805,35 @@ def test_workers_prefer_spot_nodes_and_the_others_avoid_them(case, folder):
         affinity = spec.get("affinity", {}).get("nodeAffinity", {})
         terms = affinity.get("preferredDuringSchedulingIgnoredDuringExecution", [])
         operators = {expression["operator"] for term in terms for expression in term["preference"]["matchExpressions"]}
-        assert operators == {"worker": {"In"}, "autostop": set()}.get(part, {"NotIn"})
+        assert operators == {"worker": {"In"}, "controller": set()}.get(part, {"NotIn"})
         tolerated = {each["key"] for each in spec.get("tolerations", [])} - {"nvidia.com/gpu"}
         assert bool(tolerated) is (part == "worker")
 
 
-def test_nobody_may_do_anything_in_the_cluster_but_autostop_one_thing(everything):
+def test_nobody_may_do_anything_in_the_cluster_but_the_controller_four_things(everything):
     run = run_of(everything)["run"]
     roles = [role["rules"] for role in of_kind(everything, "Role")]
     accounts = {part: spec.get("serviceAccountName") for part, _, spec in pods(everything)}
 
-    scale = {"apiGroups": ["apps"], "resources": ["statefulsets/scale"], "verbs": ["get", "patch"]}
-    scale["resourceNames"] = [f"{run}-paceline-server"]
-    assert roles == ([[scale]] if "autostop" in accounts else [])
-    autostop = f"{run}-paceline-autostop"
-    assert accounts.pop("autostop", autostop) == autostop
+    parts = [f"{run}-paceline-{part}" for part in ("server", "worker", "evaluator", "sharder") if part in accounts]
+    allowed = [
+        {"apiGroups": ["apps"], "resources": ["statefulsets"], "verbs": ["list"]},
+        {"apiGroups": ["apps"], "resources": ["statefulsets/scale"], "resourceNames": parts, "verbs": ["patch"]},
+        {
+            "apiGroups": [""],
+            "resources": ["configmaps"],
+            "resourceNames": [f"{run}-paceline-state"],
+            "verbs": ["get", "patch"],
+        },
+        {"apiGroups": [""], "resources": ["pods"], "verbs": ["list"]},
+    ]
+    assert roles == [allowed]
+    controller = f"{run}-paceline-controller"
+    assert accounts.pop("controller") == controller
     assert not any(accounts.values())
     for binding in of_kind(everything, "RoleBinding"):
-        assert binding["roleRef"]["name"] == autostop
-        assert binding["subjects"] == [{"kind": "ServiceAccount", "name": autostop}]
+        assert binding["roleRef"]["name"] == controller
+        assert binding["subjects"] == [{"kind": "ServiceAccount", "name": controller}]
 
 
 def passes(policies, source, target, protocol, port):
@@ -927,14 +887,14 @@ def test_policies_let_through_what_the_parts_need_and_nothing_else(case, folder)
         "dns": ("kube-system", {"k8s-app": "kube-dns"}),
         "outside": None,
     }
-    needed = {(source, "server", 50051) for source in ("worker", "evaluator", "server", "autostop")}
+    needed = {(source, "server", 50051) for source in ("worker", "evaluator", "server", "controller")}
     parts = parts_of(found)
     needed |= {(source, "sharder", 50051) for source in ("worker", "evaluator") if "sharder" in parts}
     needed |= {(source, "server", 50054) for source in ("worker", "evaluator")}
     needed |= {(source, "worker", 50053) for source in ("worker", "evaluator")}
     needed |= {(source, part, 9464) for source, part in product(("prometheus", "prometheus-here"), parts)}
     needed |= {(part, "dns", 53) for part in parts}
-    needed |= {("autostop", who, port) for who, port in product(strangers, (443, 6443))}
+    needed |= {("controller", who, port) for who, port in product(strangers, (443, 6443))}
     readers = {"sharder"} & set(parts) or {"worker", "evaluator"}
     readers |= {"worker", "evaluator"} if IN_BUCKET in case else set()
     needed |= {(reader, who, 443) for reader, who in product(readers, strangers)}
@@ -1037,7 +997,13 @@ def test_a_service_account_is_the_sharders_alone_as_the_page_says(tmp_path):
     found = with_patches_of_the_page(tmp_path, "serviceAccountName", "169.254.169.254")
 
     accounts = {part: spec.get("serviceAccountName") for part, _, spec in pods(found)}
-    assert accounts == {"server": None, "worker": None, "evaluator": None, "sharder": "data-reader"}
+    assert accounts == {
+        "server": None,
+        "worker": None,
+        "evaluator": None,
+        "sharder": "data-reader",
+        "controller": "demo-paceline-controller",
+    }
     labels = next(labels for labels in pod_labels(found) if labels[PART] == "sharder")
     assert labels["azure.workload.identity/use"] == "true"
     policy = named(found, "NetworkPolicy", "paceline-object-store")
@@ -1055,52 +1021,69 @@ def test_every_policy_selects_somebody(case, folder):
 
 PATCH = """patches:
 - patch: |-
-    apiVersion: batch/v1
-    kind: Job
+    apiVersion: apps/v1
+    kind: StatefulSet
     metadata: {name: paceline-evaluator}
     spec: {template: {spec: {containers: [{name: evaluator, resources: {limits: {memory: 3Gi}}}]}}}
 """
 
 
 @cache
-def job_templates(place=K8S / "overlays/demo"):
-    """The templates of an overlay's jobs, by the job's name."""
-    jobs = of_kind(objects(render(place)), "Job")
-    return {job["metadata"]["name"]: json.dumps(job["spec"]["template"], sort_keys=True) for job in jobs}
+def templates_of(place=K8S / "overlays/demo"):
+    """The templates of an overlay's pods, by what they are."""
+    return {
+        part: json.dumps(each["spec"]["template"], sort_keys=True) for part, each, _ in pods(objects(render(place)))
+    }
 
 
-ALL_JOBS = ["evaluator", "sharder", "worker"]
+ALL = ["controller", "evaluator", "server", "sharder", "worker"]
 
 
 @pytest.mark.parametrize(
     ("file", "old", "new", "others"),
     [
-        ("run.yaml", "epochs: 20", "epochs: 30", ALL_JOBS),
-        ("kustomization.yaml", 'newTag: "0.1.0"', 'newTag: "0.2.0"', ALL_JOBS),
+        ("run.yaml", "epochs: 20", "epochs: 30", ALL),
+        ("kustomization.yaml", 'newTag: "0.1.0"', 'newTag: "0.2.0"', ALL),
         ("kustomization.yaml", "patches:\n", PATCH, ["evaluator"]),
-        ("kustomization.yaml", "files: [run.yaml]", "files: [run.yaml, mine.py]", ALL_JOBS),
+        ("kustomization.yaml", "files: [run.yaml]", "files: [run.yaml, mine.py]", ALL),
     ],
     ids=["settings", "image", "limit", "own policy"],
 )
-def test_a_job_that_is_edited_has_another_name_since_kubernetes_can_not_change_it(tmp_path, file, old, new, others):
+def test_an_edit_changes_the_templates_that_it_means_and_no_names(tmp_path, file, old, new, others):
     shutil.copytree(K8S, tmp_path / "k8s")
     place = tmp_path / "k8s/overlays/demo"
     (place / "mine.py").write_text("# a policy\n")
 
-    before = job_templates()
+    before = templates_of()
     (place / file).write_text((place / file).read_text().replace(old, new))
-    after = job_templates(place)
+    after = templates_of(place)
 
-    kept = before.keys() & after.keys()
-    assert all(before[name] == after[name] for name in kept)
-    gone = sorted(name.split("-")[2] for name in before.keys() - kept)
-    assert gone == sorted(name.split("-")[2] for name in after.keys() - kept) == others
+    assert sorted(part for part in before if before[part] != after[part]) == others
+    assert before.keys() == after.keys()
 
 
-def test_an_edited_script_changes_no_job():
-    jobs = of_kind(objects(render(K8S / "overlays/script")), "Job")
+def test_no_manifest_says_how_many_there_are_so_no_apply_changes_that(everything):
+    assert not [each["metadata"]["name"] for _, each, _ in pods(everything) if "replicas" in each["spec"]]
 
-    assert list(map(script_of, jobs)) == ["script-paceline-script", "script-paceline-script"]
+
+def test_what_the_controller_notes_is_not_in_the_manifests_so_no_apply_changes_it(everything):
+    assert "data" not in named(everything, "ConfigMap", "paceline-state")
+
+
+def test_no_two_processes_of_a_part_are_ever_made_for_one_rank(everything):
+    for part, each, _ in pods(everything):
+        if part == "controller":
+            assert each["spec"]["strategy"] == {"type": "Recreate"}
+        else:
+            assert (each["kind"], each["spec"]["podManagementPolicy"]) == ("StatefulSet", "Parallel")
+
+
+def test_an_edited_script_starts_workers_and_evaluator_again():
+    parts = of_kind(objects(render(K8S / "overlays/script")), "StatefulSet")
+
+    names = [name for part in parts if (name := script_of(part))]
+    assert len(names) == 2
+    assert all(re.fullmatch("script-paceline-script-[a-z0-9]{10}", name) for name in names)
 
 
 @pytest.fixture(scope="module")
@@ -1119,7 +1102,7 @@ def demo_with(component, folder, more=""):
 
 
 def templates(found):
-    return [each["spec"]["template"] for each in of_kind(found, "Deployment", "StatefulSet", "Job")]
+    return [each["spec"]["template"] for each in of_kind(found, "Deployment", "StatefulSet")]
 
 
 def pod_of(found, name):
@@ -1161,7 +1144,6 @@ def test_the_monitoring_may_only_look_at_parts_of_its_namespace(monitoring):
         ("paceline-prometheus", "pods"): {"get", "list", "watch"},
         ("paceline-kube-state-metrics", "pods"): {"list", "watch"},
         ("paceline-kube-state-metrics", "statefulsets"): {"list", "watch"},
-        ("paceline-kube-state-metrics", "jobs"): {"list", "watch"},
     }
     assert not pod_of(monitoring, "grafana")["automountServiceAccountToken"]
 
@@ -1232,7 +1214,7 @@ def test_monitoring_by_monitors_selects_every_part_of_a_run_by_ports_that_there_
 
 def test_monitoring_by_annotations_is_on_every_pod_that_has_metrics(tmp_path):
     found = demo_with("scrape-annotations", tmp_path)
-    for pod in templates(found):
+    for pod in (each for each in templates(found) if each["metadata"]["labels"][PART] != "controller"):
         ports = {port["name"]: port["containerPort"] for port in pod["spec"]["containers"][0].get("ports", [])}
         told = pod["metadata"].get("annotations", {})
         assert told.get("prometheus.io/port") == str(ports["metrics"])

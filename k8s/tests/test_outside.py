@@ -18,7 +18,7 @@ from tests.support import kubectl
 from tools.authority import Authority
 
 NODE = "192.0.2.7"
-SERVERS, SHARDS, SECRET = "statefulset/demo-paceline-server", "deployment/demo-paceline-shards", "secret/demo-paceline"
+SERVERS, SHARDS, SECRET = "statefulset/demo-paceline-server", "service/demo-paceline-shards", "secret/demo-paceline"
 SERVICE = "service/demo-paceline-outside"
 
 
@@ -37,7 +37,6 @@ class Cluster(kubectl.Cluster):
     def __init__(self, folder: Path) -> None:
         super().__init__(namespace="team-a")
         self.may_list_nodes = True
-        self.jobs: list[dict[str, Any]] = []
         keys = Authority().write(folder / "keys", NODE, "gpu.example.org")
         volumes = [{"name": "config", "configMap": {"name": "demo-paceline-config-x"}}]
         spec = {"volumes": volumes, "containers": [{"env": [{"name": TLS}]}]}
@@ -55,8 +54,6 @@ class Cluster(kubectl.Cluster):
         }
 
     def items(self, kinds: str, selector: str | None = None) -> list[dict[str, Any]]:
-        if kinds == "jobs":
-            return self.jobs
         if kinds == "services":
             names = [name for name in self.there if name.startswith("service/")]
             return [{"metadata": {"name": name.partition("/")[2]}, **self.there[name]} for name in names]
@@ -69,8 +66,7 @@ class Cluster(kubectl.Cluster):
     def runs(self, task: str, *files: str) -> None:
         """Workers run a script of this name, with these files in its ConfigMap."""
         volume = {"name": "script", "configMap": {"name": "demo-paceline-script"}}
-        labels = {"app.kubernetes.io/component": "worker"}
-        self.jobs = [{"metadata": {"labels": labels}, "spec": {"template": {"spec": {"volumes": [volume]}}}}]
+        self.there["statefulset/demo-paceline-worker"] = {"spec": {"template": {"spec": {"volumes": [volume]}}}}
         self.there["configmap/demo-paceline-config-x"] = {
             "data": {"run.yaml": f"task: {task}\ndata: {{source: script}}\n"}
         }

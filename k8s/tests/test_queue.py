@@ -1,4 +1,4 @@
-"""Runs that wait in a queue of Kueue, or were suspended, and namespaces that hang: what is said of them."""
+"""Runs that wait in a queue of Kueue: what is said of them, and when the queue is free again."""
 
 import copy
 from io import StringIO
@@ -9,14 +9,16 @@ from rich.console import Console
 
 from paceline.core.errors import ConfigError, UsageError
 from paceline_k8s import deploy as deploying
+from paceline_k8s import follow as following
 from paceline_k8s import live_changes
-from paceline_k8s.cluster_status import RESULT, look
+from paceline_k8s.cluster_status import look
 from paceline_k8s.deploy import Lasting, Trouble, wait_until
 from paceline_k8s.follow import doctor, show
 from paceline_k8s.kubectl import NotThere
 from paceline_k8s.overlay import Overlay, config_of
 from paceline_k8s.queue import GATE, check_queue
-from tests.support.kubectl import Cluster
+from paceline_k8s.wanted import Memory, Result
+from tests.support.kubectl import Cluster, settings_map, state_map, statefulset
 from tests.support.own_time import own_time
 
 LABELS = {"kueue.x-k8s.io/queue-name": "team-a", "kueue.x-k8s.io/pod-group-name": "demo-paceline-run"}
@@ -30,21 +32,12 @@ TOLD = (
 FULL = {"type": "QuotaReserved", "status": "False", "message": TOLD}
 
 
-SETTINGS = {"name": "config", "configMap": {"name": "demo-paceline-config"}}
-
-
-def maker(kind: str, component: str, pods: int, told: int = 4, name: str = "") -> dict[str, Any]:
-    """A StatefulSet or Job whose pods wait; `told`: as the component kueue counts them."""
-    count = {"replicas": pods} if kind == "StatefulSet" else {"parallelism": pods, "completions": pods}
+def waiting(component: str, count: int, told: int = 4, **status: Any) -> dict[str, Any]:
+    """A part whose pods wait; `told`: how many pods of the run Kueue counts."""
+    found = statefulset(component, count, **status)
     about = {"labels": LABELS, "annotations": {"kueue.x-k8s.io/pod-group-total-count": str(told)}}
-    return {
-        "kind": kind,
-        "metadata": {
-            "name": name or f"demo-paceline-{component}",
-            "labels": {"app.kubernetes.io/component": component},
-        },
-        "spec": {**count, "template": {"metadata": about, "spec": {"volumes": [SETTINGS], "containers": [{}]}}},
-    }
+    found["spec"]["template"]["metadata"] = about
+    return found
 
 
 def pod(component: str, number: int = 0, is_gated: bool = True, phase: str = "Pending") -> dict[str, Any]:
@@ -58,15 +51,18 @@ def pod(component: str, number: int = 0, is_gated: bool = True, phase: str = "Pe
     }
 
 
-SERVERS, WORKERS = maker("StatefulSet", "server", 2), maker("Job", "worker", 2)
-ALL_WAIT = [SERVERS, WORKERS, *(pod(part, number) for part in ("server", "worker") for number in (0, 1))]
+SERVERS, WORKERS = waiting("server", 2), waiting("worker", 2)
+NOTED = [settings_map(), state_map(), waiting("evaluator", 1)]
+ALL_WAIT = [SERVERS, WORKERS, *NOTED, *(pod(part, number) for part in ("server", "worker") for number in (0, 1))]
 TRAINS = [
-    maker("StatefulSet", "server", 2) | {"status": {"readyReplicas": 2, "updatedReplicas": 2}},
-    maker("Job", "worker", 2) | {"status": {"ready": 1}},
+    waiting("server", 2, readyReplicas=2, updatedReplicas=2),
+    waiting("worker", 2, readyReplicas=1),
+    *NOTED,
     *(pod("server", number, is_gated=False, phase="Running") for number in (0, 1)),
     pod("worker", 0, is_gated=False, phase="Running"),
     pod("worker", 1),  # made again, a second ago
 ]
+OVER = state_map(Memory(Result(20, "test accuracy 0.9")))
 
 
 class Queued(Cluster):
@@ -104,21 +100,19 @@ def test_a_queue_that_would_never_let_the_run_begin_is_named_before_anything_sta
     cluster = Queued([], kueue, lacks)
 
     with pytest.raises(ConfigError, match=told):
-        check_queue(cluster, [SERVERS, WORKERS])
+        check_queue(cluster, [SERVERS, WORKERS], 4)
     assert cluster.calls == []
 
 
 def test_a_queue_that_is_there_or_may_not_be_seen_or_is_not_wanted_holds_up_nobody():
-    check_queue(Queued([], {QUEUE: {"status": {}}}), [SERVERS, WORKERS])
-    check_queue(Queued([], {}, ConfigError("localqueues is forbidden")), [SERVERS, WORKERS])
-    plain = copy.deepcopy(SERVERS)
-    del plain["spec"]["template"]["metadata"]["labels"]
-    check_queue(Queued([], {}, NO_KUEUE), [plain])
+    check_queue(Queued([], {QUEUE: {"status": {}}}), [SERVERS, WORKERS], 4)
+    check_queue(Queued([], {}, ConfigError("localqueues is forbidden")), [SERVERS, WORKERS], 4)
+    check_queue(Queued([], {}, NO_KUEUE), [statefulset("server", 2)], 4)
 
 
 def test_another_number_of_pods_than_kueue_is_told_is_refused_with_the_right_one():
     with pytest.raises(ConfigError, match=r"The run has 5 pods, and kustomization.yaml says pods=4.*: set pods=5"):
-        check_queue(Queued([], {QUEUE: {}}), [SERVERS, maker("Job", "worker", 3)])
+        check_queue(Queued([], {QUEUE: {}}), [SERVERS, WORKERS], 5)
 
 
 def test_status_and_doctor_say_that_a_run_waits_and_call_it_no_error():
@@ -130,7 +124,7 @@ def test_status_and_doctor_say_that_a_run_waits_and_call_it_no_error():
 
     assert doctor(cluster, said.append) == 0
     assert said[:2] == [f"server: 2 Pending; worker: 2 Pending; {told}", "Kubernetes sees no trouble."]
-    assert [line.partition(":")[0] for line in said[2:]] == ["note"]
+    assert [line.partition(":")[0] for line in said[2:]] == ["note", "note"]
     assert show(cluster, Console(file=shown, width=300)) == 0  # asks no chief: there is none
     assert told in shown.getvalue()
 
@@ -143,32 +137,12 @@ def test_doctor_names_a_queue_that_is_gone_while_the_run_waits():
 
 
 def test_a_pod_that_was_just_made_again_does_not_make_its_run_wait():
-    assert look(Queued(TRAINS, {QUEUE: {}})).waits == ""
+    assert look(Queued(TRAINS, {QUEUE: {}})).queue == ""
     assert "waits in queue" in look(Queued(ALL_WAIT, {QUEUE: {}})).line()
 
 
 def test_pods_that_have_ended_say_nothing_of_a_run_that_waits():
     assert look(Queued([*ALL_WAIT, pod("sharder", is_gated=False, phase="Succeeded")], {QUEUE: {}})).queue
-
-
-def test_a_suspended_job_is_named_with_the_way_to_resume_it():
-    workers = copy.deepcopy(WORKERS)
-    workers["spec"]["suspend"] = True
-    cluster = Queued([SERVERS, workers], {})
-
-    assert look(cluster).waits == (
-        "job/demo-paceline-worker is suspended "
-        """(kubectl patch job demo-paceline-worker --type=merge --patch='{"spec":{"suspend":false}}')"""
-    )
-    assert doctor(cluster, lambda text: None) == 0
-
-
-def test_servers_for_which_nobody_works_are_a_trouble_unless_they_are_stopped():
-    said: list[str] = []
-
-    assert doctor(Queued([SERVERS], {}), said.append) == 78
-    assert "the run has no Job of workers. To make it again: make deploy OVERLAY=... RUN=demo." in said[1]
-    assert doctor(Queued([maker("StatefulSet", "server", 0)], {}), said.append) == 0
 
 
 def test_what_lasts_is_so_for_the_whole_time():
@@ -202,18 +176,17 @@ def test_the_time_in_a_queue_does_not_count_against_the_longest_wait(monkeypatch
     assert 5600 <= now <= 5800
 
 
-def test_no_more_workers_are_asked_for_than_kueue_has_counted():
-    cluster = Queued([WORKERS], {})
+def test_no_other_number_of_workers_is_asked_for_than_kueue_has_counted():
+    cluster = Queued([WORKERS, *NOTED], {})
 
-    with pytest.raises(UsageError, match=r"--workers 3: the run is in a queue with 2 workers"):
+    with pytest.raises(UsageError, match=r"--workers 3: the run is in a queue, and Kueue has counted its pods"):
         live_changes.scale(cluster, 3, lambda text: None)
-    live_changes.scale(cluster, 1, lambda text: None)
-    assert cluster.calls[-1][0] == "patch"
+    assert cluster.calls == []
 
 
-def test_the_quota_of_a_finished_runs_servers_is_freed_before_they_go():
+def test_the_quota_of_a_finished_run_is_freed_though_its_pods_go_meanwhile(monkeypatch: pytest.MonkeyPatch):
     class Going(Queued):
-        """A server is evicted while kubectl annotates the pods."""
+        """A pod goes while kubectl annotates them."""
 
         def run(self, *arguments: str, stdin: str | None = None, seconds: float = 120) -> str:
             super().run(*arguments)
@@ -221,62 +194,36 @@ def test_the_quota_of_a_finished_runs_servers_is_freed_before_they_go():
                 raise NotThere('Error from server (NotFound): pods "demo-paceline-server-0" not found')
             return ""
 
-    cluster = Going([SERVERS], {})
+    cluster = Going([waiting("server", 0), waiting("worker", 0), *NOTED[:1], OVER], {})
+    monkeypatch.setattr(following, "deploy", lambda *told: Overlay([], config_of([settings_map()], "here")))
+    monkeypatch.setattr(following, "follow", lambda *told: "test accuracy 0.9")
 
-    deploying.stop_servers(cluster, "test accuracy 0.9")
+    assert following.run(cluster, "x", lambda text: None) == 0
 
-    freed = (
-        "annotate",
-        "pods",
-        f"--selector={cluster.selector}",
-        "--overwrite",
-        "kueue.x-k8s.io/retriable-in-group=false",
-    )
-    assert [call for call in cluster.calls if call == freed or call[0] == "scale"] == [
-        freed,
-        ("scale", cluster.servers, "--replicas=0"),
-    ]
+    freed = ("--selector=" + cluster.selector, "--overwrite", "kueue.x-k8s.io/retriable-in-group=false")
+    assert ("annotate", "pods", *freed) in cluster.calls
 
 
 def test_a_finished_run_waits_anew_when_it_is_deployed_again(monkeypatch: pytest.MonkeyPatch):
-    config = {
-        "kind": "ConfigMap",
-        "metadata": {"name": "c"},
-        "data": {"run.yaml": "run: demo\ntask: digits\nworkers: 2\n"},
-    }
-    stopped = maker("StatefulSet", "server", 0)
-    stopped["metadata"]["annotations"] = {RESULT: "test accuracy 0.9"}
-    stopped["spec"]["template"]["spec"]["volumes"] = [{"name": "config", "configMap": {"name": "c"}}]
     over = {"status": {"conditions": [{"type": "Finished", "status": "True"}]}}
+    more = settings_map("run: demo\ntask: digits\nservers: 2\nworkers: 2\nepochs: 30\n")
 
     class Stopped(Queued):
         def items(self, kinds: str, selector: str | None = None) -> list[dict[str, Any]]:
-            asked = {"jobs": ["Job"], "events": [], "persistentvolumeclaims": []}.get(kinds)
-            there = ALL_WAIT if ("apply", "--filename=-") in self.calls else [stopped, WORKERS]
-            return [one for one in there if asked is None or one["kind"] in asked]
+            if "statefulset" not in kinds:
+                return []
+            is_applied = ("apply", "--filename=-") in self.calls
+            there = [SERVERS, WORKERS, OVER]
+            return [*there, more, *ALL_WAIT[4:]] if is_applied else [*there, settings_map()]
 
-    cluster = Stopped([stopped, WORKERS], {QUEUE: {}, WORKLOAD: over})
-    documents = [config, copy.deepcopy(SERVERS), copy.deepcopy(WORKERS)]
-    monkeypatch.setattr(deploying, "read_overlay", lambda *told: Overlay(documents, config_of([config], "here")))
+    cluster = Stopped([SERVERS, WORKERS], {QUEUE: {}, WORKLOAD: over})
+    documents = [more, copy.deepcopy(SERVERS), copy.deepcopy(WORKERS)]
+    monkeypatch.setattr(deploying, "read_overlay", lambda *told: Overlay(documents, config_of([more], "here")))
     monkeypatch.setattr(deploying, "IN_QUEUE", 0.0)
     said: list[str] = []
 
     deploying.deploy(cluster, "x", said.append)
 
-    changes = [call[:2] for call in cluster.calls if call[0] in ("delete", "apply") and "--dry-run=server" not in call]
-    assert changes == [("delete", "job/demo-paceline-worker"), ("delete", WORKLOAD), ("apply", "--filename=-")]
+    changes = [call[:2] for call in cluster.calls if call[0] in ("delete", "apply")]
+    assert changes == [("delete", WORKLOAD), ("apply", "--filename=-")]
     assert any("waits in queue team-a" in line for line in said)
-
-
-def test_a_namespace_that_waits_for_pods_that_have_ended_is_named_with_what_lets_them_go():
-    ended = pod("worker", is_gated=False, phase="Failed")
-    ended["metadata"] |= {
-        "deletionTimestamp": "2026-11-26T18:00:38Z",
-        "finalizers": ["batch.kubernetes.io/job-tracking"],
-    }
-    going = {"metadata": {"name": "here", "deletionTimestamp": "2026-11-26T18:00:30Z"}}
-    seen = [look(Queued([ended], {"namespace/here": each})).troubles for each in (going, {"metadata": {}})]
-
-    assert [str(one.part) for one in seen[0]] == ["namespace/here"]
-    assert seen[0][0].todo == "Let them go: kubectl -n here delete jobs --all"
-    assert seen[1] == []

@@ -73,7 +73,7 @@ def test_a_name_that_kubernetes_takes_is_taken(name: str):
 
 
 @NEEDS_KUBECTL
-@pytest.mark.parametrize("name", some(["demo", "script", "digits-gosgd", "svm-hogwild"], ["demo", "script"]))
+@pytest.mark.parametrize("name", some(["demo", "script", "digits-peers", "svm-hogwild"], ["demo", "script"]))
 def test_under_another_name_no_object_of_an_overlay_is_the_same(name: str, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.chdir(ROOT)
     own, other = read_overlay(Kubectl("here"), name), read_overlay(Kubectl("here", "mine"), name)

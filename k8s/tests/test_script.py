@@ -1,8 +1,8 @@
 """A training script of the user's in an overlay: its ConfigMap, the settings that name it, and what is refused."""
 
 import copy
-import re
 import shutil
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -12,11 +12,11 @@ import yaml
 from paceline.core.errors import ConfigError
 from paceline.core.settings.config import Config
 from paceline_k8s import deploy as deploying
-from paceline_k8s.cluster_status import RESULT
 from paceline_k8s.kubectl import Kubectl
 from paceline_k8s.overlay import Changes, Overlay, read_overlay
-from paceline_k8s.script import MOST, is_script, name_by_content, put_script, script_of
-from tests.support.kubectl import Cluster
+from paceline_k8s.script import MOST, is_script, put_script, script_of
+from paceline_k8s.wanted import Memory, Result
+from tests.support.kubectl import Cluster, settings_map, state_map, statefulset
 from tests.support.tree import ROOT
 
 RUN = {"run": "script", "task": "/script/train.py", "data": {"source": "script"}, "arguments": []}
@@ -25,7 +25,7 @@ LABELS = {"app.kubernetes.io/component": "worker"}
 
 
 def documents(run: dict[str, Any] | None = None) -> list[dict[str, Any]]:
-    """A worker's Job with the ConfigMaps of its settings and its script."""
+    """A worker's StatefulSet with the ConfigMaps of its settings and its script."""
     volumes = [
         {"name": "script", "configMap": {"name": "script-paceline-script-a", "optional": True}},
         {"name": "config", "configMap": {"name": "script-paceline-config-b"}},
@@ -39,7 +39,7 @@ def documents(run: dict[str, Any] | None = None) -> list[dict[str, Any]]:
             "data": {"run.yaml": settings, "mine.py": ""},
         },
         {
-            "kind": "Job",
+            "kind": "StatefulSet",
             "metadata": {"name": "script-paceline-worker", "labels": LABELS},
             "spec": {"template": {"spec": {"volumes": volumes}}},
         },
@@ -61,15 +61,15 @@ def test_a_script_goes_with_the_files_beside_it_that_it_imports(script: Path):
 
     put_script(found, HERE, script, ["--lr", "0.1"])
 
-    own, config, job = found
+    own, config, part = found
     assert set(own["data"]) == {"mine.py", "model.py", "layers.py"}
     assert own["data"]["mine.py"] == script.read_text()
     run = yaml.safe_load(config["data"]["run.yaml"])
     assert (run["task"], run["arguments"], run["run"]) == ("/script/mine.py", ["--lr", "0.1"], "script")
     assert "mine.py" in config["data"]
-    mounted = [volume["configMap"]["name"] for volume in job["spec"]["template"]["spec"]["volumes"]]
+    mounted = [volume["configMap"]["name"] for volume in part["spec"]["template"]["spec"]["volumes"]]
     assert mounted == [own["metadata"]["name"], config["metadata"]["name"]]
-    assert script_of(job) == own["metadata"]["name"] != "script-paceline-script-a"
+    assert script_of(part) == own["metadata"]["name"] != "script-paceline-script-a"
     assert [is_script(each) for each in found] == [True, False, False]
 
 
@@ -83,24 +83,6 @@ def test_a_changed_script_has_another_name_and_the_same_one_has_not(script: Path
     assert name() == first
     script.write_text("print()\n")
     assert name() != first
-
-
-def test_a_script_of_the_overlay_has_a_name_and_jobs_by_its_content(script: Path):
-    def names(text: str) -> tuple[str, str]:
-        found = documents()
-        found[0] = {"kind": "ConfigMap", "metadata": {"name": "script-paceline-script"}, "data": {"train.py": text}}
-        found[-1]["metadata"]["name"] = "script-paceline-worker-tm2g6dk7tc"
-        found[-1]["spec"]["template"]["spec"]["volumes"][0]["configMap"]["name"] = "script-paceline-script"
-        name_by_content(found)
-        return script_of(found[-1]), found[-1]["metadata"]["name"]
-
-    first, again, other = names("a = 1\n"), names("a = 1\n"), names("a = 2\n")
-
-    assert first == again
-    assert [one != two for one, two in zip(first, other, strict=True)] == [True, True]
-    for mounted, job in (first, other):
-        assert re.fullmatch("script-paceline-script-[a-z0-9]{10}", mounted)
-        assert re.fullmatch("script-paceline-worker-[a-z0-9]{10}", job)
 
 
 def test_a_script_without_arguments_gets_those_of_run_yaml(script: Path):
@@ -155,35 +137,26 @@ def test_the_overlay_takes_a_script_and_fits_it(script: Path, monkeypatch: pytes
 
     assert found.config.is_script
     assert found.config.arguments == ("--epochs", "3")
-    for job in ("worker", "evaluator"):
-        one = found.find("Job", job)
+    for part in ("worker", "evaluator"):
+        one = found.find("StatefulSet", part)
         assert one is not None
         assert script_of(one) in [each["metadata"]["name"] for each in found.documents if is_script(each)]
 
 
-def cluster_of(job: dict[str, Any], result: str | None) -> Cluster:
-    """Has a run of a script."""
-    servers = {"metadata": {"annotations": {} if result is None else {RESULT: result}}}
-    cluster = Cluster(job, run_name="script")
-    cluster.there[cluster.servers] = servers
-    return cluster
-
-
-@pytest.mark.parametrize(("result", "is_over", "refused"), [("accuracy .9", True, True), (None, False, False)])
-def test_a_finished_run_does_not_go_on_with_a_changed_script(
-    script: Path, result: str | None, is_over: bool, refused: bool
-):
+@pytest.mark.parametrize("is_over", [True, False])
+def test_a_finished_run_does_not_go_on_with_a_changed_script(script: Path, is_over: bool):
     before, now = documents(), documents()
     put_script(now, HERE, script, [])
-    job = before[-1] | {"status": {"conditions": [{"type": "Complete", "status": "True"}] if is_over else []}}
-    cluster = cluster_of(job, result)
+    kept = Memory(Result(20, "accuracy .9")) if is_over else None
+    cluster = Cluster(statefulset("server", 0), settings_map(), state_map(kept), before[-1])
 
-    deploying._check_same_script(cluster, Overlay(copy.deepcopy(before), Config()))
-    if refused:
-        with pytest.raises(ConfigError, match=r"with another script.*another name \(RUN=.*make teardown purge"):
-            deploying._check_same_script(cluster, Overlay(now, Config()))
-    else:
-        deploying._check_same_script(cluster, Overlay(now, Config()))
+    deploying._may_wake(cluster, Overlay(copy.deepcopy(before), Config()))
+    with (
+        pytest.raises(ConfigError, match=r"with another script.*another name \(RUN=.*make teardown purge")
+        if is_over
+        else nullcontext()
+    ):
+        deploying._may_wake(cluster, Overlay(now, Config()))
 
 
 def test_a_script_is_applied_without_the_note_that_takes_a_quarter_of_it():
@@ -195,4 +168,4 @@ def test_a_script_is_applied_without_the_note_that_takes_a_quarter_of_it():
     assert "--server-side" in by_server
     assert yaml.safe_load(own or "")["metadata"]["name"] == "script-paceline-script-a"
     assert "--server-side" not in plain
-    assert [each["kind"] for each in yaml.safe_load_all(rest or "")] == ["ConfigMap", "Job"]
+    assert [each["kind"] for each in yaml.safe_load_all(rest or "")] == ["ConfigMap", "StatefulSet"]

@@ -219,10 +219,10 @@ def claim(name: str, *modes: str) -> dict[str, Any]:
     return {"kind": "PersistentVolumeClaim", "metadata": {"name": name}, "spec": {"accessModes": list(modes)}}
 
 
-def job(part: str, claim: str, pods: int = 1) -> dict[str, Any]:
+def part(name: str, claim: str) -> dict[str, Any]:
     volumes = [{"name": "x", "persistentVolumeClaim": {"claimName": claim}}, {"name": "y", "emptyDir": {}}]
-    spec = {"completions": pods, "template": {"spec": {"volumes": volumes}}}
-    return {"kind": "Job", "metadata": {"name": f"run-{part}", "labels": {COMPONENT: part}}, "spec": spec}
+    spec = {"template": {"spec": {"volumes": volumes}}}
+    return {"kind": "StatefulSet", "metadata": {"name": f"run-{name}", "labels": {COMPONENT: name}}, "spec": spec}
 
 
 SHARDS = claim("run-shards", "ReadWriteOnce")
@@ -230,21 +230,21 @@ NODES = [node("a"), node("b"), node("cordoned", unschedulable=True), node("of-gp
 
 
 def test_a_claim_that_one_node_can_mount_is_named_with_its_parts_and_what_to_do() -> None:
-    overlay = [SHARDS, job("sharder", "run-shards"), job("worker", "run-shards", 4)]
+    overlay = [SHARDS, part("sharder", "run-shards"), part("worker", "run-shards")]
     (said,) = one_node_claims(overlay, [], NODES)
     assert said.startswith("claim run-shards is ReadWriteOnce: one node at a time can mount it, and 2 nodes take")
-    assert "sharder, 4 x worker" in said
+    assert "sharder, worker" in said
     assert "the component shared-volume or data-server" in said
 
 
 @pytest.mark.parametrize(
     ("overlay", "claims", "nodes"),
     [
-        ([SHARDS, job("worker", "run-shards", 4)], [], [NODES[0], *NODES[2:]]),
-        ([SHARDS, job("evaluator", "run-shards")], [], NODES),
-        ([claim("run-shards", "ReadWriteMany"), job("worker", "run-shards", 4)], [], NODES),
-        ([SHARDS, job("worker", "run-shards", 4)], [claim("run-shards", "ReadWriteMany")], NODES),
-        ([job("worker", "of-another", 4)], [], NODES),
+        ([SHARDS, part("worker", "run-shards")], [], [NODES[0], *NODES[2:]]),
+        ([SHARDS, part("evaluator", "run-shards")], [], NODES),
+        ([claim("run-shards", "ReadWriteMany"), part("worker", "run-shards")], [], NODES),
+        ([SHARDS, part("worker", "run-shards")], [claim("run-shards", "ReadWriteMany")], NODES),
+        ([part("worker", "of-another")], [], NODES),
     ],
     ids=["one node", "one pod", "many nodes may", "the cluster's claim counts", "unknown claim"],
 )

@@ -27,7 +27,7 @@ from paceline_k8s.wanted import (
     Result,
     Seen,
     Sizes,
-    counts_of,
+    count_of,
     wanted,
 )
 
@@ -93,6 +93,15 @@ def test_workers_wait_for_shards_and_the_sharder_goes_once_they_are_there():
     assert wanted(seen(parts={SHARDER: part(replicas=0)}), after.kept).counts[SHARDER] == 0
 
 
+def test_a_run_trains_on_while_a_newer_sharder_has_yet_to_run():
+    parts = {SERVER: part(READY, READY), SHARDER: part(replicas=0), WORKER: part(READY, replicas=2)}
+
+    found = wanted(seen(parts=parts), Memory(sharded="older", is_open=True))
+
+    assert (found.counts[SHARDER], found.counts[WORKER]) == (1, 2)
+    assert found.says.startswith("The run trains, with 2 workers. The sharder's manifests have changed")
+
+
 def test_a_server_of_shards_stays_as_long_as_the_run():
     sizes = Sizes(2, 2, 20, streams=True)
 
@@ -101,7 +110,7 @@ def test_a_server_of_shards_stays_as_long_as_the_run():
 
 def test_the_number_of_workers_is_that_which_a_person_asked_for():
     assert wanted(seen(workers=4), TRAINS).counts[WORKER] == 4
-    assert [counts_of(text) for text in ("4", "", None, "four")] == [4, None, None, None]
+    assert [count_of(text) for text in ("4", "", None, "four")] == [4, None, None, None]
 
 
 def test_a_finished_run_keeps_its_result_and_no_process_and_nothing_wakes_it():

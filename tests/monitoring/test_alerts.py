@@ -84,8 +84,15 @@ def servers(wanted: str, ready: str, name: str = "r-paceline-server") -> dict[st
     )
 
 
-def failed(job: str, values: str) -> dict[str, str]:
-    return kube("kube_job_failed", values, namespace="n", job_name=job, condition="true")
+def replicas(run: str = "r", **parts: str) -> dict[str, str]:
+    """How many processes each part shall have."""
+    return {
+        name: values
+        for part, each in parts.items()
+        for name, values in kube(
+            "kube_statefulset_replicas", each, namespace="n", statefulset=f"{run}-paceline-{part}"
+        ).items()
+    }
 
 
 def claim(name: str, used: int) -> dict[str, str]:
@@ -193,12 +200,15 @@ FIRES = [
     ),
     Case("SnapshotDamaged", "one was passed over", {DAMAGED: "_x5 1x30"}, 7, SERVER, "1"),
     Case("NotLearning", "gradients are not finite", {warned("not_finite"): "1x30"}, 10, {"kind": "not_finite"}),
+    Case("PartFailed", "its workers are given up", replicas(server="2x40", evaluator="1x40", worker="2x5 0x30"), 12),
     Case(
-        "JobFailed",
-        "its workers are given up",
-        failed("r-paceline-worker-x", "_x5 1x30"),
-        6,
-        {"job_name": "r-paceline-worker-x"},
+        "PartFailed", "nobody scores it", replicas(server="2x40", sharder="1x40", evaluator="0x40", worker="4x40"), 12
+    ),
+    Case(
+        "PartFailed",
+        "its sharder is given up",
+        servers("2x40", "2x40") | replicas(sharder="0x40", evaluator="0x40", worker="0x40"),
+        12,
     ),
     Case("RunWithoutServers", "all its pods are gone", servers("2x40", "2x5 0x30"), 25, value="2"),
     Case(
@@ -208,7 +218,7 @@ FIRES = [
         25,
         value="2",
     ),
-    Case("PodPending", "no node takes it", pending("r-paceline-worker-0-x"), 15, {"pod": "r-paceline-worker-0-x"}),
+    Case("PodPending", "no node takes it", pending("r-paceline-worker-0"), 15, {"pod": "r-paceline-worker-0"}),
     Case(
         "PodPending",
         "Kueue has let it begin and its image is missing",
@@ -248,6 +258,20 @@ FIRES = [
         kube("kube_pod_container_status_restarts_total", "0+1x60", namespace="n", pod="r-paceline-server-0", uid="u"),
         60,
         SERVER,
+        "60",
+    ),
+    Case(
+        "RestartsOften",
+        "the controller may not do its work",
+        kube(
+            "kube_pod_container_status_restarts_total",
+            "0+1x60",
+            namespace="n",
+            pod="r-paceline-controller-5c8-x",
+            uid="u",
+        ),
+        60,
+        {"process": "controller"},
         "60",
     ),
 ]
@@ -294,7 +318,32 @@ QUIET = [
     Case("NotLearning", "nothing is wrong", {warned(kind): "0x30" for kind in Kind}, 10),
     Case("NotLearning", "it passes at once", {warned("exploding"): "0x3 1 0x30"}, 4),
     Case("NotLearning", "the run has ended and its chief is gone", {warned("majority_class"): "0x3 1x3 stale"}, 20),
-    Case("JobFailed", "it goes on", failed("r-paceline-worker", "0x40") | failed("other-worker", "1x40"), 20),
+    Case("PartFailed", "it trains", replicas(server="2x40", sharder="0x40", evaluator="1x40", worker="2x40"), 20),
+    Case(
+        "PartFailed",
+        "it shards",
+        servers("2x40", "2x40") | replicas(sharder="1x40", evaluator="0x40", worker="0x40"),
+        20,
+    ),
+    Case(
+        "PartFailed",
+        "its servers read large snapshots back",
+        servers("2x40", "0x12 2x30") | replicas(sharder="0x40", evaluator="0x12 1x30", worker="0x12 2x30"),
+        20,
+    ),
+    Case(
+        "PartFailed",
+        "it has ended",
+        servers("2x9 0x30", "2x9 0x30") | replicas(evaluator="1x9 0x30", worker="2x9 0x30"),
+        20,
+    ),
+    Case(
+        "PartFailed",
+        "another run of its namespace has ended",
+        replicas(server="2x40", evaluator="1x40", worker="2x40")
+        | replicas("other", server="0x40", evaluator="0x40", worker="0x40"),
+        20,
+    ),
     Case("RunWithoutServers", "one of two is ready", servers("2x40", "1x40"), 30),
     Case("RunWithoutServers", "it is over and scaled to zero", servers("2x5 0x30", "2x5 0x30"), 30),
     Case("RunWithoutServers", "they read large snapshots back", servers("2x40", "0x12 2x30"), 30),
@@ -302,7 +351,7 @@ QUIET = [
     Case(
         "RunWithoutServers", "it waits in a queue", servers("2x40", "0x40") | queued("r-paceline-server-0", "1x40"), 30
     ),
-    Case("PodPending", "it starts within minutes", pending("r-paceline-worker-0-x", "1x8 0x30"), 15),
+    Case("PodPending", "it starts within minutes", pending("r-paceline-worker-0", "1x8 0x30"), 15),
     Case("PodPending", "it is no part of a run", pending("paceline-prometheus-x") | pending("other"), 20),
     Case(
         "PodPending", "it waits in a queue", pending("r-paceline-server-0") | queued("r-paceline-server-0", "1x40"), 30

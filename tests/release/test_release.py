@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 import yaml
 
-from paceline_k8s.kubectl import Kubectl
+from paceline_k8s.kubectl import Kubectl, settings_of
 from paceline_k8s.overlay import containers, read_overlay
 from paceline_k8s.run_name import rename
 from tests.support.nights import some
@@ -82,7 +82,7 @@ def k8s(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @needs_kubectl
-@pytest.mark.parametrize("name", some(OVERLAYS, ["demo", "script", "digits-gosgd"]))
+@pytest.mark.parametrize("name", some(OVERLAYS, ["demo", "script", "digits-peers"]))
 def test_every_overlay_names_the_images_by_digest_and_can_be_deployed(
     k8s: Path, name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -161,19 +161,21 @@ def by_name(found: list[dict[str, Any]]) -> dict[tuple[str, str], Any]:
     text = json.dumps(found)
     for one in found:
         name = one["metadata"]["name"]
-        if one["kind"] in ("Job", "ConfigMap"):
+        if one["kind"] == "ConfigMap" and "data" in one:
             text = text.replace(name, name.rpartition("-")[0])
     plain = json.loads(text)
     for one in plain:
         one["metadata"].pop("annotations", None)
-        if one["kind"] == "ConfigMap" and "run.yaml" in one["data"]:
+        if one["kind"] == "ConfigMap" and "run.yaml" in one.get("data", {}):
             one["data"]["run.yaml"] = yaml.safe_load(one["data"]["run.yaml"])
     return {(one["kind"], one["metadata"]["name"]): one for one in plain}
 
 
 @needs_helm
 @needs_kubectl
-def test_another_run_file_decides_the_numbers_of_processes_and_the_names_of_jobs(chart: Path, tmp_path: Path) -> None:
+def test_another_run_file_is_mounted_by_every_part_and_no_part_says_how_many_it_has(
+    chart: Path, tmp_path: Path
+) -> None:
     demo = (chart / "runs" / "demo.yaml").read_text()
     (tmp_path / "run.yaml").write_text(demo.replace("workers: 2", "workers: 5").replace("epochs: 20", "epochs: 9"))
 
@@ -181,10 +183,11 @@ def test_another_run_file_decides_the_numbers_of_processes_and_the_names_of_jobs
         return {one["metadata"]["name"]: one for one in objects(helm("template", "mine", chart, *more).stdout)}
 
     before, after = made(), made("--set-file", f"run={tmp_path / 'run.yaml'}")
-    (job,) = (one for name, one in after.items() if one["kind"] == "Job" and "-worker-" in name)
-    (config,) = (one for one in after.values() if one["kind"] == "ConfigMap" and "run.yaml" in one["data"])
-    assert (job["spec"]["completions"], job["spec"]["parallelism"]) == (5, 5)
-    assert job["metadata"]["name"] not in before
+    (config,) = (one for one in after.values() if one["kind"] == "ConfigMap" and "run.yaml" in one.get("data", {}))
+    parts = [one for one in after.values() if one["kind"] == "StatefulSet"]
+    assert {settings_of(part) for part in parts} == {config["metadata"]["name"]}
+    assert config["metadata"]["name"] not in before
+    assert not [part for part in parts if "replicas" in part["spec"]]
     assert yaml.safe_load(config["data"]["run.yaml"])["epochs"] == 9
     assert yaml.safe_load(config["data"]["run.yaml"])["run"] == "mine"
 

@@ -121,7 +121,6 @@ runpy.run_module(module, run_name="__main__")
         "paceline.worker",
         "paceline.worker.evaluator",
         "paceline.sharder",
-        "paceline_k8s.autostop",
         "paceline_k8s.controller",
     ],
 )

@@ -14,7 +14,7 @@ from paceline.launch.folder.run_folder import RunFolder, open_run
 from paceline.launch.status import run_status
 from paceline.v1.run_service_pb2 import StatusReply
 from paceline_k8s import follow as following
-from paceline_k8s.kubectl import Kubectl
+from tests.support.kubectl import Cluster
 
 
 class Chief:
@@ -74,4 +74,4 @@ def followed(monkeypatch: pytest.MonkeyPatch, *answers: StatusReply) -> tuple[li
     monkeypatch.setattr(following, "chief_of", lambda kubectl: nullcontext(chief))
     monkeypatch.setattr(following, "PAUSE", 0.0)
     monkeypatch.setattr(following._Watched, "check", lambda self: None)
-    return said, following.follow(Kubectl("here", "true"), said.append, clock=lambda: 0.0).splitlines()
+    return said, following.follow(Cluster(), said.append, clock=lambda: 0.0).splitlines()

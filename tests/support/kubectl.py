@@ -5,6 +5,32 @@ from typing import Any
 import yaml
 
 from paceline_k8s.kubectl import Kubectl, NotThere
+from paceline_k8s.wanted import STATE, Memory
+
+SETTINGS = "demo-paceline-config"
+
+
+def statefulset(component: str, replicas: int, **status: Any) -> dict[str, Any]:
+    """A part of the run demo, of which Kubernetes has seen the newest template."""
+    volumes = [{"name": "config", "configMap": {"name": SETTINGS}}]
+    labels = {"app.kubernetes.io/component": component}
+    return {
+        "kind": "StatefulSet",
+        "metadata": {"name": f"demo-paceline-{component}", "labels": labels, "generation": 1},
+        "spec": {"replicas": replicas, "template": {"spec": {"volumes": volumes, "containers": [{}]}}},
+        "status": {"observedGeneration": 1, "updateRevision": "a", **status},
+    }
+
+
+def settings_map(text: str = "run: demo\ntask: digits\nservers: 2\nworkers: 2\nepochs: 20\n") -> dict[str, Any]:
+    """The ConfigMap of its settings."""
+    return {"kind": "ConfigMap", "metadata": {"name": SETTINGS}, "data": {"run.yaml": text}}
+
+
+def state_map(kept: Memory | None = None) -> dict[str, Any]:
+    """The ConfigMap of what its controller has noted."""
+    data = {} if kept is None else {STATE: kept.text()}
+    return {"kind": "ConfigMap", "metadata": {"name": "demo-paceline-state"}, "data": data}
 
 
 class Cluster(Kubectl):

@@ -28,8 +28,9 @@ AFTER = """
 | 75 | helps later; workers wait by themselves | |
 | 130, 143 | starts another run; `paceline run runs/NAME/config.yaml` resumes it | [resume a run](docs/failures/resume.md) |
 
-The Jobs of `k8s/base` use the same rules. They start a pod again at no cost after 75 and 143, and
-end after 64, 65 and 78. After any other code they start it again until `backoffLimit` is reached.
+On Kubernetes 64, 65 and 78 end all processes of a part but the servers. After 75 and 143 they are
+started again at no cost, and after any other code until all of them have failed too often
+([when a pod dies](docs/run/kubernetes.md#when-a-pod-dies)).
 """
 
 

@@ -9,8 +9,6 @@ from typing import Any
 
 import yaml
 
-from paceline.core.settings.config import Config
-from paceline_k8s.kubectl import COMPONENT
 from paceline_k8s.overlay import containers
 from paceline_k8s.run_name import LONGEST, rename
 from tools.rendered_manifests import objects, render
@@ -18,17 +16,15 @@ from tools.rendered_manifests import objects, render
 Object = dict[str, Any]
 OWN = Path(__file__).with_name("helm")
 """Templates of the chart that are not made from overlays, and the lines above those that are."""
-_RUN, _SUM, _SETTINGS, _WORKERS, _SERVERS, _IMAGE = (f"helm-puts-{number}" for number in range(6))
+_RUN, _SUM, _SETTINGS, _IMAGE = (f"helm-puts-{number}" for number in range(4))
 """What stands where the chart has an expression."""
 _EXPRESSIONS = {
     f"run.yaml: {_SETTINGS}": "run.yaml: |\n{{ $text | indent 4 }}",
     _SUM: "{{ $sum }}",
-    _WORKERS: f"{{{{ $settings.workers | default {Config().workers} | int }}}}",
-    _SERVERS: f'{{{{ max 1 (hasKey $settings "servers" | ternary $settings.servers {Config().servers} | int) }}}}',
     _RUN: "{{ .Release.Name }}",
 }
 _CHECKSUM = re.compile(r"-[bcdfghkmt2456789]{10}$")
-"""kustomize's, behind the name of a ConfigMap or a Job: another content is another object. It has no other letters."""
+"""kustomize's, behind the name of a ConfigMap: another content is another object. It has no other letters."""
 
 
 def write_chart(k8s: Path, chart: Path, version: str, images: Mapping[str, str]) -> None:
@@ -67,11 +63,11 @@ def schema(overlays: list[str], images: list[str]) -> Object:
 
 
 def template(overlay: Path) -> str:
-    """The overlay's objects, with the release's name, settings, numbers of processes and images from values."""
+    """The overlay's objects, with the release's name, settings and images from values."""
     before = yaml.safe_load((overlay / "run.yaml").read_text())["run"]
     found = [_object(one) for one in rename(objects(render(overlay)), before, _RUN)]
     text = yaml.safe_dump_all(found, sort_keys=False, width=10_000).replace("{{", "{{ `{{` }}")
-    for name in (one["metadata"]["name"] for one in found if one["kind"] in ("ConfigMap", "Job")):
+    for name in (one["metadata"]["name"] for one in found if one["kind"] == "ConfigMap"):
         text = text.replace(name, _CHECKSUM.sub(f"-{_SUM}", name))
     for mark, expression in _EXPRESSIONS.items():
         text = text.replace(mark, expression)
@@ -85,15 +81,8 @@ def template(overlay: Path) -> str:
 def _object(one: Object) -> Object:
     """With marks where values go."""
     kind, meta = one["kind"], one["metadata"]
-    part = meta.get("labels", {}).get(COMPONENT)
-    if kind == "ConfigMap" and "run.yaml" in one["data"]:
+    if kind == "ConfigMap" and "run.yaml" in one.get("data", {}):
         one["data"]["run.yaml"] = _SETTINGS
-    if kind == "Job":
-        meta.pop("annotations", None)  # copies of the settings, for the checksum
-    if kind == "Job" and part == "worker":
-        one["spec"] |= {"completions": _WORKERS, "parallelism": _WORKERS}
-    if kind == "StatefulSet" and part == "server":
-        one["spec"]["replicas"] = _SERVERS
     if kind == "PersistentVolumeClaim":
         meta["annotations"] = {**meta.get("annotations", {}), "helm.sh/resource-policy": "keep"}
     for container in containers(one):

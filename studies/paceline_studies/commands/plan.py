@@ -122,7 +122,7 @@ def plan(
         typer.Option(
             "--write-patch",
             metavar="FILE",
-            help="Write replicas, memory limits and settings of the advised run, as a patch for Kubernetes; new file.",
+            help="Write memory limits and settings of the advised run, as a patch for Kubernetes; new file.",
         ),
     ] = None,
     as_json: Json = False,

@@ -1,4 +1,4 @@
-"""A plan as a patch of Kubernetes' manifests: replicas, memory limits, and the run's settings."""
+"""A plan as a patch of Kubernetes' manifests: memory limits, and the run's settings."""
 
 import math
 from collections.abc import Mapping
@@ -58,17 +58,13 @@ def _documents(config: Config, report: Mapping[str, Any]) -> list[dict[str, Any]
             "apiVersion": "apps/v1",
             "kind": "StatefulSet",
             "metadata": {"name": "paceline-server"},
-            "spec": {"replicas": config.server_processes, **_containers("server", server, server)},
+            "spec": _containers("server", server, server),
         },
         {
-            "apiVersion": "batch/v1",
-            "kind": "Job",
+            "apiVersion": "apps/v1",
+            "kind": "StatefulSet",
             "metadata": {"name": "paceline-worker"},
-            "spec": {
-                "completions": config.workers,
-                "parallelism": config.workers,
-                **_worker(report["worker"]),
-            },
+            "spec": _worker(report["worker"]),
         },
         {
             "apiVersion": "v1",
