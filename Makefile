@@ -19,6 +19,9 @@ SOURCE ?=
 CASES  ?=
 SOAK   ?=
 OVERLAY   ?= demo
+# In place of an overlay: the settings of a run, and the profile of the platform
+CONFIG    ?=
+PROFILE   ?=
 NAMESPACE ?= paceline
 # The run's name: of a new one, in place of the overlay's; otherwise needed where the namespace has several
 RUN       ?=
@@ -27,6 +30,7 @@ POLICY    ?=
 # With OVERLAY=script: a training script of yours, and its arguments
 SCRIPT    ?=
 ARGS      ?=
+OF_CONFIG  = $(or $(CONFIG),$(OVERLAY)) $(if $(PROFILE),--profile $(PROFILE))
 OWN_SCRIPT = $(if $(SCRIPT),--script $(SCRIPT)) $(if $(ARGS),-- $(ARGS))
 OF_RUN     = $(if $(RUN),--run $(RUN))
 OUT       ?= models
@@ -118,11 +122,11 @@ docs-blocks: setup ## the commands and code of README and docs, run for real, an
 	$(BIN)/python -m tools.doc_blocks --run $(PAGES)
 
 # On Kubernetes, by your kubectl; none of these needs torch here.
-deploy: $(VENV)/.cli ## a run on the cluster that kubectl points to (OVERLAY=demo RUN=name NAMESPACE=paceline; OVERLAY=script SCRIPT=train.py ARGS=)
-	$(BIN)/paceline k8s deploy $(OVERLAY) $(OF_RUN) -n $(NAMESPACE) $(OWN_IMAGES) $(OWN_SCRIPT)
+deploy: $(VENV)/.cli ## a run on the cluster that kubectl points to (OVERLAY=demo RUN=name NAMESPACE=paceline; CONFIG=run.yaml PROFILE=cpu; OVERLAY=script SCRIPT=train.py ARGS=)
+	$(BIN)/paceline k8s deploy $(OF_CONFIG) $(OF_RUN) -n $(NAMESPACE) $(OWN_IMAGES) $(OWN_SCRIPT)
 
 run: $(VENV)/.cli ## deploy, and follow it to the end; ends with the run's exit code
-	$(BIN)/paceline k8s run $(OVERLAY) $(OF_RUN) -n $(NAMESPACE) $(OWN_IMAGES) $(OWN_SCRIPT)
+	$(BIN)/paceline k8s run $(OF_CONFIG) $(OF_RUN) -n $(NAMESPACE) $(OWN_IMAGES) $(OWN_SCRIPT)
 
 status: $(VENV)/.cli ## where the run on the cluster is
 	$(BIN)/paceline k8s status $(OF_RUN) -n $(NAMESPACE)

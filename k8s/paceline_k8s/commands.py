@@ -19,7 +19,13 @@ app = typer.Typer(
 Namespace = Annotated[str, typer.Option("--namespace", "-n", help="Namespace of the run; it may hold several.")]
 NewRun = Annotated[str, typer.Option("--run", help="The run's name; default: the one in the overlay's run.yaml.")]
 Run = Annotated[str, typer.Option("--run", help="The run's name; not needed where the namespace has only one.")]
-Overlay = Annotated[str, typer.Argument(help="A folder of k8s/overlays, or any folder with a kustomization.yaml.")]
+Overlay = Annotated[
+    str, typer.Argument(help="A run.yaml, a folder of k8s/overlays, or any folder with a kustomization.yaml.")
+]
+Profile = Annotated[
+    str,
+    typer.Option(metavar="NAME|FILE", help="For a run.yaml: the platform's images, sizes and nodes; default: cpu."),
+]
 Script = Annotated[Path | None, typer.Option(help="For the overlay script: your training script, up to 1 MiB.")]
 Arguments = Annotated[
     list[str] | None, typer.Argument(metavar="[-- ARGUMENTS...]", help="The script's arguments, after `--`.")
@@ -40,13 +46,16 @@ def deploy(
     namespace: Namespace = HERE,
     registry: Registry = "",
     tag: Tag = "",
+    profile: Profile = "",
 ) -> None:
     """Start a run, or apply changed settings to it; returns when all its parts run."""
     from paceline_k8s import deploy as deploying
     from paceline_k8s.overlay import Changes
 
     with _exits():
-        deploying.deploy(_kubectl(namespace, run), overlay, say, Changes(script, arguments or (), registry, tag))
+        deploying.deploy(
+            _kubectl(namespace, run), overlay, say, Changes(script, arguments or (), registry, tag, profile)
+        )
 
 
 @app.command("run")
@@ -58,13 +67,36 @@ def run_command(
     namespace: Namespace = HERE,
     registry: Registry = "",
     tag: Tag = "",
+    profile: Profile = "",
 ) -> None:
     """Start a run, and follow it until its parts have gone; the last line is the test accuracy."""
     from paceline_k8s.follow import run as go
     from paceline_k8s.overlay import Changes
 
     with _exits():
-        raise SystemExit(go(_kubectl(namespace, run), overlay, say, Changes(script, arguments or (), registry, tag)))
+        raise SystemExit(
+            go(_kubectl(namespace, run), overlay, say, Changes(script, arguments or (), registry, tag, profile))
+        )
+
+
+@app.command()
+def render(
+    overlay: Overlay,
+    profile: Profile = "",
+    out: Annotated[Path | None, typer.Option(help="The file; default: the terminal.", show_default=False)] = None,
+    run: NewRun = "",
+    registry: Registry = "",
+    tag: Tag = "",
+) -> None:
+    """Write the manifests of a run, for a repository and `kubectl apply`; needs no cluster."""
+    from paceline_k8s.overlay import Changes, read_overlay
+    from paceline_k8s.render import text_of, write
+
+    with _exits():
+        found = read_overlay(_kubectl(HERE, run), overlay, Changes(registry=registry, tag=tag, profile=profile))
+        options = {"profile": profile, "run": run, "registry": registry, "tag": tag}
+        words = [f"--{name} {value}" for name, value in options.items() if value]
+        write(text_of(found.documents, " ".join(["paceline k8s render", overlay, *words])), out)
 
 
 @app.command()

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import yaml
 
 from paceline.base.own_files import is_own
-from paceline.core.errors import ConfigError
+from paceline.core.errors import ConfigError, UsageError
 from paceline.core.policies.policy import build_policy
 from paceline.core.settings.config import Config
 from paceline.launch.folder.cluster_key import refusal
@@ -18,6 +18,8 @@ from paceline.tasks.task import load_config
 from paceline_k8s.cluster_status import has_tls
 from paceline_k8s.kubectl import COMPONENT, RUN, Kubectl
 from paceline_k8s.observation import pods_of
+from paceline_k8s.profile import DEFAULT
+from paceline_k8s.render import render
 from paceline_k8s.run_name import check_name, rename
 from paceline_k8s.script import put_script
 
@@ -64,6 +66,8 @@ class Changes(NamedTuple):
     """Where Paceline's images are, like 'registry.example/team'; '': where the overlay has them."""
     tag: str = ""
     """Their tag; '': the overlay's."""
+    profile: str = ""
+    """The platform's, for a run.yaml; '': the default one."""
 
 
 AS_IT_IS = Changes()
@@ -71,22 +75,36 @@ AS_IT_IS = Changes()
 
 
 def read_overlay(kubectl: Kubectl, name: str, changes: Changes = AS_IT_IS) -> Overlay:
-    """The overlay of that name in k8s/overlays, or in a folder, with these changes; all its parts are called by the run of
-    `kubectl`, otherwise by that of run.yaml. ConfigError lists what in it does not fit."""
+    """The overlay of that name in k8s/overlays, or in a folder, or the one that a run.yaml and a profile make, with these
+    changes; all its parts are called by the run of `kubectl`, otherwise by that of run.yaml. Raises ConfigError, which lists
+    what in it does not fit."""
     if kubectl.run_name:
         check_name(kubectl.run_name, "RUN")
+    if Path(name).suffix in (".yaml", ".yml"):
+        documents = render(kubectl, Path(name), changes.profile or DEFAULT, kubectl.run_name)
+        return _changed(kubectl, documents, Path(name), changes)
+    if changes.profile:
+        raise UsageError(
+            f"The overlay {name} has its own images and sizes, so it takes no profile. Leave out --profile (PROFILE=), or give "
+            "a run.yaml (CONFIG=)."
+        )
     folder = Path(name) if (Path(name) / "kustomization.yaml").is_file() else OVERLAYS / name
     if not (folder / "kustomization.yaml").is_file():
         known = ", ".join(sorted(path.parent.name for path in OVERLAYS.glob("*/kustomization.yaml"))) or "none here"
         raise ConfigError(f"There is no overlay '{name}'. Give the path of a folder, or one of k8s/overlays ({known}).")
     documents = [found for found in yaml.safe_load_all(kubectl.run("kustomize", str(folder))) if found]
+    return _changed(kubectl, documents, folder, changes)
+
+
+def _changed(kubectl: Kubectl, documents: list[dict[str, Any]], folder: Path, changes: Changes) -> Overlay:
+    """The overlay of these objects with the changes. `folder`: where they come from."""
     if changes.script is not None or changes.arguments:
         put_script(documents, folder, changes.script, changes.arguments)
     for container in (each for document in documents for each in containers(document)):
         container["image"] = _image(container["image"], changes)
     overlay = Overlay(documents, config_of(documents, folder))
     if wrong := list(_mistakes(overlay)):
-        raise ConfigError(f"The overlay {folder} can't be deployed: " + " ".join(wrong))
+        raise ConfigError(f"{folder} can't be deployed: " + " ".join(wrong))
     before, run = _label(overlay.find("StatefulSet", "server")), kubectl.run_name or overlay.run
     if before == run == overlay.run:
         return overlay
@@ -186,12 +204,12 @@ def _mistakes(overlay: Overlay) -> list[str]:
             f"run.yaml has data: {{shards_at: {at or 'null'}}}; with the component shards-in-bucket, and only with it, it is a "
             "URL like s3://bucket/folder."
         )
-    for found in overlay.documents:
-        for container in containers(found):
-            if ":" not in container["image"].rpartition("/")[2] or container["image"].endswith(":latest"):
-                wrong.append(
-                    f"the image {container['image']} has no fixed tag: set newTag under images in kustomization.yaml."
-                )
+    images = {container["image"] for document in overlay.documents for container in containers(document)}
+    wrong += [
+        f"the image {image} has no fixed tag: give it one under images."
+        for image in sorted(images)
+        if ":" not in image.rpartition("/")[2] or image.endswith(":latest")
+    ]
     return wrong
 
 

@@ -38,7 +38,7 @@ def put_script(documents: list[Document], folder: Path, script: Path | None, arg
             raise ConfigError(
                 f"The overlay {folder} has no ConfigMap {SCRIPT} for SCRIPT. Copy the one of OVERLAY=script."
             )
-        _replace(documents, own, SCRIPT, _files(script))
+        _replace(documents, own, SCRIPT, files_of(script))
     _replace(documents, config, CONFIG, {**config["data"], "run.yaml": yaml.safe_dump(run, sort_keys=False)})
 
 
@@ -54,7 +54,7 @@ def script_of(part: Document) -> str:
     return next((name for name in names if SCRIPT in name), "")
 
 
-def _files(script: Path) -> dict[str, str]:
+def files_of(script: Path) -> dict[str, str]:
     """The script, and the files next to it that it imports, by name. ConfigError: one is no Python file, they are too large,
     or a folder is imported."""
     if script.suffix != ".py" or not script.is_file():

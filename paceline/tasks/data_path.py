@@ -26,13 +26,15 @@ def refuse_missing_data(config: Config) -> None:
     """Raises what the task itself says of `data.path` where that names local files and one of them does not exist. Of a user's
     task, whose paths may be any words, only those with a '/' are looked at."""
     paths = config.data.path.split(",")
-    if config.is_script or not any(_is_missing(path, is_own(config.task)) for path in paths):
+    own = is_own(config.task)
+    if config.is_script or all(not is_local(path, own) or Path(path).exists() for path in paths):
         return
     from paceline.tasks.task import load_task  # here: runs the task's file, which nobody else needs in this process
 
     load_task(config.task, config.model, config.svm.positive, config.data.table).data(config.data.path)
 
 
-def _is_missing(path: str, is_own_task: bool) -> bool:
+def is_local(path: str, is_own_task: bool) -> bool:
+    """Whether it names a file or a folder of this machine; a user's own task may take any words without a '/'."""
     is_file = "/" in path or not (is_own_task or path == BUNDLED or path.isdecimal())
-    return is_file and "://" not in path and not Path(path).exists()
+    return is_file and "://" not in path

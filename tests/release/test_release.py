@@ -17,6 +17,7 @@ import yaml
 
 from paceline_k8s.kubectl import Kubectl, settings_of
 from paceline_k8s.overlay import containers, read_overlay
+from paceline_k8s.profile import read_profile
 from paceline_k8s.run_name import rename
 from tests.support.nights import some
 from tools.release import provenance
@@ -91,6 +92,12 @@ def test_every_overlay_names_the_images_by_digest_and_can_be_deployed(
     found = {container["image"] for one in overlay.documents for container in containers(one)}
     assert found <= set(IMAGES.values())
     assert found
+
+
+def test_every_profile_names_the_images_by_digest(k8s: Path) -> None:
+    for file in sorted((k8s / "profiles").iterdir()):
+        images = read_profile(str(file)).images
+        assert {images.server, images.worker, images.sharder} <= set(IMAGES.values())
 
 
 def test_an_artifact_holds_the_files_by_their_digests_and_is_the_same_each_time(k8s: Path, tmp_path: Path) -> None:

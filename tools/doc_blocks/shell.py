@@ -118,7 +118,7 @@ def _read_settings(name: str, params: dict[str, Any]) -> None:
         grid = read_grid(params["grid"] or [])
         point = [f"{key}={value}" for key, value in next(grid.ends()).items() if not isinstance(value, (dict, list))]
         read_config(params["what"], replace(flags.with_sets(point), preset=flags.preset or grid.preset))
-    elif name in _TRAINS and not params.get("old"):
+    elif name in _TRAINS and "what" in params and not params.get("old"):  # paceline k8s run takes another word
         read_config(params["what"], flags)
     elif name == "set":
         read_config("digits", Flags(sets=params["settings"] or []))

@@ -8,24 +8,26 @@ from pathlib import Path
 from tools.rendered_manifests import K8S
 
 _IMAGE = re.compile(r'newName: localhost/paceline-(?P<name>[-a-z]+), newTag: "[^"]+"')
-_FOLDERS = ("base", "components", "overlays")
+_IMAGE_OF_PROFILE = re.compile(r": localhost/paceline-(?P<name>[-a-z]+):\S+")
+_FOLDERS = ("base", "components", "overlays", "profiles")
 
 
 def pinned(folder: Path, registry: str, digests: Mapping[str, str]) -> None:
-    """Makes the folder. `digests`: by image, like server. SystemExit where an overlay names another image."""
+    """Makes the folder. `digests`: by image, like server. SystemExit where one names another image."""
     for name in _FOLDERS:
         shutil.copytree(K8S / name, folder / name)
-    for file in sorted(folder.rglob("kustomization.yaml")):
+    for file in (*folder.rglob("kustomization.yaml"), *(folder / "profiles").iterdir()):
         file.write_text(pin(file.read_text(), registry, digests))
 
 
 def pin(text: str, registry: str, digests: Mapping[str, str]) -> str:
-    """A kustomization with each of its images by digest."""
+    """A kustomization or a profile with each of its images by digest."""
 
-    def by_digest(found: re.Match[str]) -> str:
+    def by_digest(found: re.Match[str], form: str) -> str:
         name = found["name"]
         if name not in digests:
-            raise SystemExit(f"An overlay names the image paceline-{name}, which this release does not have.")
-        return f"newName: {registry}/paceline-{name}, digest: {digests[name]}"
+            raise SystemExit(f"A manifest names the image paceline-{name}, which this release does not have.")
+        return form.format(image=f"{registry}/paceline-{name}", digest=digests[name])
 
-    return _IMAGE.sub(by_digest, text)
+    text = _IMAGE.sub(lambda found: by_digest(found, "newName: {image}, digest: {digest}"), text)
+    return _IMAGE_OF_PROFILE.sub(lambda found: by_digest(found, ": {image}@{digest}"), text)
