@@ -243,7 +243,7 @@ images: ## container images, built by docker, podman or buildah (IMAGES= REGISTR
 	done; \
 	$$engine images | grep -E "REPOSITORY|$(REGISTRY)/paceline-.* $(TAG) "
 
-release: setup spark $(VENV)/.docs images ## packages, images by digest, manifests, a Helm chart, bills of materials and licences, in RELEASE=release (REGISTRY= TAG=)
+release: setup spark $(VENV)/.docs images ## packages, images by digest, manifests, bills of materials and licences, in RELEASE=release (REGISTRY= TAG=)
 	$(BIN)/python -m tools.release --engine "$(FOUND_ENGINE)" --registry $(REGISTRY) --tag $(TAG) --out $(RELEASE)
 
 clean: ## forget the virtual environment and the runs

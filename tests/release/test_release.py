@@ -1,4 +1,4 @@
-"""What `make release` puts into its folder: images by digest, manifests that Kubernetes takes, an artifact, a chart."""
+"""What `make release` puts into its folder: images by digest, manifests that Kubernetes takes, an artifact."""
 
 import hashlib
 import io
@@ -13,17 +13,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 
-from paceline_k8s.kubectl import Kubectl, settings_of
+from paceline_k8s.kubectl import Kubectl
 from paceline_k8s.overlay import containers, read_overlay
 from paceline_k8s.profile import read_profile
-from paceline_k8s.run_name import rename
+from paceline_k8s.render import text_of
 from tests.support.nights import some
 from tools.release import provenance
 from tools.release.__main__ import main
 from tools.release.artifact import packed, write_artifact
-from tools.release.chart import write_chart
 from tools.release.images import NAMES, digest_of, save
 from tools.release.manifests import pin, pinned
 from tools.rendered_manifests import K8S, objects, render
@@ -122,99 +120,21 @@ def files(folder: Path) -> dict[str, bytes]:
     return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
 
 
-@pytest.fixture(scope="module")
-def chart(k8s: Path) -> Path:
-    folder = k8s.parent / "paceline"
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("tools.release.chart.render", rendered)
-        write_chart(k8s, folder, "0.1.0", IMAGES)
-    return folder
-
-
-@pytest.mark.nightly  # renders all overlays; a chart is made for a release
-@needs_kubectl
-def test_the_chart_has_a_template_and_settings_for_every_overlay(chart: Path) -> None:
-    assert sorted(path.stem for path in (chart / "runs").iterdir()) == OVERLAYS
-    assert {path.stem for path in (chart / "templates").glob("*.yaml")} == {*OVERLAYS, "token"}
-    assert yaml.safe_load((chart / "values.yaml").read_text())["images"] == IMAGES
-    text = "".join(path.read_text() for path in (chart / "templates").iterdir())
-    assert "helm-puts" not in text
-
-
-def helm(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(["helm", *arguments], capture_output=True, text=True)
-
-
 @needs_helm
 @needs_kubectl
-def test_helm_finds_nothing_wrong_with_the_chart(chart: Path) -> None:
-    done = helm("lint", "--strict", chart)
-    assert done.returncode == 0, done.stdout + done.stderr
+def test_a_chart_around_a_rendered_file_gives_its_objects(tmp_path: Path) -> None:
+    documents = read_overlay(Kubectl("here"), str(K8S / "overlays/demo/run.yaml")).documents
+    (tmp_path / "templates").mkdir()
+    (tmp_path / "Chart.yaml").write_text("{apiVersion: v2, name: mine, version: 0.1.0}\n")
+    (tmp_path / "templates/run.yaml").write_text('{{ .Files.Get "manifests.yaml" }}\n')
+    (tmp_path / "manifests.yaml").write_text(text_of(documents, "paceline k8s render run.yaml"))
 
+    done = subprocess.run(["helm", "template", "mine", tmp_path], capture_output=True, text=True, check=True)
 
-@needs_helm
-@needs_kubectl
-@pytest.mark.parametrize("name", OVERLAYS)
-def test_helm_makes_the_objects_of_the_overlay(k8s: Path, chart: Path, name: str) -> None:
-    made = objects(helm("template", "mine", chart, "--set", f"overlay={name}", "--namespace", "team").stdout)
-    overlay = k8s / "overlays" / name
-    run = yaml.safe_load((overlay / "run.yaml").read_text())["run"]
-    wanted = rename(objects(rendered(overlay)), run, "mine")
-    assert {key: one for key, one in by_name(made).items() if key[0] != "Secret"} == by_name(wanted)
+    def by_name(found: list[dict[str, Any]]) -> dict[tuple[str, str], Any]:
+        return {(one["kind"], one["metadata"]["name"]): one for one in found}
 
-
-def by_name(found: list[dict[str, Any]]) -> dict[tuple[str, str], Any]:
-    """By kind and name, without checksums in names, and what the chart has on purpose in another way."""
-    text = json.dumps(found)
-    for one in found:
-        name = one["metadata"]["name"]
-        if one["kind"] == "ConfigMap" and "data" in one:
-            text = text.replace(name, name.rpartition("-")[0])
-    plain = json.loads(text)
-    for one in plain:
-        one["metadata"].pop("annotations", None)
-        if one["kind"] == "ConfigMap" and "run.yaml" in one.get("data", {}):
-            one["data"]["run.yaml"] = yaml.safe_load(one["data"]["run.yaml"])
-    return {(one["kind"], one["metadata"]["name"]): one for one in plain}
-
-
-@needs_helm
-@needs_kubectl
-def test_another_run_file_is_mounted_by_every_part_and_no_part_says_how_many_it_has(
-    chart: Path, tmp_path: Path
-) -> None:
-    demo = (chart / "runs" / "demo.yaml").read_text()
-    (tmp_path / "run.yaml").write_text(demo.replace("workers: 2", "workers: 5").replace("epochs: 20", "epochs: 9"))
-
-    def made(*more: str) -> dict[str, Any]:
-        return {one["metadata"]["name"]: one for one in objects(helm("template", "mine", chart, *more).stdout)}
-
-    before, after = made(), made("--set-file", f"run={tmp_path / 'run.yaml'}")
-    (config,) = (one for one in after.values() if one["kind"] == "ConfigMap" and "run.yaml" in one.get("data", {}))
-    parts = [one for one in after.values() if one["kind"] == "StatefulSet"]
-    assert {settings_of(part) for part in parts} == {config["metadata"]["name"]}
-    assert config["metadata"]["name"] not in before
-    assert not [part for part in parts if "replicas" in part["spec"]]
-    assert yaml.safe_load(config["data"]["run.yaml"])["epochs"] == 9
-    assert yaml.safe_load(config["data"]["run.yaml"])["run"] == "mine"
-
-
-@needs_helm
-@needs_kubectl
-@pytest.mark.parametrize(
-    ("name", "more", "told"),
-    [
-        ("mine", ["--set", "overlay=nothing"], "overlay"),
-        ("mine", ["--set", "workers=3"], "workers"),
-        ("mine", ["--set", "run=epochs: 3"], "expected the text of a run.yaml with a line 'run: NAME'"),
-        ("1st", [], "expected a letter"),
-        ("a" * 33, [], "32 characters at most"),
-    ],
-)
-def test_values_that_make_no_run_are_refused(chart: Path, name: str, more: list[str], told: str) -> None:
-    done = helm("template", name, chart, *more)
-    assert done.returncode != 0
-    assert told in done.stderr
+    assert by_name(objects(done.stdout)) == by_name(documents)
 
 
 def test_the_provenance_names_what_was_made_and_from_which_commit_and_locks() -> None:

@@ -1,1 +1,1 @@
-"""What `make release` makes: images by digest, manifests, a Helm chart, bills of materials, licences."""
+"""What `make release` makes: images by digest, manifests, bills of materials, licences."""

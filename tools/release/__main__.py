@@ -8,11 +8,9 @@ import subprocess
 import sys
 from datetime import UTC, datetime
 from pathlib import Path
-from tempfile import TemporaryDirectory
 
-from tools.release.artifact import packed, write_artifact
+from tools.release.artifact import write_artifact
 from tools.release.bill import write_bill, write_wheel_bill
-from tools.release.chart import write_chart
 from tools.release.images import NAMES, save
 from tools.release.licences import write_licences
 from tools.release.manifests import pinned
@@ -29,7 +27,7 @@ def main() -> None:
     parser.add_argument("--out", type=Path, default=Path("release"), help="The folder that is made.")
     told = parser.parse_args()
     if not _SEMANTIC.fullmatch(told.tag):
-        sys.exit(f"TAG={told.tag}: expected a version like 0.1.0 or 0.2.0-rc.1, which Helm needs.")
+        sys.exit(f"TAG={told.tag}: expected a version like 0.1.0 or 0.2.0-rc.1.")
     if told.out.exists():
         sys.exit(f"{told.out} exists. Delete it, or choose another folder: make release RELEASE=...")
     revision, began = commit(), datetime.now(UTC)
@@ -56,7 +54,7 @@ def make(folder: Path, settings: dict[str, str], revision: str) -> dict[str, str
         print(f"image {name}", flush=True)
         digests[name] = save(settings["ENGINE"], f"{registry}/paceline-{name}:{tag}", folder / "images" / f"{name}.tar")
         write_bill(ROOT / "docker" / f"{name}.lock", folder / "bills" / f"{name}.cdx.json")
-    print("package, manifests and chart", flush=True)
+    print("package and manifests", flush=True)
     uv, how = Path(sys.executable).with_name("uv"), ("--quiet", "--no-build-isolation", "--python", sys.executable)
     for source in (ROOT, *(ROOT / each for each in ("k8s", "papers", "studies"))):
         subprocess.run([uv, "build", *how, "--out-dir", folder / "packages", source], check=True)
@@ -69,11 +67,7 @@ def make(folder: Path, settings: dict[str, str], revision: str) -> dict[str, str
     facts = {"org.opencontainers.image.version": tag, "org.opencontainers.image.revision": revision}
     subjects = {f"{registry}/paceline-{name}": digest for name, digest in digests.items()}
     subjects["manifests"] = write_artifact(folder / "k8s", folder / "manifests.oci", tag, facts)
-    images = {name: f"{registry}/paceline-{name}@{digest}" for name, digest in digests.items()}
-    with TemporaryDirectory() as place:
-        write_chart(folder / "k8s", Path(place) / "paceline", tag, images)
-        (folder / f"paceline-chart-{tag}.tgz").write_bytes(packed(Path(place)))
-    made = [*(folder / "packages").glob("paceline*"), folder / f"paceline-chart-{tag}.tgz"]
+    made = (folder / "packages").glob("paceline*")
     return subjects | {path.name: f"sha256:{sha256(path)}" for path in made}
 
 
