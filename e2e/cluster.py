@@ -29,7 +29,9 @@ REGISTRY, TAG = os.environ.get("REGISTRY", "localhost"), os.environ.get("TAG", "
 AGAIN = f"{TAG}-again"
 """The same image of workers under another name, to which a run is changed."""
 ACCURACY = {"svm": 0.88, "digits": 0.90}
-SLOW_SVM: dict[str, Any] = {
+DEMO: dict[str, Any] = yaml.safe_load((REPOSITORY / "k8s/overlays/demo/run.yaml").read_text())
+SVM: dict[str, Any] = yaml.safe_load((REPOSITORY / "papers/k8s/svm-hogwild.yaml").read_text()) | {"run": "svm"}
+SLOW_SVM: dict[str, Any] = SVM | {
     "data": {"path": "/data/rcv1", "source": "server", "validation": 0.0},
     "workers": 2,
     "epochs": 60,
@@ -88,46 +90,35 @@ def paceline(*arguments: str, seconds: float = 600) -> subprocess.CompletedProce
     return done
 
 
-def overlay(
+def run_of(
     folder: Path,
-    of: str,
-    settings: dict[str, Any],
-    *components: str,
+    settings: Mapping[str, Any],
+    components: Sequence[str] = (),
     patches: Sequence[Any] = (),
-    worker: str = "",
-    last: Sequence[str] = (),
-    own: Mapping[str, str] | None = None,
-    without: Sequence[str] = (),
-) -> str:
-    """A copy of one of k8s/overlays with other settings, and with more components before its own and after them (`last`),
-    as a user makes one; `worker`: another image for workers and evaluator; `own`: files next to run.yaml, in its ConfigMap;
-    `without`: which of its components it does not get."""
-    folder.mkdir(parents=True)
-    old = REPOSITORY / "k8s/overlays" / of
-    found = yaml.safe_load((old / "kustomization.yaml").read_text())
-    for key in ("resources", "components"):
-        found[key] = [os.path.relpath(old / path, folder) for path in found[key] if Path(path).name not in without]
-
-    def places(names: Sequence[str]) -> list[str]:
-        return [os.path.relpath(REPOSITORY / "k8s/components" / name, folder) for name in names]
-
-    found["components"] = [*places(components), *found["components"], *places(last)]
-    found["patches"] = [*found.get("patches", ()), *patches]
-    for image in found["images"]:
-        name = worker if worker and image["name"] == "paceline-worker" else image["newName"].rpartition("/")[2]
-        image |= {"newName": f"{REGISTRY}/{name}", "newTag": TAG}
-    for name, text in (own or {}).items():
-        (folder / name).write_text(text)
-        found["configMapGenerator"][0]["files"].append(name)
-    (folder / "kustomization.yaml").write_text(yaml.safe_dump(found))
-    whole = yaml.safe_load((old / "run.yaml").read_text()) | settings
-    (folder / "run.yaml").write_text(yaml.safe_dump(whole))
-    return str(folder)
+    worker: str = "paceline-worker-slim",
+    **profile: Any,
+) -> list[str]:
+    """What deploy, run and render take for a run with these settings: a run.yaml and a profile in `folder`, as a user writes
+    them. Workers ask for little, so that there is room for another run. `worker`: their image; `profile`: more of its keys."""
+    folder.mkdir(parents=True, exist_ok=True)
+    images = {"server": "paceline-server", "worker": worker, "sharder": "paceline-sharder"}
+    platform = {
+        "images": {part: full_name(name) for part, name in images.items()},
+        "components": ["network-policy", *components],
+        "resources": {"worker": {"requests": {"cpu": "50m"}}},
+        "patches": list(patches),
+        **profile,
+    }
+    (folder / "run.yaml").write_text(yaml.safe_dump(dict(settings)))
+    (folder / "profile.yaml").write_text(yaml.safe_dump(platform))
+    return [str(folder / "run.yaml"), "--profile", str(folder / "profile.yaml")]
 
 
-def small() -> dict[str, str]:
-    """A patch by which workers ask for little, so that there is room for another run."""
-    return worker_patch(resources={"requests": {"cpu": "50m"}})
+def apply(kubectl: Kubectl, run: Sequence[str], *how: str) -> None:
+    """Renders the run and applies the file, as a tool for GitOps does."""
+    file = Path(run[0]).with_name("manifests.yaml")
+    assert paceline("k8s", "render", *run, "--out", str(file)).returncode == 0
+    kubectl.run("apply", f"--filename={file}", *how)
 
 
 def worker_patch(first: dict[str, Any] | None = None, **spec: Any) -> dict[str, str]:

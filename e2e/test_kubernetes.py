@@ -15,22 +15,24 @@ from e2e.cluster import (
     AGAIN,
     CRAWLING_SVM,
     DATA,
+    DEMO,
     REGISTRY,
     REPOSITORY,
+    SVM,
     TAG,
     accuracy_of,
+    apply,
     has_image,
     issue_keys,
     kill,
     left,
-    overlay,
     paceline,
     pod_of,
     put_rows,
     reaches,
+    run_of,
     running,
     set_policy,
-    small,
     status,
     until,
     version,
@@ -63,18 +65,18 @@ def listening(kubectl: Kubectl) -> dict[str, str]:
 
 
 def test_two_runs_of_a_namespace_share_nothing_but_the_data(namespace: str, tmp_path: Path, rows: Dataset) -> None:
-    kubectl, other = Kubectl(namespace, "svm-hogwild"), Kubectl(namespace, "second")
-    place = overlay(tmp_path / "run", "svm-hogwild", CRAWLING_SVM, "data-server", patches=[small()], last=("tls",))
+    kubectl, other = Kubectl(namespace, "svm"), Kubectl(namespace, "second")
+    svm = run_of(tmp_path / "run", CRAWLING_SVM, ["tls"])
     short = CRAWLING_SVM | {"workers": 2, "slow": {}, "data": {"path": "/data/rcv1", "validation": 0.0}}
-    second = overlay(tmp_path / "second", "svm-hogwild", short, patches=[small()])
+    second = run_of(tmp_path / "second", short)
     put_rows(rows, tmp_path / "data", namespace)
 
-    deployed = paceline("k8s", "deploy", place, "-n", namespace)
+    deployed = paceline("k8s", "deploy", *svm, "-n", namespace)
     assert (deployed.returncode, "made the run's certificate" in deployed.stdout) == (0, True)
     until("the first steps", lambda: version(kubectl) > 2)
-    assert paceline("k8s", "deploy", second, "--run", "second", "-n", namespace).returncode == 0
+    assert paceline("k8s", "deploy", *second, "--run", "second", "-n", namespace).returncode == 0
     several = paceline("k8s", "status", "-n", namespace)
-    assert (several.returncode, "2 runs: second, svm-hogwild" in several.stderr) == (64, True)
+    assert (several.returncode, "2 runs: second, svm" in several.stderr) == (64, True)
 
     targets = listening(kubectl)
     assert reaches(kubectl, {}, targets) == dict.fromkeys(targets, False)
@@ -82,14 +84,14 @@ def test_two_runs_of_a_namespace_share_nothing_but_the_data(namespace: str, tmp_
     assert prometheus == {target: target.endswith(" metrics") for target in targets}
 
     assert "asp" in set_policy(kubectl, "asp")
-    done = paceline("k8s", "run", place, "-n", namespace)
-    ended = paceline("k8s", "run", second, "--run", "second", "-n", namespace)
+    done = paceline("k8s", "run", *svm, "-n", namespace)
+    ended = paceline("k8s", "run", *second, "--run", "second", "-n", namespace)
     assert (done.returncode, ended.returncode) == (0, 0)
     assert min(accuracy_of(done.stdout), accuracy_of(ended.stdout)) >= ACCURACY["svm"]
     for run in (kubectl, other):
         assert run.get(run.servers)["spec"]["replicas"] == 0
 
-    this = ("--run", "svm-hogwild", "-n", namespace)
+    this = ("--run", "svm", "-n", namespace)
     assert accuracy_of(paceline("k8s", "status", *this).stdout) == accuracy_of(done.stdout)
     assert paceline("k8s", "fetch-model", "--out", str(tmp_path / "models"), *this).returncode == 0
     before = left(kubectl)
@@ -103,12 +105,12 @@ def test_two_runs_of_a_namespace_share_nothing_but_the_data(namespace: str, tmp_
     assert left(kubectl) == set()
 
 
-def test_an_edited_overlay_is_applied_again_and_the_run_goes_on(namespace: str, tmp_path: Path, rows: Dataset) -> None:
+def test_an_edited_run_is_applied_again_and_the_run_goes_on(namespace: str, tmp_path: Path, rows: Dataset) -> None:
     """As docs/run/kubernetes-security.md says, by kubectl alone: an image, a setting, more epochs when the run is over."""
     if not has_image("paceline-worker-slim", AGAIN):
         pytest.skip(f"no node has the image paceline-worker-slim:{AGAIN}, the same as :{TAG}: .ci/e2e makes it")
-    kubectl = Kubectl(namespace, "svm-hogwild")
-    settings: dict[str, Any] = {
+    kubectl = Kubectl(namespace, "svm")
+    settings: dict[str, Any] = SVM | {
         "workers": 2,
         "data": {"path": "/data/rcv1", "validation": 0.0},
         "epochs": 60,
@@ -117,37 +119,35 @@ def test_an_edited_overlay_is_applied_again_and_the_run_goes_on(namespace: str, 
         "checkpoint": {"every": "2s"},
         "svm": {"stop": "own"},
     }
-    place = Path(overlay(tmp_path / "run", "svm-hogwild", settings, patches=[small()]))
+    svm = run_of(tmp_path / "run", settings)
     put_rows(rows, tmp_path / "data", namespace)
     kubectl.run("create", "secret", "generic", kubectl.part("token"), "--from-literal=token=applied-by-hand-for-a-test")
 
     def edit(file: str, old: str, new: str) -> None:
-        text = (place / file).read_text()
+        text = (tmp_path / "run" / file).read_text()
         assert old in text
-        (place / file).write_text(text.replace(old, new))
+        (tmp_path / "run" / file).write_text(text.replace(old, new))
 
     def incarnations() -> set[int]:
         found = status(kubectl)
         return {worker.incarnation for worker in found.workers if worker.member} if found else set()
 
-    kubectl.run("apply", f"--kustomize={place}")
+    apply(kubectl, svm)
     claims = {one["metadata"]["uid"] for one in kubectl.items("persistentvolumeclaims")}
     until("the first steps", lambda: (found := status(kubectl)) and found.version > 20)
-    edit("kustomization.yaml", f"paceline-worker-slim\n  newTag: {TAG}", f"paceline-worker-slim\n  newTag: {AGAIN}")
+    edit("profile.yaml", f"paceline-worker-slim:{TAG}", f"paceline-worker-slim:{AGAIN}")
     edit("run.yaml", "every: 2s", "every: 3s")
-    kubectl.run("apply", f"--kustomize={place}")
+    apply(kubectl, svm)
     until("the new workers", lambda: incarnations() == {2}, 240)
     until("the end", lambda: look(kubectl).result, 400)
     ended = look(kubectl).result
-    kubectl.run("apply", f"--kustomize={place}")  # wakes nothing
+    apply(kubectl, svm)  # wakes nothing
     until(
         "no process", lambda: [one["metadata"]["labels"][COMPONENT] for one in kubectl.items("pods")] == ["controller"]
     )
 
     edit("run.yaml", "epochs: 60", "epochs: 70")
-    kubectl.run(
-        "apply", "--server-side", "--field-manager=argocd-controller", "--force-conflicts", f"--kustomize={place}"
-    )
+    apply(kubectl, svm, "--server-side", "--field-manager=argocd-controller", "--force-conflicts")
     until("more epochs", lambda: (found := status(kubectl)) and found.epoch > 62, 240)
     until("the end of all epochs", lambda: (found := look(kubectl).result) and found.epochs == 70, 240)
     last = look(kubectl).result
@@ -163,21 +163,22 @@ def test_an_edited_overlay_is_applied_again_and_the_run_goes_on(namespace: str, 
 def test_async_svm_with_tls_and_a_policy_of_ones_own_is_finished_and_stopped_by_its_controller(
     namespace: str, tmp_path: Path, rows: Dataset
 ) -> None:
-    kubectl = Kubectl(namespace, "svm-hogwild-async")
-    settings: dict[str, Any] = {
+    kubectl = Kubectl(namespace, "svm")
+    settings: dict[str, Any] = SVM | {
         "data": {"path": "/data/rcv1", "validation": 0.0},
         "epochs": 10,
         "optimizer": {"name": "sgd", "lr": 0.05, "momentum": 0.0, "weight_decay": 0.0},
         "svm": {"stop": "own"},
         "policy": {"name": "mine.py", "merge": "overwrite"},
     }
-    own = {"mine.py": OWN_POLICY}
-    place = overlay(tmp_path / "run", "svm-hogwild-async", settings, last=("tls",), own=own)
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run/mine.py").write_text(OWN_POLICY)
+    svm = run_of(tmp_path / "run", settings, ["tls"])
     put_rows(rows, tmp_path / "data", namespace)
     kubectl.run("create", "secret", "generic", kubectl.part("token"), "--from-literal=token=the-secret-of-this-test")
     issue_keys(kubectl, Authority(), tmp_path / "keys")
 
-    kubectl.run("apply", "--kustomize", place)
+    apply(kubectl, svm)
     until("the sharder", lambda: running(kubectl, "sharder"))
     kill(kubectl, pod_of(kubectl, "sharder"))
 
@@ -190,13 +191,13 @@ def test_async_svm_with_tls_and_a_policy_of_ones_own_is_finished_and_stopped_by_
 @pytest.mark.usefixtures("torch_image")
 def test_digits_train_with_torch(namespace: str, tmp_path: Path) -> None:
     kubectl = Kubectl(namespace, "demo")
-    place = overlay(tmp_path / "run", "demo", {"epochs": 60, "checkpoint": {"every": "2s"}})
+    demo = run_of(tmp_path / "run", DEMO | {"epochs": 60, "checkpoint": {"every": "2s"}}, worker="paceline-worker")
 
-    assert paceline("k8s", "deploy", place, "-n", namespace).returncode == 0
+    assert paceline("k8s", "deploy", *demo, "-n", namespace).returncode == 0
     until("the first steps", lambda: (found := status(kubectl)) and found.version > 50)
     kill(kubectl, f"{kubectl.part('server')}-1")
     kill(kubectl, pod_of(kubectl, "worker"))
-    done = paceline("k8s", "run", place, "-n", namespace)
+    done = paceline("k8s", "run", *demo, "-n", namespace)
 
     assert done.returncode == 0
     assert accuracy_of(done.stdout) >= ACCURACY["digits"]
@@ -234,17 +235,18 @@ def rank(kubectl: Kubectl, index: int) -> str:
 
 @pytest.mark.usefixtures("torch_image")
 def test_three_peers_train_on_through_the_death_of_one_and_their_mean_is_scored(namespace: str, tmp_path: Path) -> None:
-    kubectl = Kubectl(namespace, "digits-peers")
-    settings: dict[str, Any] = {"workers": 3, "epochs": 120, "slow": {"all": "3x"}, "lease": 6, "heartbeat": 1}
-    place = overlay(tmp_path / "run", "digits-peers", settings, patches=[small()])
+    kubectl = Kubectl(namespace, "demo")
+    settings: dict[str, Any] = {"workers": 3, "servers": 0, "policy": "adpsgd", "epochs": 120}
+    slow: dict[str, Any] = {"slow": {"all": "3x"}, "lease": 6, "heartbeat": 1}
+    peers = run_of(tmp_path / "run", DEMO | settings | slow, worker="paceline-worker")
 
-    assert paceline("k8s", "deploy", place, "-n", namespace).returncode == 0
+    assert paceline("k8s", "deploy", *peers, "-n", namespace).returncode == 0
     until("the first steps", lambda: sum(one.clock > 20 for one in getattr(status(kubectl), "workers", ())) == 3)
     gone, name = rank(kubectl, 1), f"{kubectl.part('worker')}-1"
     kill(kubectl, name)
     until("its successor", lambda: rank(kubectl, 1) not in (gone, ""))
     until("the successor's training", lambda: '"founder": false' in kubectl.logs(name, lines=200))
-    done = paceline("k8s", "run", place, "-n", namespace)
+    done = paceline("k8s", "run", *peers, "-n", namespace)
 
     assert done.returncode == 0
     assert accuracy_of(done.stdout) >= ACCURACY["digits"]
@@ -275,12 +277,12 @@ def test_workers_with_gpus_are_scheduled_as_far_as_there_are_gpus(
 ) -> None:
     kubectl = Kubectl(namespace, "demo")
     # what has no image is scheduled, and does not end for want of a real GPU
-    place = overlay(tmp_path / "run", "demo", {}, "gpu", patches=[small()], worker="paceline-absent")
+    demo = run_of(tmp_path / "run", DEMO, ["gpu"], worker="paceline-absent")
     gpus(1)
     kubectl.run("create", "namespace", namespace)
     kubectl.run("create", "secret", "generic", kubectl.part("token"), "--from-literal=token=the-secret-of-this-test")
 
-    kubectl.run("apply", "--kustomize", place)
+    apply(kubectl, demo)
 
     def scheduled() -> int:
         pods = kubectl.items("pods", f"{kubectl.selector},{COMPONENT}=worker")
@@ -317,9 +319,9 @@ def claim_patch(**spec: Any) -> dict[str, str]:
 def test_deploy_names_what_keeps_it_from_coming_up(
     namespace: str, tmp_path: Path, patch: dict[str, str], told: str
 ) -> None:
-    place = overlay(tmp_path / "run", "demo", {}, patches=[patch], worker="paceline-worker-slim")
+    demo = run_of(tmp_path / "run", DEMO, patches=[patch])
 
-    done = paceline("k8s", "deploy", place, "-n", namespace)
+    done = paceline("k8s", "deploy", *demo, "-n", namespace)
 
     assert done.returncode == 78
     assert told in done.stderr
@@ -331,7 +333,7 @@ def test_deploy_names_what_keeps_it_from_coming_up(
 def test_a_missing_token_is_named(namespace: str, tmp_path: Path) -> None:
     kubectl = Kubectl(namespace, "demo")
     kubectl.run("create", "namespace", namespace)
-    kubectl.run("apply", "--kustomize", overlay(tmp_path / "run", "demo", {}, worker="paceline-worker-slim"))
+    kubectl.run("apply", f"--kustomize={REPOSITORY / 'k8s/overlays/demo'}")
 
     def is_named() -> bool:
         found = paceline("k8s", "doctor", "-n", namespace)
@@ -341,7 +343,9 @@ def test_a_missing_token_is_named(namespace: str, tmp_path: Path) -> None:
 
 
 def test_a_typo_in_the_settings_is_told_before_anything_is_deployed(namespace: str, tmp_path: Path) -> None:
-    done = paceline("k8s", "deploy", overlay(tmp_path / "run", "demo", {"polivy": {"name": "bsp"}}), "-n", namespace)
+    demo = run_of(tmp_path / "run", DEMO | {"polivy": {"name": "bsp"}})
+
+    done = paceline("k8s", "deploy", *demo, "-n", namespace)
 
     assert done.returncode == 78
     assert "policy" in done.stderr

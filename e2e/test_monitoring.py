@@ -13,7 +13,7 @@ from urllib.request import urlopen
 import pytest
 import yaml
 
-from e2e.cluster import REPOSITORY, SLOW_SVM, overlay, paceline, put_rows, small, until
+from e2e.cluster import REPOSITORY, SLOW_SVM, paceline, put_rows, run_of, until
 from paceline.core.errors import ServersGone
 from paceline.data.dataset import Dataset
 from paceline_k8s.kubectl import COMPONENT, Kubectl
@@ -21,7 +21,7 @@ from tools.dashboard import ALERTS
 from tools.panels import PEERS, ROWS, Query
 from tools.prometheus import Watched, beside
 
-RUN = "svm-hogwild"
+RUN = "svm"
 NOT_HERE = {("Loss", "mini-batches")}
 """Panel and legend of what a sparse run has by design not."""
 PROCESSES = {"server-0", "server-1", "worker-0", "worker-1", "evaluator", "sharder"}
@@ -76,7 +76,7 @@ def relabelling() -> Any:
 
 def test_panels_show_a_run_on_the_cluster_and_no_alert_fires(namespace: str, tmp_path: Path, rows: Dataset) -> None:
     kubectl = Kubectl(namespace, RUN)
-    place = overlay(tmp_path / "run", RUN, SLOW_SVM, "data-server", "scrape-annotations", patches=[small()])
+    svm = run_of(tmp_path / "run", SLOW_SVM, ["scrape-annotations"])
     put_rows(rows, tmp_path / "data", namespace)
 
     with beside(tmp_path / "prometheus", relabel=relabelling()) as prometheus, ExitStack() as forwards:
@@ -84,14 +84,14 @@ def test_panels_show_a_run_on_the_cluster_and_no_alert_fires(namespace: str, tmp
         checked = subprocess.run(["promtool", "check", "config", config], capture_output=True, text=True, check=False)
         assert checked.returncode == 0, checked.stdout + checked.stderr
         start = time.time()
-        assert paceline("k8s", "deploy", place, "-n", namespace).returncode == 0
+        assert paceline("k8s", "deploy", *svm, "-n", namespace).returncode == 0
         pods = {str(pod["metadata"]["name"]): pod for pod in kubectl.items("pods") if is_scraped(pod)}
         for name in pods:
             until(f"an answer of {name}", partial(answers, kubectl, name))
         prometheus.scrape(
             discovered(pod, forwards.enter_context(kubectl.forwarded(name, METRICS))) for name, pod in pods.items()
         )
-        assert paceline("k8s", "run", place, "-n", namespace).returncode == 0
+        assert paceline("k8s", "run", *svm, "-n", namespace).returncode == 0
         until("the end of the servers", lambda: not prometheus.query('up{pod=~".*-paceline-server-.*"} == 1'))
         watched = Watched(prometheus, RUN, start, time.time(), namespace)
         seen = {

@@ -21,12 +21,12 @@ from e2e.cluster import (
     ACCURACY,
     REGISTRY,
     REPOSITORY,
+    SVM,
     TAG,
     accuracy_of,
-    overlay,
     paceline,
     reaches,
-    small,
+    run_of,
     until,
 )
 from paceline.data.dataset import Dataset
@@ -139,7 +139,7 @@ def credentials(kubectl: Kubectl, **more: str) -> None:
 
 def bucket_with(rows: Dataset, namespace: str, folder: Path) -> Kubectl:
     """A new namespace under Pod Security restricted, and in it a bucket with this data set, at s3://mine/rcv1."""
-    kubectl = Kubectl(namespace, "svm-hogwild")
+    kubectl = Kubectl(namespace, "svm")
     kubectl.run("create", "namespace", namespace)
     kubectl.run("label", "namespace", namespace, "pod-security.kubernetes.io/enforce=restricted")
     kubectl.run("apply", "--filename=-", stdin=yaml.safe_dump_all(server()))
@@ -151,9 +151,9 @@ def bucket_with(rows: Dataset, namespace: str, folder: Path) -> Kubectl:
     return kubectl
 
 
-def reading(folder: Path, component: str, **data: Any) -> str:
-    """An overlay of two workers whose data is in that bucket, and who may go out to it and nowhere else."""
-    settings: dict[str, Any] = {
+def reading(folder: Path, **data: Any) -> list[str]:
+    """A run of two workers whose data is in that bucket, and who may go out to it and nowhere else."""
+    settings: dict[str, Any] = SVM | {
         "workers": 2,
         "data": {"path": "s3://mine/rcv1", "validation": 0.0, **data},
         "epochs": 20,
@@ -166,25 +166,25 @@ def reading(folder: Path, component: str, **data: Any) -> str:
         "target": {"kind": "NetworkPolicy", "name": "paceline-object-store"},
         "patch": yaml.safe_dump([{"op": "replace", "path": "/spec/egress/0", "value": way}]),
     }
-    return overlay(folder, "svm-hogwild", settings, component, patches=[small(), way_out], without=["data"])
+    return run_of(folder, settings, patches=[way_out])
 
 
 def test_a_run_trains_on_a_bucket_that_only_its_sharder_reaches(namespace: str, tmp_path: Path, rows: Dataset) -> None:
     kubectl = bucket_with(rows, namespace, tmp_path)
-    place = reading(tmp_path / "run", "object-store")
+    svm = reading(tmp_path / "run")
 
     credentials(kubectl)
-    refused = paceline("k8s", "run", place, "-n", namespace)
+    refused = paceline("k8s", "run", *svm, "-n", namespace)
     assert refused.returncode == 78
     said = " ".join(refused.stderr.split())
     assert f"No credentials for the bucket 'mine' of S3 at http://s3:{PORT} (AWS_ENDPOINT_URL)" in said
     credentials(kubectl, **KEYS)
-    done = paceline("k8s", "run", place, "-n", namespace)
+    done = paceline("k8s", "run", *svm, "-n", namespace)
 
     assert done.returncode == 0
     assert accuracy_of(done.stdout) >= ACCURACY["svm"]
     address = {"s3": f"{kubectl.get('pod/s3')['status']['podIP']}:{PORT}"}
-    labels = {"app.kubernetes.io/name": "paceline", RUN: "svm-hogwild"}
+    labels = {"app.kubernetes.io/name": "paceline", RUN: "svm"}
     reader = {COMPONENT: "sharder", "paceline-object-store": "reader"}
     assert reaches(kubectl, labels | reader, address) == {"s3": True}
     assert reaches(kubectl, labels | {COMPONENT: "worker"}, address) == {"s3": False}
@@ -198,18 +198,18 @@ def fetched(kubectl: Kubectl) -> set[str]:
 
 def test_workers_fetch_shards_that_stay_in_a_bucket(namespace: str, tmp_path: Path, rows: Dataset) -> None:
     kubectl = bucket_with(rows, namespace, tmp_path)
-    place = reading(tmp_path / "run", "shards-in-bucket", shards_at="s3://mine/shards")
+    svm = reading(tmp_path / "run", shards_at="s3://mine/shards")
 
     credentials(kubectl, **KEYS)
-    assert paceline("k8s", "deploy", place, "-n", namespace).returncode == 0
+    assert paceline("k8s", "deploy", *svm, "-n", namespace).returncode == 0
     until("both shards", lambda: fetched(kubectl) == {"shard-0", "shard-1"})  # logs go with their pods
-    done = paceline("k8s", "run", place, "-n", namespace)
+    done = paceline("k8s", "run", *svm, "-n", namespace)
 
     assert done.returncode == 0
     assert accuracy_of(done.stdout) >= ACCURACY["svm"]
     assert kubectl.find(f"pvc/{kubectl.part('shards')}") is None
     address = {"s3": f"{kubectl.get('pod/s3')['status']['podIP']}:{PORT}"}
-    labels = {"app.kubernetes.io/name": "paceline", RUN: "svm-hogwild"}
+    labels = {"app.kubernetes.io/name": "paceline", RUN: "svm"}
     assert reaches(kubectl, labels | {COMPONENT: "server"}, address) == {"s3": False}
 
 

@@ -18,13 +18,12 @@ from e2e.cluster import (
     issue_keys,
     kill,
     members,
-    overlay,
     paceline,
     pod_of,
     put_rows,
+    run_of,
     running,
     serial_of,
-    small,
     status,
     until,
 )
@@ -93,16 +92,15 @@ def stops(kubectl: Kubectl, why: str) -> bool:
 def test_a_machine_outside_takes_the_seat_that_is_free(
     namespace: str, tmp_path: Path, rows: Dataset, machine: Machine
 ) -> None:
-    kubectl = Kubectl(namespace, "svm-hogwild")
+    kubectl = Kubectl(namespace, "svm")
     settings = SLOW_SVM | {"workers": 3, "epochs": 600, "start_when": 2, "lease": 4.0, "heartbeat": 1.0}
-    patches = [small(), pods_of_workers(2)]
-    place = overlay(tmp_path / "run", "svm-hogwild", settings, "data-server", patches=patches, last=("outside", "tls"))
+    svm = run_of(tmp_path / "run", settings, ["outside", "tls"], [pods_of_workers(2)])
     (node,) = kubectl.items("nodes", "")
     address = next(each["address"] for each in node["status"]["addresses"] if each["type"] == "InternalIP")
     put_rows(rows, tmp_path / "data", namespace)
     authority = Authority()
     issue_keys(kubectl, authority, tmp_path / "keys", address)
-    assert paceline("k8s", "deploy", place, "-n", namespace).returncode == 0
+    assert paceline("k8s", "deploy", *svm, "-n", namespace).returncode == 0
 
     key = tmp_path / "demo.key"
     assert paceline("k8s", "key", "--out", str(key), "-n", namespace).returncode == 0

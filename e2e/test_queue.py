@@ -5,30 +5,18 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 
-from e2e.cluster import SLOW_SVM, overlay, paceline, put_rows, small, status, until
+from e2e.cluster import SLOW_SVM, paceline, put_rows, run_of, status, until
 from paceline.data.dataset import Dataset
 from paceline_k8s.cluster_status import look
 from paceline_k8s.deploy import apply_all
 from paceline_k8s.kubectl import COMPONENT, Kubectl
-from paceline_k8s.overlay import read_overlay
+from paceline_k8s.overlay import Changes, read_overlay
 from paceline_k8s.queue import GATE
 from paceline_k8s.run_secrets import make_secrets
 
 PODS = 6  # two servers, two workers, evaluator, and a sharder that streams
 pytestmark = pytest.mark.timeout(900)
-
-
-def in_queue(place: str) -> str:
-    """The overlay, with the queue that its component kueue asks for."""
-    file = Path(place) / "kustomization.yaml"
-    found = yaml.safe_load(file.read_text())
-    options = {"annotations": {"config.kubernetes.io/local-config": "true"}}
-    queue = {"name": "paceline-queue", "literals": ["name=team-a", f"pods={PODS}"], "options": options}
-    found["configMapGenerator"].append(queue)
-    file.write_text(yaml.safe_dump(found))
-    return place
 
 
 def gated(kubectl: Kubectl) -> list[dict[str, Any]]:
@@ -59,14 +47,14 @@ def evict(kubectl: Kubectl, pod: str) -> None:
 
 
 def test_of_two_runs_with_room_for_one_the_second_waits_whole(namespace: str, tmp_path: Path, rows: Dataset) -> None:
-    place = in_queue(overlay(tmp_path / "run", "svm-hogwild", SLOW_SVM, "data-server", "kueue", patches=[small()]))
+    svm = run_of(tmp_path / "run", SLOW_SVM, queue="team-a")
     put_rows(rows, tmp_path / "data", namespace)
     first, second = (Kubectl(namespace, name) for name in ("first", "second"))
-    refused = paceline("k8s", "deploy", place, "--run", "first", "-n", namespace)
+    refused = paceline("k8s", "deploy", *svm, "--run", "first", "-n", namespace)
     assert (refused.returncode, "this cluster has no Kueue" in refused.stderr) == (78, True)
 
     for run in (first, second):
-        wanted = read_overlay(run, place)
+        wanted = read_overlay(run, svm[0], Changes(profile=svm[2]))
         make_secrets(run, wanted, print)
         apply_all(run, wanted.documents)
     until("both to wait", lambda: [len(gated(run)) for run in (first, second)] == [PODS, PODS])

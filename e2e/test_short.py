@@ -13,12 +13,11 @@ from e2e.cluster import (
     kill,
     left,
     members,
-    overlay,
     paceline,
     pod_of,
     put_rows,
+    run_of,
     set_policy,
-    small,
     status,
     until,
     version,
@@ -44,12 +43,12 @@ def lose_one_of_each(kubectl: Kubectl) -> None:
 def test_a_run_trains_through_deaths_more_workers_and_another_policy(
     namespace: str, tmp_path: Path, rows: Dataset
 ) -> None:
-    kubectl = Kubectl(namespace, "svm-hogwild")
-    place = overlay(tmp_path / "run", "svm-hogwild", CRAWLING_SVM, "data-server", patches=[small()], last=("tls",))
+    kubectl = Kubectl(namespace, "svm")
+    svm = run_of(tmp_path / "run", CRAWLING_SVM, ["tls"])
     put_rows(rows, tmp_path / "data", namespace)
 
     terminal = tmp_path / "terminal.txt"
-    with going_on(terminal, "k8s", "run", place, "-n", namespace) as run:
+    with going_on(terminal, "k8s", "run", *svm, "-n", namespace) as run:
         until("the first steps", lambda: version(kubectl) > 2 or run.poll() is not None)
         shown = paceline("k8s", "status", "-n", namespace)
         assert ("worker-2" in shown.stdout, "plain text" in shown.stdout) == (True, False)
@@ -73,7 +72,7 @@ def test_a_run_trains_through_deaths_more_workers_and_another_policy(
     assert f"{accuracy:.4f}" in scored.stderr
     assert paceline("k8s", "teardown", "-n", namespace).returncode == 0
     assert {name.partition("/")[0] for name in left(kubectl)} == {"PersistentVolumeClaim", "Secret"}
-    assert paceline("k8s", "purge", "--run", "svm-hogwild", "-n", namespace).returncode == 0
+    assert paceline("k8s", "purge", "--run", "svm", "-n", namespace).returncode == 0
     assert left(kubectl) == {DATA}
     assert paceline("k8s", "purge", "--data", "-n", namespace).returncode == 0
     assert left(kubectl) == set()

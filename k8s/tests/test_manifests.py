@@ -17,8 +17,6 @@ from kubernetes_validate import utils
 from referencing import Registry, Resource
 
 from paceline.base.variables import CONNECT, TLS
-from paceline.core import registry
-from paceline.core.peers import peer_policy
 from paceline.settings.load_settings import load, task_of
 from paceline.tasks.task import load_task
 from paceline.worker.command_line import ToldLaunched
@@ -27,10 +25,10 @@ from paceline_k8s.queue import check_queue
 from paceline_k8s.run_name import rename
 from paceline_k8s.script import script_of
 from paceline_studies.planning.sizes import plan_report, task_shapes
+from tests.support.kustomize import objects, render
 from tests.support.nights import some
 from tests.support.tree import ROOT
 from tools.dashboard import ALERTS
-from tools.rendered_manifests import FILE, is_fresh, objects, render
 
 pytestmark = pytest.mark.skipif(shutil.which("kubectl") is None, reason="there is no kubectl here to render with")
 
@@ -86,20 +84,15 @@ def cases():
             yield (overlay, *(component for component in more if component not in NOT_IN_BUCKET))
 
 
-def by_day(combinations, overlays=OVERLAYS):
-    """All of them; those with one component, which takes most of the time, or of another overlay have the mark `nightly`."""
-    return [
-        pytest.param(case, marks=() if case[0] in overlays and len(case) != 2 else pytest.mark.nightly)
-        for case in combinations
-    ]
+def by_day(combinations):
+    """All of them; those with one component, which take most of the time, have the mark `nightly`."""
+    return [pytest.param(case, marks=() if len(case) != 2 else pytest.mark.nightly) for case in combinations]
 
 
 CASES = by_day(cases())
 EVERYTHING = [case for case in cases() if len(case) > 2]
 CLOSED = [tuple(name for name in case if name != "outside") for case in EVERYTHING]
 """The same without what lets others in."""
-TWO = ("demo", "digits-peers")
-"""The overlays of which `make test` tries what takes long: with servers, and without."""
 
 
 @cache
@@ -231,7 +224,7 @@ def complaint(text, version):
     return error and f"{each['kind']} {each['metadata']['name']}: {list(error.path)} {error.message}"
 
 
-@pytest.mark.parametrize("everything", by_day(cases(), TWO), ids="+".join, indirect=True)
+@pytest.mark.parametrize("everything", by_day(cases()), ids="+".join, indirect=True)
 @pytest.mark.parametrize("version", some([OLDEST, NEWEST], [OLDEST]))
 def test_the_api_of_the_oldest_and_the_newest_version_takes_every_object(everything, version):
     assert not [found for each in everything if (found := complaint(json.dumps(each, sort_keys=True), version))]
@@ -278,26 +271,6 @@ def test_a_misspelt_key_would_be_found(folder, version):
     workers["spec"]["podManagmentPolicy"] = workers["spec"].pop("podManagementPolicy")
 
     assert "podManagmentPolicy" in complaint(json.dumps(workers), version)
-
-
-def test_the_rendered_file_is_fresh_and_says_how_to_make_its_secret():
-    assert is_fresh(), "run: python -m tools.rendered_manifests"
-    assert "create secret generic demo-paceline-token --from-literal=token=" in FILE.read_text()
-
-
-def test_a_rendered_file_that_lacks_an_object_is_stale(tmp_path, monkeypatch):
-    stale = tmp_path / FILE.name
-    stale.write_text(yaml.safe_dump_all(objects(FILE.read_text())[1:]))
-    monkeypatch.setattr("tools.rendered_manifests.FILE", stale)
-
-    assert not is_fresh()
-
-
-def test_the_rendered_file_is_the_demo(folder):
-    def ordered(found):
-        return sorted(json.dumps(each, sort_keys=True) for each in found)
-
-    assert ordered(objects(FILE.read_text())) == ordered(rendered(("demo",), folder))
 
 
 def test_nothing_is_of_the_cluster_or_names_a_namespace(everything):
@@ -374,13 +347,6 @@ def test_images_have_versions_and_are_not_pulled_anew(everything):
         container = only_container(spec)
         assert re.fullmatch(r"localhost/paceline-(server|worker|worker-slim|sharder):\d+\.\d+\.\d+", container["image"])
         assert container["imagePullPolicy"] == "IfNotPresent"
-
-
-def test_only_runs_with_torch_take_the_large_image(config, plain):
-    expected = "worker-slim" if config.updates == "sparse" else "worker"
-
-    for part in ("worker", "evaluator"):
-        assert container_of(plain, part)["image"].startswith(f"localhost/paceline-{expected}:")
 
 
 def test_selectors_find_the_pods_that_they_mean(everything):
@@ -492,39 +458,6 @@ def test_the_config_says_all_that_its_task_would(overlay, config):
     assert load(path, task=load_task(*task_of(path)).settings) == config
 
 
-@pytest.mark.parametrize("policy", registry.names(peer_policy.PACKAGE))
-def test_the_overlay_without_servers_names_every_such_policy_and_takes_it(policy):
-    path = K8S / "overlays/digits-peers/run.yaml"
-
-    assert load(path, {"policy": {"name": policy}}).policy.name == policy
-    assert re.search(rf"^policy: .*\b{policy}\b", path.read_text(), re.MULTILINE)
-
-
-@pytest.mark.parametrize(
-    ("overlay", "preset", "own"),
-    [
-        ("cifar10-shat", "shat", {"checkpoint", "deadline", "score_timeout"}),
-        ("svm-hogwild", "hogwild", set()),
-        ("svm-hogwild-async", "hogwild", {"policy", "svm"}),
-    ],
-)
-def test_a_papers_overlay_is_its_preset_on_a_cluster(overlay, preset, own):
-    ours = load(K8S / "overlays" / overlay / "run.yaml").model_dump()
-    theirs = load(preset=preset, task=load_task(*task_of(preset=preset)).settings).model_dump()
-    theirs["data"]["path"] = ours["data"]["path"]
-
-    differ = {key for key in ours if ours[key] != theirs[key]}
-
-    assert differ <= own | {"run", "workers", "servers"}
-
-
-def test_the_asynchronous_svm_is_as_published():
-    config = load(K8S / "overlays" / "svm-hogwild-async" / "run.yaml")
-
-    assert config.policy.model_dump() == {"name": "everyone", "merge": "overwrite"}
-    assert config.svm.stop == "own"
-
-
 def test_the_config_that_pods_read_is_the_overlays_file(overlay, plain):
     config = next(each for each in of_kind(plain, "ConfigMap") if "paceline-config" in each["metadata"]["name"])
 
@@ -535,10 +468,8 @@ def test_the_config_that_pods_read_is_the_overlays_file(overlay, plain):
 @cache
 def planned(overlay):
     """`paceline plan` of an overlay: its servers."""
-    config = load(K8S / "overlays" / overlay / "run.yaml")
-    if config.updates == "sparse":
-        return plan_report(config, (("weights", (47_236,)),))["servers"]  # RCV1's features
     pytest.importorskip("torch")
+    config = load(K8S / "overlays" / overlay / "run.yaml")
     return plan_report(config, task_shapes(config))["servers"]
 
 
@@ -547,19 +478,7 @@ def test_servers_may_use_the_memory_that_the_plan_suggests(overlay, plain):
     suggested = max(server["limit"] for server in planned(overlay))
     found = {key: quantity(each["memory"]) for key, each in container_of(plain, "server")["resources"].items()}
 
-    if overlay.startswith("svm"):  # the paper's, which are more
-        assert found == {"limits": 20 * GIB, "requests": 2 * GIB}
-        assert suggested < found["requests"]
-    else:
-        assert found == {"limits": suggested, "requests": suggested}
-
-
-def test_the_svms_resources_start_from_the_papers(folder):
-    for overlay in ("svm-hogwild", "svm-hogwild-async"):
-        found = rendered((overlay,), folder)
-        server, worker = (container_of(found, part)["resources"]["limits"] for part in ("server", "worker"))
-        workers = run_of(found)["workers"]
-        assert (quantity(server["cpu"]), quantity(worker["cpu"]), worker["memory"]) == (workers, 1, "4Gi")
+    assert found == {"limits": suggested, "requests": suggested}
 
 
 @pytest.mark.parametrize("overlay", TASKS)
@@ -873,7 +792,7 @@ def open_ports(policies, source, target):
     return egress if ingress is None else ingress if egress is None else egress & ingress
 
 
-@pytest.mark.parametrize("case", by_day(CLOSED, TWO), ids="+".join)
+@pytest.mark.parametrize("case", by_day(CLOSED), ids="+".join)
 def test_policies_let_through_what_the_parts_need_and_nothing_else(case, folder):
     found = rendered(case, folder)
     policies = of_kind(found, "NetworkPolicy")

@@ -13,7 +13,8 @@ from paceline.core.errors import DataError, DiskError
 from paceline_k8s import volumes
 from paceline_k8s.kubectl import COMPONENT, Kubectl
 from paceline_k8s.one_node import one_node_claims
-from paceline_k8s.overlay import OVERLAYS, read_overlay
+from paceline_k8s.overlay import OVERLAYS, Changes, read_overlay
+from paceline_k8s.profile import PROFILES
 from paceline_k8s.volumes import fetch_model, put_data
 
 
@@ -253,9 +254,14 @@ def test_nothing_is_said_where_no_pod_can_wait(overlay: list[Any], claims: list[
 
 
 @pytest.mark.skipif(shutil.which("kubectl") is None, reason="there is no kubectl here to render with")
-@pytest.mark.parametrize(("name", "is_named"), [("demo", True), ("cifar10-shat", False)])
-def test_of_the_overlays_only_those_without_a_shared_volume_are_warned_of(name: str, is_named: bool) -> None:
-    overlay = read_overlay(Kubectl("here"), str(OVERLAYS / name))
+@pytest.mark.parametrize(("components", "is_named"), [([], True), (["shared-volume"], False)])
+def test_only_a_run_without_a_shared_volume_is_warned_of(components: list[str], is_named: bool, tmp_path: Path) -> None:
+    profile = yaml.safe_load((PROFILES / "cpu.yaml").read_text()) | {"components": components}
+    (tmp_path / "profile.yaml").write_text(yaml.safe_dump(profile))
+    settings, changes = OVERLAYS / "demo/run.yaml", Changes(profile=str(tmp_path / "profile.yaml"))
+
+    overlay = read_overlay(Kubectl("here"), str(settings), changes)
+
     assert bool(list(one_node_claims(overlay.documents, [], NODES))) == is_named
 
 

@@ -18,13 +18,12 @@ from paceline_k8s.kubectl import Kubectl
 from paceline_k8s.overlay import containers, read_overlay
 from paceline_k8s.profile import read_profile
 from paceline_k8s.render import text_of
-from tests.support.nights import some
+from tests.support.kustomize import objects, render
 from tools.release import provenance
 from tools.release.__main__ import main
 from tools.release.artifact import packed, write_artifact
 from tools.release.images import NAMES, digest_of, save
-from tools.release.manifests import pin, pinned
-from tools.rendered_manifests import K8S, objects, render
+from tools.release.manifests import K8S, pin, pinned
 
 DIGESTS = {name: f"sha256:{hashlib.sha256(name.encode()).hexdigest()}" for name in NAMES}
 IMAGES = {name: f"registry.example/team/paceline-{name}@{digest}" for name, digest in DIGESTS.items()}
@@ -81,7 +80,7 @@ def k8s(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @needs_kubectl
-@pytest.mark.parametrize("name", some(OVERLAYS, ["demo", "script", "digits-peers"]))
+@pytest.mark.parametrize("name", OVERLAYS)
 def test_every_overlay_names_the_images_by_digest_and_can_be_deployed(
     k8s: Path, name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

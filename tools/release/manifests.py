@@ -5,8 +5,7 @@ import shutil
 from collections.abc import Mapping
 from pathlib import Path
 
-from tools.rendered_manifests import K8S
-
+K8S = Path(__file__).parents[2] / "k8s"
 _IMAGE = re.compile(r'newName: localhost/paceline-(?P<name>[-a-z]+), newTag: "[^"]+"')
 _IMAGE_OF_PROFILE = re.compile(r": localhost/paceline-(?P<name>[-a-z]+):\S+")
 _FOLDERS = ("base", "components", "overlays", "profiles")
