@@ -6,6 +6,7 @@ import signal
 import threading
 import time
 from collections.abc import Callable
+from dataclasses import replace
 
 from grpc_reflection.v1alpha import reflection
 from prometheus_client import CollectorRegistry
@@ -214,7 +215,8 @@ def serve(config: Config, told: ToldServer) -> int:
     """Runs a server until it receives a stop signal; returns the exit code."""
     # of a server's large arrays only a snapshot's copies come and go; in the heap they would leave holes that nothing fits in
     tune_malloc(kept=16 << 20)
-    credentials, name = told.credentials(), told.name
+    name = told.name
+    credentials = replace(told.credentials(), memory=told.folder / "public-keys")
     say = make_log(name)
     stop, signals = stop_on_signals()
     if config.is_script:

@@ -9,9 +9,11 @@ from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
 
+from paceline.base.bounded import MOST_KEY, read_text
+from paceline.base.private import make_private
 from paceline.core.errors import ConfigError, PermissionDenied, Unauthenticated
 from paceline.rpc.roles import ANYONE, ROLES, Caller, Role, admit, fault_of_certificate
-from paceline.rpc.token_file import Secret, Token, content_of, read_token_file, write_token_file
+from paceline.rpc.token_file import Content, Secret, Token, content_of, keys_of, read_token_file, write_token_file
 from paceline.rpc.tokens import Claims, check_time, claimed, looks_signed, read, sign
 
 HEADER = "authorization"
@@ -38,6 +40,8 @@ class Credentials:
     """What a holder of the secret calls itself."""
     file: Path | None = None
     """Where `token` was read, and is read again when it changes."""
+    memory: Path | None = None
+    """Where a holder of the secret keeps the public keys that it accepts, for its next start; None: nowhere."""
 
     def named(self, role: Role, name: str, run: str | None = None) -> "Credentials":
         """The same for a process of this role and name."""
@@ -56,9 +60,9 @@ class Held:
         self._credentials = credentials
         self._clock = clock
         self._lock = threading.Lock()
-        self._seen = self._stamp()
+        self._seen: tuple[int, int] | None = None  # the file may have changed since `token` was read
         self._looked = clock()
-        self._content = content_of(credentials.token)
+        self._content = self._with_memory(content_of(credentials.token))
         self._given: Token | None = None
         """What the chief has given."""
         self._own: tuple[str, float, str] | None = None
@@ -101,7 +105,7 @@ class Held:
         with self._lock:
             self._look()
             secret = self._content
-            if not isinstance(secret, Secret) or not secret.renews or caller.key == secret.keys[0].text:
+            if not isinstance(secret, Secret) or not secret.renews(caller.key, self._clock()):
                 return ""
             return secret.token_file(caller.claims, self._clock())
 
@@ -124,8 +128,28 @@ class Held:
         with suppress(ConfigError):  # half written, or gone again: what was read before stays
             content = content_of(read_token_file(self._credentials.file))
             self._content = content.after(self._content, now) if isinstance(content, Secret) else content
+            self._keep()
             self._seen = seen
             self._given = None
+
+    def _with_memory(self, content: Content) -> Content:
+        """The content with what this process's last start has kept, which is kept for the next one."""
+        memory = self._credentials.memory
+        if memory is None or not isinstance(content, Secret):
+            return content
+        with suppress(OSError, ConfigError, UnicodeDecodeError):
+            content = content.knowing(keys_of(read_text(memory, MOST_KEY), str(memory)), self._clock())
+        self._content = content
+        self._keep()
+        return content
+
+    def _keep(self) -> None:
+        """Writes the keys for the next start. Where it can't, that one knows none."""
+        memory = self._credentials.memory
+        if memory is not None and isinstance(self._content, Secret):
+            with suppress(OSError):
+                make_private(memory.parent)
+                write_token_file(memory, "".join(f"{key.line}\n" for key in self._content.keys))
 
     def _stamp(self) -> tuple[int, int] | None:
         if self._credentials.file is None:

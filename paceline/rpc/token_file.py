@@ -1,12 +1,14 @@
 """What `--token-file` may hold: a run's secret, whose holder can be anybody, or the token of one process.
 
 A secret is a long random word. While it is being replaced, a second line has the old one: `was WORD from T until T`. Who reads
-the file again and finds another word alone keeps the old one for ten minutes.
+the file again and finds another word alone keeps the old one for ten minutes; a server that starts again meanwhile keeps its
+public key.
 A token's file has the run's public keys, `key BASE64` or `key BASE64 until T`, and then the token (paceline/rpc/tokens.py).
 Times are in seconds since 1970; lines that begin with # are comments."""
 
 import secrets
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -52,17 +54,21 @@ class Secret:
     since: float = 0.0
     until: float = 0.0
     """From when until when the old one is valid, too."""
+    former: tuple[Key, ...] = ()
+    """The public keys of still older ones that are valid."""
 
     @cached_property
     def keys(self) -> tuple[Key, ...]:
         """The newest first."""
         old = (Key(public_key(self.old), self.until),) if self.old else ()
-        return (Key(public_key(self.word)), *old)
+        return (Key(public_key(self.word)), *old, *self.former)
 
-    @property
-    def renews(self) -> bool:
-        """Whether who shows a token of the old secret gets one of this one; not where that one has leaked (`--at-once`)."""
-        return self.until - self.since >= OVERLAP / 2
+    def renews(self, key: str, now: float) -> bool:
+        """Whether who shows a token signed by this key's secret gets another one; not where the old one has leaked
+        (`--at-once`), nor at once where this process can't sign by the old one, until others know the new one."""
+        is_leaked = bool(self.old) and self.until - self.since < OVERLAP / 2
+        is_early = not self.old and now < self.since + _SIGNS * (self.until - self.since)
+        return key != self.keys[0].text and not is_leaked and not is_early
 
     def signer(self, now: float) -> str:
         """The secret that signs now."""
@@ -88,7 +94,16 @@ class Secret:
             return self
         if before.word == self.word:
             return before
-        return Secret(self.word, before.word, now, now + _UNANNOUNCED)
+        former = tuple(key for key in before.keys[1:] if key.holds(now))
+        return Secret(self.word, before.word, now, now + _UNANNOUNCED, former)
+
+    def knowing(self, keys: Sequence[Key], now: float) -> "Secret":
+        """This secret in a process that knew these keys before it was started again, the newest first; those of other secrets
+        stay valid for a while."""
+        if self.old:
+            return self
+        others = [Key(key.text, key.until or now + _UNANNOUNCED) for key in keys if key.text != self.keys[0].text]
+        return Secret(self.word, "", now, now + _UNANNOUNCED, tuple(key for key in others if key.holds(now)))
 
     def replaced(self, now: float, overlap: float = OVERLAP) -> str:
         """What the secret's file holds once another word takes its place."""
@@ -110,6 +125,11 @@ Content = Secret | Token | None
 def new_secret() -> str:
     """A secret's file."""
     return f"{secrets.token_urlsafe(32)}\n"
+
+
+def keys_of(text: str, where: str) -> tuple[Key, ...]:
+    """The public keys in such lines of a token's file. Raises ConfigError if there are others."""
+    return tuple(_key(line, where) for line in text.splitlines())
 
 
 def content_of(text: str, where: str = "The token file") -> Content:
@@ -164,19 +184,20 @@ def _secret(lines: list[str], where: str) -> Secret:
 
 
 def _token(lines: list[str], where: str) -> Token:
-    keys = []
-    for line in lines[:-1]:
-        match line.split():
-            case ["key", key] if is_public_key(key):
-                keys.append(Key(key))
-            case ["key", key, "until", until] if is_public_key(key) and until.isdecimal():
-                keys.append(Key(key, float(until)))
-            case _:
-                raise ConfigError(
-                    f"{where} has a line that is no public key: {line[:60]!r}. Make the file again: paceline keys token."
-                )
+    keys = [_key(line, where) for line in lines[:-1]]
     if not keys or not looks_signed(lines[-1]):
         raise ConfigError(
             f"{where} has public keys, but no token after them. Make the file again: paceline keys token."
         )
     return Token(tuple(keys), lines[-1])
+
+
+def _key(line: str, where: str) -> Key:
+    match line.split():
+        case ["key", key] if is_public_key(key):
+            return Key(key)
+        case ["key", key, "until", until] if is_public_key(key) and until.isdecimal():
+            return Key(key, float(until))
+    raise ConfigError(
+        f"{where} has a line that is no public key: {line[:60]!r}. Make the file again: paceline keys token."
+    )

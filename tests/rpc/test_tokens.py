@@ -22,6 +22,7 @@ from paceline.rpc.tokens import Claims, private_key, public_key, sign
 from tests.support.own_time import Clock
 
 SECRET, OTHER = "the-secret-of-this-run", "the-secret-of-another-run"
+THIRD = "yet-another-secret-of-this-test-0123456789"
 DAY = 86400.0
 
 
@@ -208,6 +209,71 @@ def test_a_secret_that_another_word_replaces_without_more_holds_until_all_have_n
     clock.now += 300.0
     with pytest.raises(Unauthenticated, match="older secret"):
         gate.check(old, "Heartbeat")
+
+
+def gate_of(file: Path, clock: Clock, memory: Path | None = None) -> SignedTokens:
+    """A server's that has just started."""
+    gate = SignedTokens(Credentials(file.read_text(), file=file), clock)
+    gate._held = Held(Credentials(file.read_text(), file=file, memory=memory), clock)
+    return gate
+
+
+def test_two_rotations_within_minutes_refuse_nobody_before_the_first_one_is_over(tmp_path: Path) -> None:
+    clock, file = Clock(1_790_000_000.0), tmp_path / "token"
+    file.write_text(SECRET)
+    gate, old = gate_of(file, clock), token(at=clock.now)
+
+    for word in (OTHER, THIRD):
+        write_token_file(file, word)
+        clock.now += 2.0
+        assert gate.check(old, "Heartbeat").key == public_key(SECRET)
+        clock.now += 200.0
+    renewed = content_of(gate.renewal(gate.check(old, "Heartbeat")))
+    assert isinstance(renewed, Token)
+    clock.now += 250.0
+
+    assert gate.check(bearer(renewed.text), "Heartbeat").key in {public_key(OTHER), public_key(THIRD)}
+    with pytest.raises(Unauthenticated, match="older secret"):
+        gate.check(old, "Heartbeat")
+
+
+@pytest.mark.parametrize("seen", [True, False], ids=["before its end", "after its end"])
+def test_a_server_that_starts_again_after_a_rotation_knows_the_key_before(seen: bool, tmp_path: Path) -> None:
+    """Whether it saw the newer word before its end or only at its start."""
+    clock, file, memory = Clock(1_790_000_000.0), tmp_path / "token", tmp_path / "server-0/public-keys"
+    file.write_text(SECRET)
+    before, old = gate_of(file, clock, memory), token(at=clock.now)
+    write_token_file(file, OTHER)
+    clock.now += 100.0
+    if seen:
+        before.check(old, "Heartbeat")
+
+    after = gate_of(file, clock, memory)
+
+    assert after.renewal(after.check(old, "Heartbeat")) == "", "other servers may not know the new word yet"
+    clock.now += 200.0
+    renewed = content_of(after.renewal(after.check(old, "Heartbeat")))
+    assert isinstance(renewed, Token)
+    assert after.check(bearer(renewed.text), "Heartbeat").key == public_key(OTHER)
+    assert SECRET not in memory.read_text()
+    assert OTHER not in memory.read_text()
+    clock.now += 401.0
+    for gate in (after, gate_of(file, clock, memory)):
+        with pytest.raises(Unauthenticated, match="older secret"):
+            gate.check(old, "Heartbeat")
+
+
+def test_a_leaked_secret_is_not_remembered(tmp_path: Path) -> None:
+    clock, file, memory = Clock(1_790_000_000.0), tmp_path / "token", tmp_path / "public-keys"
+    file.write_text(SECRET)
+    gate_of(file, clock, memory)
+    old = token(at=clock.now)
+
+    write_token_file(file, run_secret(SECRET, "it").replaced(clock.now, overlap=0.0))
+    clock.now += 1.0
+
+    with pytest.raises(Unauthenticated, match="older secret"):
+        gate_of(file, clock, memory).check(old, "Heartbeat")
 
 
 def test_who_shows_a_token_of_the_old_secret_gets_one_of_the_new_once_all_know_its_key(tmp_path: Path) -> None:
