@@ -173,6 +173,8 @@ def _relative(folder: Path, name: str) -> str:
 
 def _components(config: Config) -> Iterator[str]:
     """Those that the run's settings need. Raises ConfigError if its data lie where no pod sees them."""
+    if config.models_at:
+        yield "script-object-store"  # which gives the evaluator the keys and the way out
     if config.is_script:
         yield "script"
         if any(_OF_DATA.search(str(argument)) for argument in config.arguments):

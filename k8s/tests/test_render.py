@@ -167,6 +167,12 @@ def test_data_of_the_claim_or_of_an_object_store_reach_the_sharder(tmp_path: Pat
     assert "data" not in volumes(rendered(tmp_path, table), "sharder")
 
 
+def test_the_evaluator_gets_the_keys_of_the_store_that_models_are_sent_to(tmp_path: Path):
+    assert "object-store" not in volumes(rendered(tmp_path), "evaluator")
+
+    assert "object-store" in volumes(rendered(tmp_path, {"models_at": "s3://ours/models"}), "evaluator")
+
+
 def test_a_run_waits_in_the_platforms_queue_with_all_its_pods(tmp_path: Path):
     found = rendered(tmp_path, platform={"queue": "team-a"})
 

@@ -1,13 +1,12 @@
 """A folder of shards in an object store: what is in it is named as on disk, and its manifest is written last."""
 
 import io
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import Protocol, TypeVar
 
 import numpy as np
 
-from paceline.core.errors import DataError, DiskError, PacelineError
+from paceline.core.errors import DataError, PacelineError
 from paceline.data import object_stores
 from paceline.data.dataset import Rows
 from paceline.data.files import reading
@@ -15,29 +14,16 @@ from paceline.data.manifest import FIX, MANIFEST, MAX_BYTES, Manifest, parse_man
 from paceline.data.progress import SILENT, Progress
 from paceline.data.shard_writer import check_names
 from paceline.data.shards import Shards, open_shards
+from paceline.data.stored_folder import StoredFolder
 
-T = TypeVar("T")
 COUNTS = "feature_counts.npy"
 """Next to the manifest, where rows are sparse: how many training examples have each feature (D,)."""
 
 
-class Again(Protocol):
-    """Repeats a call while it raises StoreGone, as long as that is worth it."""
+class ShardStore(StoredFolder):
+    """Shards in the folder that a URL names. Errors as there."""
 
-    def __call__(self, attempt: Callable[[], T], /) -> T: ...
-
-
-class ShardStore:
-    """The folder that a URL names. Everything may raise ConfigError where the store's package is not installed or
-    credentials or rights do not suffice, DataError where there is no such bucket, and ServersGone. Not thread-safe."""
-
-    def __init__(self, url: str, again: Again) -> None:
-        self.url = url.rstrip("/")
-        self._again = again
-        with reading(self.url):
-            from fsspec.core import url_to_fs
-
-            self._files, self._root = url_to_fs(self.url)
+    what = "shards"
 
     def find(self) -> Manifest | None:
         """The manifest; None where there is none, so that the folder is empty or half-written. DataError: it is damaged."""
@@ -85,18 +71,12 @@ class ShardStore:
         for name, entry in shards.manifest.entries().items():
             sent |= {f"{name}/{file}.npy" for file in entry.files}
             for file in entry.files:
-                self._put(folder, f"{name}/{file}.npy")
+                self.put(folder, f"{name}/{file}.npy")
             progress.advance(entry.examples)
         beside = {path.name for path in folder.iterdir() if path.is_file()} - {MANIFEST}
         for name in (*sorted(beside), MANIFEST):
-            self._put(folder, name)
+            self.put(folder, name)
         self._remove(set(old) - sent - beside - {MANIFEST})
-
-    def _put(self, folder: Path, name: str) -> None:
-        self._write(name, lambda path: self._files.put_file(str(folder / name), path))
-
-    def _write(self, name: str, write: Callable[[str], None]) -> None:
-        self._called(lambda: write(f"{self._root}/{name}"), "write")
 
     def _remove(self, names: Iterable[str]) -> None:
         for name in names:
@@ -127,27 +107,11 @@ class ShardStore:
             return None
         return content
 
-    def _called(self, attempt: Callable[[], T], right: str = "read") -> T:
-        """What the store answers, in the end. `right`: what is done with its objects."""
-
-        def tried() -> T:
-            try:
-                return attempt()
-            except PacelineError:
-                raise
-            except Exception as error:  # each store has its own kinds
-                raise self._refusal(error, right) from error
-
-        return self._again(tried)
-
     def _refusal(self, error: Exception, right: str) -> PacelineError:
-        if told := object_stores.store_error(self.url, error, right):
-            return told
-        if right == "write":
-            return DiskError(f"Can't write shards to {self.url}: {error}. May this user write there, and has it room?")
-        if isinstance(error, FileNotFoundError):
+        found = super()._refusal(error, right)
+        if isinstance(found, DataError) and isinstance(error, FileNotFoundError):
             return DataError(f"A file of the shards in {self.url} is missing: {error}. {FIX}")
-        return DataError(f"Can't read {self.url}: {error}. Correct the URL, or the variables ({object_stores.PAGE}).")
+        return found
 
 
 def _counts(shards: Shards) -> bytes:

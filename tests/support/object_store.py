@@ -37,6 +37,10 @@ class ObjectStore:
         """All files in it."""
         return sorted(name.partition("/")[2] for name in self._files.find(bucket))
 
+    def content(self, bucket: str, name: str) -> bytes:
+        """What a file in it holds."""
+        return bytes(self._files.cat_file(f"{bucket}/{name}"))
+
     def user(self) -> dict[str, str]:
         """The variables of a user without any rights; from now on the server lets in only users that it knows."""
         options = {"aws_access_key_id": "key", "aws_secret_access_key": "secret", "region_name": "us-east-1"}

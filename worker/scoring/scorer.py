@@ -29,6 +29,7 @@ from paceline.rpc.enums import phase_of
 from paceline.v1 import run_service_pb2 as pb
 from paceline.worker.exchange.parameter_client import ParameterClient, pull_newest
 from paceline.worker.membership.calls_to_chief import ChiefClient
+from paceline.worker.scoring.sent_models import SentModels
 from paceline.worker.surroundings import Surroundings
 
 Splits = dict[str, tuple[Any, Array]]
@@ -119,6 +120,7 @@ class Scorer(ABC):
         self._measure = best
         self._examples = dict(examples)
         self._best = _earlier_best(models / "best.safetensors", best)
+        self._sent = SentModels(models, around) if config.models_at else None
         self._baseline: dict[str, float] | None = None
 
     @abstractmethod
@@ -202,6 +204,7 @@ class Scorer(ABC):
         facts |= {f"{split}_examples": str(count) for split, count in self._examples.items()}
         if self._average_from is not None:
             facts["average_from"] = f"{self._average_from:g}"
+        names = ["last"] if due.final else []
         if due.final:
             self.write("last", facts)
         rank = _rank(metrics, self._measure)
@@ -210,9 +213,13 @@ class Scorer(ABC):
             try:
                 self.write("best", facts)
                 self._best = rank
+                names.append("best")
             except DiskError as error:  # a later one may find space
                 self._say("can't keep the best model so far; scoring goes on", why=str(error))
                 is_better = False
+        if self._sent is not None:
+            for name in names:
+                self._sent.send(name, due.final)
         self.note_score(is_better, due.final)
 
 

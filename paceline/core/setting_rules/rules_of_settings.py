@@ -347,6 +347,10 @@ _LOCAL = (
         lambda command, config: bool(config.loggers),
         "loggers follow a run, and `paceline local` is none. Leave them out, or take `paceline run`.",
     ),
+    SettingsRule(
+        lambda command, config: config.models_at is not None,
+        "models_at is for a run with servers, and `paceline local` has none. Leave it out, or take `paceline run`.",
+    ),
 )
 _SEARCH = (
     SettingsRule(

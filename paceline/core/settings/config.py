@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Annotated, Any, Literal
 
 from pydantic import (
+    AfterValidator,
     BeforeValidator,
     ByteSize,
     Field,
@@ -62,6 +63,16 @@ def numbers(value: Any) -> Any:
 Weights = Annotated[tuple[Annotated[float, Field(gt=0, allow_inf_nan=False)], ...], BeforeValidator(numbers)]
 
 
+def _is_a_url(value: str | None) -> str | None:
+    """Raises ValueError if the value is something else."""
+    if value is not None and not re.fullmatch(r"[a-z][a-z0-9+.-]*://[^/].*", value):
+        raise ValueError(f"got {value!r}; expected a URL like s3://bucket/folder. A folder needs no setting.")
+    return value
+
+
+Url = Annotated[str | None, AfterValidator(_is_a_url)]
+
+
 class DataConfig(Section):
     """Where the examples come from and how the sharder deals them out."""
 
@@ -87,7 +98,7 @@ class DataConfig(Section):
         description="How examples reach workers: files (a shared volume), server (`sharder serve`), or script (see "
         "docs/start/own-script.md).",
     )
-    shards_at: str | None = Field(
+    shards_at: Url = Field(
         None,
         description="Where shards are kept and workers fetch theirs: a URL like s3://bucket/folder (see "
         "docs/run/object-stores.md); default: a folder of the run.",
@@ -104,13 +115,6 @@ class DataConfig(Section):
         "docs/run/search.md).",
     )
     table: TableConfig = TableConfig()
-
-    @field_validator("shards_at")
-    @classmethod
-    def _is_a_url(cls, value: str | None) -> str | None:
-        if value is not None and not re.fullmatch(r"[a-z][a-z0-9+.-]*://[^/].*", value):
-            raise ValueError(f"got {value!r}; expected a URL like s3://bucket/folder. A folder needs no setting.")
-        return value
 
     @field_validator("fold")
     @classmethod
@@ -271,6 +275,11 @@ class Config(Section):
         1,
         ge=0,
         description="Whole epochs between two scores; the last version always has one (0: only for scripts).",
+    )
+    models_at: Url = Field(
+        None,
+        description="Where the models are sent, too, in a folder with the run's name: a URL like s3://bucket/folder (see "
+        "docs/run/object-stores.md); default: nowhere.",
     )
     scored_by: Literal["evaluator", "worker"] = Field(
         "evaluator",

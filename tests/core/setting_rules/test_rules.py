@@ -142,6 +142,7 @@ PAIRS: tuple[tuple[str, tuple[str, ...], str | None, str], ...] = (
     (LOCAL, SPARSE, "stopping={rule: window}", "stopping=null"),
     (LOCAL, SPARSE, "push_norm_cap=1", "push_norm_cap=null"),
     (LOCAL, SPARSE, "loggers=tensorboard", "loggers=[]"),
+    (LOCAL, SPARSE, "models_at=s3://a/b", "models_at=null"),
     (LOCAL, SPARSE, "schedule={warmup_epochs: 1, warmup_start: 0.5}", "schedule.warmup_epochs=0"),
     (LOCAL, ("policy=asp", "updates=sparse"), "optimizer=ftrl", PLAIN),
     (SEARCH, ("policy=asp", PLAIN), "updates=dense", "updates=sparse"),

@@ -105,6 +105,7 @@ def test_where_the_measure_never_moves_the_loss_decides_which_model_is_the_best(
         _best=WORST,
         _average_from=None,
         _examples={"train": 3},
+        _sent=None,
         note_score=lambda is_better, final: None,
         write=lambda name, facts: written.append(
             f"{name} {facts['epoch']} {facts['measure']} {facts['train_examples']} {facts['versions']}"
@@ -133,6 +134,7 @@ def test_a_best_model_that_the_disk_does_not_take_ends_no_scoring_and_the_next_b
         _best=WORST,
         _average_from=None,
         _examples={},
+        _sent=None,
         note_score=lambda is_better, final: None,
         write=write,
         _say=lambda event, **facts: said.append(event),
