@@ -144,7 +144,7 @@ def _of_run(
         yield Finding(part, what, todo, exit_code=failed.code, lasting=0.0)
     for name in (WORKER, EVALUATOR):
         if name not in parts:
-            todo = f"To make it again: make deploy OVERLAY=... RUN={kubectl.run_name}."
+            todo = f"To make it again: make deploy OVERLAY=... (or CONFIG=...) RUN={kubectl.run_name}."
             yield Finding(f"statefulset/{kubectl.part(name)}", "it does not exist.", todo, fatal=False)
 
 

@@ -26,14 +26,17 @@ Profile = Annotated[
     str,
     typer.Option(metavar="NAME|FILE", help="For a run.yaml: the platform's images, sizes and nodes; default: cpu."),
 ]
-Script = Annotated[Path | None, typer.Option(help="For the overlay script: your training script, up to 1 MiB.")]
+Script = Annotated[Path | None, typer.Option(help="Your training script, up to 1 MiB, for a run of one.")]
 Arguments = Annotated[
     list[str] | None, typer.Argument(metavar="[-- ARGUMENTS...]", help="The script's arguments, after `--`.")
 ]
 Registry = Annotated[
-    str, typer.Option(metavar="HOST/PATH", help="Where Paceline's images are; default: where the overlay has them.")
+    str,
+    typer.Option(
+        metavar="HOST/PATH", help="Where Paceline's images are; default: where the overlay or profile has them."
+    ),
 ]
-Tag = Annotated[str, typer.Option(help="Their tag; default: the overlay's.")]
+Tag = Annotated[str, typer.Option(help="Their tag; default: that of the overlay or profile.")]
 HERE = "paceline"
 
 

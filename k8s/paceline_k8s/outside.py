@@ -31,7 +31,7 @@ def make_key(kubectl: Kubectl, address: str = "") -> ClusterKey:
     if servers is None or not servers["spec"].get("replicas", 1):
         raise UsageError(
             f"Run {kubectl.run_name} in namespace {kubectl.namespace} has no servers now: it is finished, or was torn down. "
-            f"To go on with it: make deploy OVERLAY=... RUN={kubectl.run_name}."
+            f"To go on with it: make deploy OVERLAY=... (or CONFIG=...) RUN={kubectl.run_name}."
         )
     where = _Ways(kubectl, address)
     addresses = [where.to(f"server-{index}") for index in range(servers["spec"].get("replicas", 1))]

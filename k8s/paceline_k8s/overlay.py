@@ -81,8 +81,9 @@ def read_overlay(kubectl: Kubectl, name: str, changes: Changes = AS_IT_IS) -> Ov
     if kubectl.run_name:
         check_name(kubectl.run_name, "RUN")
     if Path(name).suffix in (".yaml", ".yml"):
-        documents = render(kubectl, Path(name), changes.profile or DEFAULT, kubectl.run_name)
-        return _changed(kubectl, documents, Path(name), changes)
+        profile, script, arguments = changes.profile or DEFAULT, changes.script, changes.arguments
+        documents = render(kubectl, Path(name), profile, kubectl.run_name, script, arguments)
+        return _changed(kubectl, documents, Path(name), changes._replace(script=None, arguments=()))
     if changes.profile:
         raise UsageError(
             f"The overlay {name} has its own images and sizes, so it takes no profile. Leave out --profile (PROFILE=), or give "

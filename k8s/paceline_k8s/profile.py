@@ -26,17 +26,8 @@ def _as_quantity(value: object) -> str:
 _QUANTITY = re.compile(r"\d+(\.\d+)?(m|k|Ki|M|Mi|G|Gi|T|Ti)?")
 Quantity = Annotated[str, BeforeValidator(_as_quantity)]
 """An amount as Kubernetes writes it."""
-_FROM_RUN = (
-    "data-server",
-    "data",
-    "object-store",
-    "shards-in-bucket",
-    "script-data",
-    "script-object-store",
-    "script",
-    "kueue",
-)
-"""Components that follow from run.yaml and from `queue`."""
+_FROM_RUN = ("data-server", "shards-in-bucket", "script", "kueue")
+"""Components that follow from run.yaml and from `queue`, and fit nothing else."""
 
 
 class Images(Section):

@@ -36,20 +36,36 @@ _ORDER = (
     *("script-data", "script-object-store", "script", "priority", "kueue"),
 )
 """Components that patch what others have added stand behind these; all others come last."""
+_WITHIN = {
+    "script-data": ("data",),
+    "script-object-store": ("object-store",),
+    "shards-in-bucket": ("object-store", "script-object-store"),
+}
+"""Components that contain others."""
 _SECRETS = {
     "token": """kubectl create secret generic {name} --from-literal=token="$(openssl rand -hex 32)\"""",
     "tls": "a certificate, docs/run/kubernetes-security.md#tls",
+    "store": "keys, unless a service account takes their place, docs/run/object-stores.md#on-kubernetes",
 }
 """How to make those that a run needs."""
 _CLAIMS = {"checkpoints": "checkpoints", "paceline-shards": "shards", "paceline-models": "models"}
 """The size in a profile of each claim, by its name without the run's."""
 
 
-def render(kubectl: Kubectl, path: Path, profile: str, run: str = "") -> list[Document]:
-    """Returns all objects of the run. `path`: its run.yaml; `profile`: a name or a file; `run`: another name than the one in
-    run.yaml. Raises ConfigError if the settings, the profile, or files that they name do not fit."""
+def render(
+    kubectl: Kubectl,
+    path: Path,
+    profile: str,
+    run: str = "",
+    script: Path | None = None,
+    arguments: Sequence[str] = (),
+) -> list[Document]:
+    """Returns all objects of the run. `path`: its run.yaml; `profile`: a name or a file; `run`, `script`, `arguments`:
+    used instead of those in run.yaml. Raises ConfigError if the settings, the profile, or files that they name do not
+    fit."""
     platform = read_profile(profile)
-    settings = read_yaml(path)
+    settings, own = read_yaml(path), _own_words(path, script, arguments)
+    settings |= own
     name = run or settings.get("run")
     if not name:
         raise ConfigError(
@@ -58,7 +74,7 @@ def render(kubectl: Kubectl, path: Path, profile: str, run: str = "") -> list[Do
     check_name(str(name), "RUN" if run else f"{path} has run")
 
     with tempfile.TemporaryDirectory() as folder:
-        config = load_config(path, _task_here(path, settings), own_file=False)
+        config = load_config(path, own | _task_here(path, settings), own_file=False)
         files = _put_files(Path(folder), path, settings | {"run": name}, config)
         kustomization = _kustomization(Path(folder), str(name), config, platform, files)
         (Path(folder) / "kustomization.yaml").write_text(yaml.safe_dump(kustomization, sort_keys=False))
@@ -72,13 +88,12 @@ def render(kubectl: Kubectl, path: Path, profile: str, run: str = "") -> list[Do
 def text_of(documents: Sequence[Document], command: str) -> str:
     """Returns the objects as a file that people can read and compare, with the Secrets that they need in its first lines.
     `command`: what makes it."""
-    volumes = [each for document in documents for each in _pod_of(document).get("volumes", [])]
-    named = {
-        each["secret"]["secretName"] for each in volumes if not each.get("secret", {"optional": True}).get("optional")
-    }
+    pods = [_pod_of(document) for document in documents]
+    named = {each["secret"]["secretName"] for pod in pods for each in pod.get("volumes", []) if "secret" in each}
+    named |= {each["name"] for pod in pods for each in pod.get("imagePullSecrets", [])}
     lines = [f"# Made by `{command}`; don't edit it, make it again. Its namespace needs"]
     for name in sorted(named):
-        made = _SECRETS[name.rpartition("-")[2]]
+        made = _SECRETS.get(name.rpartition("-")[2], "yours")
         lines.append(f"#   the Secret {name}: {made.format(name=name)}")
     return "\n".join([*lines, ""]) + yaml.dump_all(documents, Dumper=_Readable, sort_keys=False, width=130)
 
@@ -101,28 +116,39 @@ def _pod_of(document: Document) -> Document:
     return dict(document.get("spec", {}).get("template", {}).get("spec", {}))
 
 
-def _task_here(path: Path, settings: Document) -> Document | None:
-    """The task's file where it is on this machine, next to run.yaml or by its path; None if it is none of the user's, or one
-    of the image. Raises ConfigError if neither has it."""
+def _own_words(path: Path, script: Path | None, arguments: Sequence[str]) -> Document:
+    """The settings of a script and its arguments that a command names. Raises ConfigError if run.yaml runs no script."""
+    own: Document = {} if script is None else {"task": str(script.resolve())}
+    if arguments:
+        own["arguments"] = list(arguments)
+    if own and (read_yaml(path).get("data") or {}).get("source") != "script":
+        raise ConfigError(
+            f"{path} runs no script, so it takes neither SCRIPT nor ARGS: set `data: {{source: script}}` in it."
+        )
+    return own
+
+
+def _task_here(path: Path, settings: Document) -> Document:
+    """The task's file where it is on this machine, next to run.yaml or by its path; nothing if it is none of the user's, or
+    one of the image. Raises ConfigError if neither has it."""
     task = str(settings.get("task", ""))
     if not is_own(task):
-        return None
+        return {}
     places = [place for place in (path.parent / task, Path(task)) if place.is_file()]
     if not places and not task.startswith("/"):
         raise ConfigError(
             f"{path} has task: {task}, and there is no such file, neither next to it nor here. Correct the path; one that "
             "begins with / may be of the image."
         )
-    return {"task": str(places[0])} if places else None
+    return {"task": str(places[0])} if places else {}
 
 
 def _put_files(folder: Path, path: Path, settings: Document, config: Config) -> dict[str, list[str]]:
     """Writes run.yaml and the user's files that it names; returns their names by ConfigMap."""
     own = own_files(config)
     task = Path(config.task) if is_own(config.task) and Path(config.task).is_file() else None
-    script = files_of(task) if task is not None and config.is_script else {}
-    if task is not None and not script:
-        own.append(task)
+    imported = files_of(task) if task is not None else {}
+    script = imported if config.is_script else {}
 
     # pods have other paths; a file of which nothing changes keeps its comments
     changed = settings | ({} if task is None else {"task": str((FOLDER if script else _SETTINGS) / task.name)})
@@ -130,15 +156,17 @@ def _put_files(folder: Path, path: Path, settings: Document, config: Config) -> 
     (folder / "run.yaml").write_text(text)
     for file in own:
         shutil.copyfile(file, folder / file.name)
-    for name, content in script.items():
+    for name, content in imported.items():
         (folder / name).write_text(content)
-    found = {"paceline-config": ["run.yaml", *(file.name for file in own)]}
+    beside = {file.name for file in own} | (set() if script else set(imported))
+    found = {"paceline-config": ["run.yaml", *sorted(beside)]}
     return found | ({"paceline-script": sorted(script)} if script else {})
 
 
 def _kustomization(folder: Path, run: str, config: Config, profile: Profile, files: dict[str, list[str]]) -> Document:
     """What kustomize makes the objects of."""
     chosen = {*profile.components, *_components(config), *(["kueue"] if profile.queue else [])}
+    chosen -= {part for name in chosen for part in _WITHIN.get(name, ())}
     order = [name for name in _ORDER if name in chosen] + sorted(chosen - set(_ORDER))
     generated: list[Document] = [{"name": name, "files": names} for name, names in files.items()]
     if profile.queue:
@@ -173,11 +201,11 @@ def _relative(folder: Path, name: str) -> str:
 
 def _components(config: Config) -> Iterator[str]:
     """Those that the run's settings need. Raises ConfigError if its data lie where no pod sees them."""
-    if config.models_at:
-        yield "script-object-store"  # which gives the evaluator the keys and the way out
+    if config.models_at or (config.is_script and any("://" in argument for argument in config.arguments)):
+        yield "script-object-store"  # which gives workers and evaluator the keys and the way out
     if config.is_script:
         yield "script"
-        if any(_OF_DATA.search(str(argument)) for argument in config.arguments):
+        if any(_OF_DATA.search(argument) for argument in config.arguments):
             yield "script-data"
         return
     if config.data.source == "server":
@@ -186,7 +214,7 @@ def _components(config: Config) -> Iterator[str]:
         yield "shards-in-bucket"
     for path in config.data.path.split(","):
         if "://" in path:
-            yield from [] if config.data.shards_at else ["object-store"]
+            yield "object-store"
         elif Path(path).is_relative_to(_DATA):
             yield "data"
         elif is_local(path, is_own(config.task)):

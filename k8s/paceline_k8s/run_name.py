@@ -43,7 +43,7 @@ def the_run(kubectl: Kubectl, name: str = "", is_needed: bool = False) -> Kubect
     if name and name not in there:
         raise UsageError(
             f"There is no run {name} in namespace {kubectl.namespace}; it has {', '.join(there) or 'none'}. To start one: "
-            f"make deploy OVERLAY=... RUN={name}."
+            f"make deploy OVERLAY=... (or CONFIG=...) RUN={name}."
         )
     if is_needed and not there:
         raise UsageError(f"There is no run in namespace {kubectl.namespace}. To start one: make deploy OVERLAY=demo.")

@@ -58,7 +58,7 @@ def files_of(script: Path) -> dict[str, str]:
     """The script, and the files next to it that it imports, by name. ConfigError: one is no Python file, they are too large,
     or a folder is imported."""
     if script.suffix != ".py" or not script.is_file():
-        raise ConfigError(f"SCRIPT: there is no Python file {script}. Give the path of your training script.")
+        raise ConfigError(f"There is no Python file {script}. Give the path of your training script (SCRIPT=).")
     found: dict[str, str] = {}
     left = [script]
     while left:
@@ -69,9 +69,9 @@ def files_of(script: Path) -> dict[str, str]:
             if beside.is_file() and beside.name not in found:
                 left.append(beside)
             elif (script.with_name(name) / "__init__.py").is_file():
-                raise ConfigError(f"SCRIPT: {file} imports the folder {name}, and a ConfigMap has none. {_IMAGE}")
+                raise ConfigError(f"{file} imports the folder {name}, and a ConfigMap has none. {_IMAGE}")
     if (size := sum(len(text.encode()) for text in found.values())) > MOST:
-        raise ConfigError(f"SCRIPT: {', '.join(found)}: {size:,} bytes, and a ConfigMap takes {MOST:,}. {_IMAGE}")
+        raise ConfigError(f"{', '.join(found)}: {size:,} bytes, and a ConfigMap takes {MOST:,}. {_IMAGE}")
     return found
 
 
@@ -80,7 +80,7 @@ def _read(file: Path) -> tuple[str, ast.Module]:
         text = file.read_text(encoding="utf-8")
         return text, ast.parse(text, str(file))
     except (SyntaxError, ValueError) as error:
-        raise ConfigError(f"SCRIPT: {file} is not Python: {error}.") from error
+        raise ConfigError(f"{file} is not Python: {error}.") from error
 
 
 def _imported(tree: ast.Module) -> set[str]:

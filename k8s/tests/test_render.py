@@ -167,10 +167,23 @@ def test_data_of_the_claim_or_of_an_object_store_reach_the_sharder(tmp_path: Pat
     assert "data" not in volumes(rendered(tmp_path, table), "sharder")
 
 
-def test_the_evaluator_gets_the_keys_of_the_store_that_models_are_sent_to(tmp_path: Path):
-    assert "object-store" not in volumes(rendered(tmp_path), "evaluator")
+@pytest.mark.parametrize(
+    "data", [{}, {"path": "s3://ours/rcv1"}, {"path": "s3://ours/rcv1", "shards_at": "s3://ours/shards"}]
+)
+def test_the_evaluator_gets_the_keys_of_the_store_that_models_are_sent_to(data: dict[str, Any], tmp_path: Path):
+    rcv1 = {"task": "rcv1", "updates": "sparse", "data": {"path": "/data/rcv1"} | data}
+    has_keys = "shards_at" in data
+    assert ("object-store" in volumes(rendered(tmp_path, rcv1), "evaluator")) is has_keys
 
-    assert "object-store" in volumes(rendered(tmp_path, {"models_at": "s3://ours/models"}), "evaluator")
+    assert "object-store" in volumes(rendered(tmp_path, rcv1 | {"models_at": "s3://ours/models"}), "evaluator")
+
+
+def test_a_platform_may_give_all_runs_the_claim_of_the_data_and_the_keys_of_a_store(tmp_path: Path):
+    found = rendered(
+        tmp_path, {"models_at": "s3://ours/models"}, {"components": ["script-data", "data", "object-store"]}
+    )
+
+    assert {"data", "object-store"} <= set(volumes(found, "worker")) & set(volumes(found, "sharder"))
 
 
 def test_a_run_waits_in_the_platforms_queue_with_all_its_pods(tmp_path: Path):
@@ -194,16 +207,35 @@ def test_a_script_goes_with_what_it_imports_and_gets_the_claim_that_its_argument
     assert set(files) == {"train.py", "layers.py"}
     assert "sharder" not in parts(found)
     assert {"script", "data"} <= set(volumes(found, "worker"))
-    assert "data" not in volumes(rendered(tmp_path, script | {"arguments": ["--lr", "0.1"]}), "worker")
+    stored = rendered(tmp_path, script | {"arguments": ["--data", "s3://ours/a"]})
+    assert "data" not in volumes(stored, "worker")
+    assert "object-store" in volumes(stored, "worker")
+
+
+def test_a_script_and_arguments_of_the_command_take_the_place_of_those_in_the_settings(tmp_path: Path):
+    for name in ("train.py", "other.py"):
+        (tmp_path / name).write_text("")
+    rendered(tmp_path, {"task": "train.py", "data": {"source": "script"}})
+    changes = Changes(tmp_path / "other.py", ["--data", "/data/a"], profile=str(tmp_path / "platform.yaml"))
+
+    found = read_overlay(Kubectl("here"), str(tmp_path / "run.yaml"), changes)
+
+    config = yaml.safe_load(settings(found)["run.yaml"])
+    assert (config["task"], config["arguments"]) == ("/script/other.py", ["--data", "/data/a"])
+    assert "data" in volumes(found, "worker")
+    rendered(tmp_path)
+    with pytest.raises(ConfigError, match="runs no script, so it takes neither SCRIPT nor ARGS"):
+        read_overlay(Kubectl("here"), str(tmp_path / "run.yaml"), changes)
 
 
 def test_a_task_and_a_policy_in_files_go_next_to_the_settings(tmp_path: Path):
-    (tmp_path / "mine.py").write_text("SETTINGS = {'epochs': 3}\n")
+    (tmp_path / "mine.py").write_text("import layers\nSETTINGS = {'epochs': 3}\n")
+    (tmp_path / "layers.py").write_text("")
     (tmp_path / "rule.py").write_text((ROOT / "paceline/core/policies/builtin/bsp.py").read_text())
 
     found = rendered(tmp_path, {"task": "mine.py", "policy": "rule.py"})
 
-    assert set(settings(found)) == {"run.yaml", "mine.py", "rule.py"}
+    assert set(settings(found)) == {"run.yaml", "mine.py", "layers.py", "rule.py"}
     assert yaml.safe_load(settings(found)["run.yaml"])["task"] == "/etc/paceline/mine.py"
     assert found.config.epochs == 3
 
@@ -214,9 +246,9 @@ def test_a_task_and_a_policy_in_files_go_next_to_the_settings(tmp_path: Path):
         ({"imges": {}}, "imges: there is no such setting. Did you mean 'images'?"),
         ({"images": {"server": "a:1"}}, "images.worker"),
         ({"images": {**PLATFORM["images"], "server": "x/y:latest"}}, "x/y:latest has no fixed tag"),
-        ({"components": ["data"]}, "data follows from run.yaml"),
+        ({"components": ["data-server"]}, "data-server follows from run.yaml"),
         ({"components": ["kueue"]}, "kueue follows from queue of the profile"),
-        ({"components": ["gpus"]}, "there is no component 'gpus'; expected some of alerts, dashboard, gpu,"),
+        ({"components": ["gpus"]}, "there is no component 'gpus'; expected some of alerts, dashboard, data, gpu,"),
         ({"resources": {"worker": {"limits": {"cpu": "four"}}}}, "resources.worker.limits.cpu: got 'four'"),
         ({"resources": {"workers": {}}}, "resources.workers"),
     ],
@@ -266,7 +298,13 @@ def test_every_profile_that_comes_with_paceline_makes_a_run(name: str, tmp_path:
 
 
 def test_the_file_has_texts_as_they_are_and_says_which_secrets_it_needs(tmp_path: Path):
-    found = rendered(tmp_path, platform={"components": ["tls"]})
+    env = {"name": "wandb", "secret": {"secretName": "wandb-key"}}
+    added = {
+        "target": {"kind": "StatefulSet", "name": "paceline-worker"},
+        "patch": yaml.safe_dump([{"op": "add", "path": "/spec/template/spec/volumes/-", "value": env}]),
+    }
+    run = {"models_at": "s3://ours/models"}
+    found = rendered(tmp_path, run, {"components": ["tls"], "pull_secret": "registry", "patches": [added]})
 
     text = text_of(found.documents, "paceline k8s render run.yaml")
 
@@ -275,7 +313,8 @@ def test_the_file_has_texts_as_they_are_and_says_which_secrets_it_needs(tmp_path
     head = text.partition("apiVersion")[0]
     assert "Made by `paceline k8s render run.yaml`" in head
     assert "kubectl create secret generic mine-paceline-token --from-literal=token=" in head
-    assert "the Secret mine-paceline-tls: " in head
+    assert all(f"the Secret {name}: " in head for name in ("mine-paceline-tls", "registry", "wandb-key"))
+    assert "the Secret paceline-object-store: keys, unless a service account" in head
 
 
 def test_a_rendered_file_is_written_again_and_another_one_is_not_touched(tmp_path: Path):

@@ -107,8 +107,8 @@ def test_arguments_alone_leave_the_overlays_own_script():
 @pytest.mark.parametrize(
     ("name", "content", "told_of"),
     [
-        ("train.txt", "", "there is no Python file"),
-        ("train.py", None, "there is no Python file"),
+        ("train.txt", "", "There is no Python file"),
+        ("train.py", None, "There is no Python file"),
         ("train.py", "def (", "is not Python"),
         ("train.py", "import library\n", "imports the folder library.* Make an image"),
         ("train.py", f"text = '{'é' * MOST}'\n", r"2,097,\d+ bytes, .*ConfigMap takes 1,048,576.* Make an image"),
@@ -120,7 +120,7 @@ def test_a_file_that_can_not_go_is_refused(tmp_path: Path, name: str, content: s
     if content is not None:
         (tmp_path / name).write_text(content)
 
-    with pytest.raises(ConfigError, match=rf"^SCRIPT: .*{told_of}"):
+    with pytest.raises(ConfigError, match=told_of):
         put_script(documents(), HERE, tmp_path / name, [])
 
 
