@@ -45,6 +45,18 @@ def part_name(run: str, part: str) -> str:
     return f"{run}-paceline-{part}"
 
 
+def pod_spec(document: dict[str, Any]) -> dict[str, Any]:
+    """Returns the spec of the pods that an object makes; an empty one if it makes none."""
+    found: dict[str, Any] = document.get("spec", {}).get("template", {}).get("spec", {})
+    return found
+
+
+def containers(document: dict[str, Any]) -> list[dict[str, Any]]:
+    """Returns the containers of the pods that an object makes, those that begin first in front."""
+    spec = pod_spec(document)
+    return [*spec.get("initContainers", []), *spec.get("containers", [])]
+
+
 def settings_of(workload: dict[str, Any]) -> str:
     """The name of the ConfigMap with the run's settings that its pods mount."""
     return settings_of_pod(workload["spec"]["template"]["spec"])

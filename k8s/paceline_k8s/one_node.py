@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-from paceline_k8s.kubectl import COMPONENT
+from paceline_k8s.kubectl import COMPONENT, pod_spec
 from paceline_k8s.wanted import WORKER
 
 Item = dict[str, Any]
@@ -32,8 +32,7 @@ def _mounted(documents: Iterable[Item]) -> dict[str, list[str]]:
     """By claim, the parts that mount it."""
     found: dict[str, list[str]] = {}
     for one in documents:
-        spec = one.get("spec", {})
-        for volume in spec.get("template", {}).get("spec", {}).get("volumes", []):
+        for volume in pod_spec(one).get("volumes", []):
             if claim := volume.get("persistentVolumeClaim", {}).get("claimName"):
                 part = one["metadata"].get("labels", {}).get(COMPONENT, one["metadata"]["name"])
                 found.setdefault(claim, []).append(part)

@@ -16,7 +16,7 @@ from paceline.launch.folder.cluster_key import refusal
 from paceline.settings.load_settings import task_of
 from paceline.tasks.task import load_config
 from paceline_k8s.cluster_status import has_tls
-from paceline_k8s.kubectl import COMPONENT, RUN, Kubectl
+from paceline_k8s.kubectl import COMPONENT, RUN, Kubectl, containers
 from paceline_k8s.observation import pods_of
 from paceline_k8s.profile import DEFAULT
 from paceline_k8s.render import render
@@ -222,9 +222,3 @@ def is_open(document: dict[str, Any]) -> bool:
 def _label(part: dict[str, Any] | None) -> str:
     """The run that its labels name."""
     return str((part or {}).get("metadata", {}).get("labels", {}).get(RUN, ""))
-
-
-def containers(document: dict[str, Any]) -> list[dict[str, Any]]:
-    """Of the pods that the object makes, those that begin first in front; none where it makes no pods."""
-    spec = document.get("spec", {}).get("template", {}).get("spec", {})
-    return [*spec.get("initContainers", []), *spec.get("containers", [])]

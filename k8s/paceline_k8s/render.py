@@ -18,7 +18,7 @@ from paceline.settings.load_settings import read_yaml
 from paceline.settings.own_extensions import own_files
 from paceline.tasks.data_path import is_local
 from paceline.tasks.task import load_config
-from paceline_k8s.kubectl import COMPONENT, RUN, Kubectl
+from paceline_k8s.kubectl import COMPONENT, RUN, Kubectl, containers, pod_spec
 from paceline_k8s.profile import Profile, read_profile
 from paceline_k8s.run_name import check_name
 from paceline_k8s.script import FOLDER, files_of
@@ -64,8 +64,9 @@ def render(
     used instead of those in run.yaml. Raises ConfigError if the settings, the profile, or files that they name do not
     fit."""
     platform = read_profile(profile)
-    settings, own = read_yaml(path), _own_words(path, script, arguments)
-    settings |= own
+    written = read_yaml(path)
+    own = _own_words(path, written, script, arguments)
+    settings = written | own
     name = run or settings.get("run")
     if not name:
         raise ConfigError(
@@ -75,7 +76,10 @@ def render(
 
     with tempfile.TemporaryDirectory() as folder:
         config = load_config(path, own | _task_here(path, settings), own_file=False)
-        files = _put_files(Path(folder), path, settings | {"run": name}, config)
+        settings |= {"run": name, **_task_in_pods(config)}
+        # a file of which nothing changes keeps its comments
+        text = path.read_text() if settings == written else yaml.safe_dump(settings, sort_keys=False)
+        files = _put_files(Path(folder), text, config)
         kustomization = _kustomization(Path(folder), str(name), config, platform, files)
         (Path(folder) / "kustomization.yaml").write_text(yaml.safe_dump(kustomization, sort_keys=False))
         documents = [each for each in yaml.safe_load_all(kubectl.run("kustomize", folder)) if each]
@@ -88,7 +92,7 @@ def render(
 def text_of(documents: Sequence[Document], command: str) -> str:
     """Returns the objects as a file that people can read and compare, with the Secrets that they need in its first lines.
     `command`: what makes it."""
-    pods = [_pod_of(document) for document in documents]
+    pods = [pod_spec(document) for document in documents]
     named = {each["secret"]["secretName"] for pod in pods for each in pod.get("volumes", []) if "secret" in each}
     named |= {each["name"] for pod in pods for each in pod.get("imagePullSecrets", [])}
     lines = [f"# Made by `{command}`; don't edit it, make it again. Its namespace needs"]
@@ -112,16 +116,13 @@ def write(text: str, path: Path | None) -> None:
         raise UsageError(f"--out {path}: can't write it ({error}). Name another file.") from error
 
 
-def _pod_of(document: Document) -> Document:
-    return dict(document.get("spec", {}).get("template", {}).get("spec", {}))
-
-
-def _own_words(path: Path, script: Path | None, arguments: Sequence[str]) -> Document:
-    """The settings of a script and its arguments that a command names. Raises ConfigError if run.yaml runs no script."""
+def _own_words(path: Path, written: Document, script: Path | None, arguments: Sequence[str]) -> Document:
+    """The settings of a script and its arguments that a command names. `written`: what run.yaml says. Raises ConfigError if
+    that runs no script."""
     own: Document = {} if script is None else {"task": str(script.resolve())}
     if arguments:
         own["arguments"] = list(arguments)
-    if own and (read_yaml(path).get("data") or {}).get("source") != "script":
+    if own and (written.get("data") or {}).get("source") != "script":
         raise ConfigError(
             f"{path} runs no script, so it takes neither SCRIPT nor ARGS: set `data: {{source: script}}` in it."
         )
@@ -143,17 +144,23 @@ def _task_here(path: Path, settings: Document) -> Document:
     return {"task": str(places[0])} if places else {}
 
 
-def _put_files(folder: Path, path: Path, settings: Document, config: Config) -> dict[str, list[str]]:
-    """Writes run.yaml and the user's files that it names; returns their names by ConfigMap."""
-    own = own_files(config)
-    task = Path(config.task) if is_own(config.task) and Path(config.task).is_file() else None
+def _file_of_task(config: Config) -> Path | None:
+    """The user's file that is trained; None if there is none on this machine."""
+    return Path(config.task) if is_own(config.task) and Path(config.task).is_file() else None
+
+
+def _task_in_pods(config: Config) -> Document:
+    """The setting of the task with the path that its file has in pods; nothing if no file goes there."""
+    task = _file_of_task(config)
+    return {} if task is None else {"task": str((FOLDER if config.is_script else _SETTINGS) / task.name)}
+
+
+def _put_files(folder: Path, settings: str, config: Config) -> dict[str, list[str]]:
+    """Writes run.yaml, which holds these settings, and the user's files that it names; returns their names by ConfigMap."""
+    own, task = own_files(config), _file_of_task(config)
     imported = files_of(task) if task is not None else {}
     script = imported if config.is_script else {}
-
-    # pods have other paths; a file of which nothing changes keeps its comments
-    changed = settings | ({} if task is None else {"task": str((FOLDER if script else _SETTINGS) / task.name)})
-    text = path.read_text() if changed == read_yaml(path) else yaml.safe_dump(changed, sort_keys=False)
-    (folder / "run.yaml").write_text(text)
+    (folder / "run.yaml").write_text(settings)
     for file in own:
         shutil.copyfile(file, folder / file.name)
     for name, content in imported.items():
@@ -234,19 +241,20 @@ def _fit(document: Document, run: str, profile: Profile) -> None:
             claim["spec"]["resources"]["requests"]["storage"] = size
         if profile.storage_class:
             claim["spec"]["storageClassName"] = profile.storage_class
-    if "template" in spec:
-        _fit_pods(spec["template"]["spec"], document["metadata"]["labels"][COMPONENT], profile)
+    if pod := pod_spec(document):
+        _fit_pods(pod, document["metadata"]["labels"][COMPONENT], profile)
 
-
-def _fit_pods(pod: Document, part: str, profile: Profile) -> None:
-    """Puts in what the profile says of pods of that part."""
     by_name = {
         "paceline-server": profile.images.server,
         "paceline-worker": profile.images.worker,
         "paceline-sharder": profile.images.sharder,
     }
-    for container in (*pod.get("initContainers", []), *pod["containers"]):
+    for container in containers(document):
         container["image"] = by_name.get(container["image"], container["image"])
+
+
+def _fit_pods(pod: Document, part: str, profile: Profile) -> None:
+    """Puts in what the profile says of pods of that part."""
     if profile.pull_secret:
         pod["imagePullSecrets"] = [{"name": profile.pull_secret}]
     if profile.service_account and part != "controller":

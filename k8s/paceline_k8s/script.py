@@ -10,6 +10,7 @@ from typing import Any
 import yaml
 
 from paceline.core.errors import ConfigError
+from paceline_k8s.kubectl import pod_spec
 
 SCRIPT, CONFIG = "paceline-script", "paceline-config"
 FOLDER = Path("/script")
@@ -49,8 +50,7 @@ def is_script(document: Document) -> bool:
 
 def script_of(part: Document) -> str:
     """The name of the ConfigMap that a part's script comes from, which changes with its content; '' where a task is trained."""
-    volumes = part.get("spec", {}).get("template", {}).get("spec", {}).get("volumes", [])
-    names = [str(volume.get("configMap", {}).get("name", "")) for volume in volumes]
+    names = [str(volume.get("configMap", {}).get("name", "")) for volume in pod_spec(part).get("volumes", [])]
     return next((name for name in names if SCRIPT in name), "")
 
 
@@ -111,6 +111,6 @@ def _replace(documents: list[Document], old: Document, name: str, data: dict[str
     front = before.partition(name)[0]
     old["metadata"]["name"] = f"{front}{name}-{_checksum(data)}"
     for document in documents:
-        for volume in document.get("spec", {}).get("template", {}).get("spec", {}).get("volumes", []):
+        for volume in pod_spec(document).get("volumes", []):
             if volume.get("configMap", {}).get("name") == before:
                 volume["configMap"]["name"] = old["metadata"]["name"]

@@ -12,8 +12,8 @@ from typer.testing import CliRunner
 
 from paceline.core.errors import ConfigError, UsageError
 from paceline_k8s.commands import app
-from paceline_k8s.kubectl import COMPONENT, Kubectl
-from paceline_k8s.overlay import Changes, Overlay, containers, read_overlay
+from paceline_k8s.kubectl import COMPONENT, Kubectl, containers
+from paceline_k8s.overlay import Changes, Overlay, read_overlay
 from paceline_k8s.profile import PROFILES, read_profile
 from paceline_k8s.render import text_of, write
 from tests.support.tree import ROOT

@@ -9,8 +9,8 @@ import pytest
 from paceline.core.errors import ConfigError, UsageError
 from paceline_k8s import deploy as deploying
 from paceline_k8s.cluster_status import _may_concern
-from paceline_k8s.kubectl import Kubectl
-from paceline_k8s.overlay import Changes, Overlay, _image, config_of, containers, read_overlay
+from paceline_k8s.kubectl import Kubectl, containers
+from paceline_k8s.overlay import Changes, Overlay, _image, config_of, read_overlay
 from paceline_k8s.run_name import LONGEST, check_name, rename, the_run
 from paceline_k8s.run_secrets import MADE_HERE
 from tests.support.kubectl import Cluster

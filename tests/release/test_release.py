@@ -14,8 +14,8 @@ from typing import Any
 
 import pytest
 
-from paceline_k8s.kubectl import Kubectl
-from paceline_k8s.overlay import containers, read_overlay
+from paceline_k8s.kubectl import Kubectl, containers
+from paceline_k8s.overlay import read_overlay
 from paceline_k8s.profile import read_profile
 from paceline_k8s.render import text_of
 from tests.support.kustomize import objects, render
