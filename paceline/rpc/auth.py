@@ -63,6 +63,7 @@ class Held:
         self._seen: tuple[int, int] | None = None  # the file may have changed since `token` was read
         self._looked = clock()
         self._content = self._with_memory(content_of(credentials.token))
+        self._keep()
         self._given: Token | None = None
         """What the chief has given."""
         self._own: tuple[str, float, str] | None = None
@@ -133,14 +134,12 @@ class Held:
             self._given = None
 
     def _with_memory(self, content: Content) -> Content:
-        """The content with what this process's last start has kept, which is kept for the next one."""
+        """The content with what this process's last start has kept."""
         memory = self._credentials.memory
         if memory is None or not isinstance(content, Secret):
             return content
         with suppress(OSError, ConfigError, UnicodeDecodeError):
-            content = content.knowing(keys_of(read_text(memory, MOST_KEY), str(memory)), self._clock())
-        self._content = content
-        self._keep()
+            return content.knowing(keys_of(read_text(memory, MOST_KEY), str(memory)), self._clock())
         return content
 
     def _keep(self) -> None:

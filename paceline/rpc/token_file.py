@@ -67,13 +67,16 @@ class Secret:
         """Whether who shows a token signed by this key's secret gets another one; not where the old one has leaked
         (`--at-once`), nor at once where this process can't sign by the old one, until others know the new one."""
         is_leaked = bool(self.old) and self.until - self.since < OVERLAP / 2
-        is_early = not self.old and now < self.since + _SIGNS * (self.until - self.since)
+        is_early = not self.old and self._is_new(now)
         return key != self.keys[0].text and not is_leaked and not is_early
 
     def signer(self, now: float) -> str:
         """The secret that signs now."""
-        is_old = self.old and now < self.since + _SIGNS * (self.until - self.since)
-        return self.old if is_old else self.word
+        return self.old if self.old and self._is_new(now) else self.word
+
+    def _is_new(self, now: float) -> bool:
+        """Whether some processes may not know the word yet."""
+        return now < self.since + _SIGNS * (self.until - self.since)
 
     def token_file(self, claims: Claims, now: float, signer: str = "") -> str:
         """What the file of a process that these claims are for holds. `signer`: the secret that signs; '': the usual one."""

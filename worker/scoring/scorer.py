@@ -120,7 +120,7 @@ class Scorer(ABC):
         self._measure = best
         self._examples = dict(examples)
         self._best = _earlier_best(models / "best.safetensors", best)
-        self._sent = SentModels(models, around) if config.models_at else None
+        self._sent = SentModels(config.models_at, models, around) if config.models_at else None
         self._baseline: dict[str, float] | None = None
 
     @abstractmethod

@@ -11,11 +11,11 @@ from paceline.worker.surroundings import Surroundings
 class SentModels:
     """Copies files of a folder to a URL, each under its name. Not thread-safe."""
 
-    def __init__(self, models: Path, around: Surroundings) -> None:
+    def __init__(self, url: str, models: Path, around: Surroundings) -> None:
         """Raises what is wrong with the URL or the credentials (`StoredFolder`). An earlier start of this process may have
         written a best model, and not sent it."""
-        url = "/".join(filter(None, ((around.config.models_at or "").rstrip("/"), around.config.run)))
-        self._store = StoredFolder(url, Patient(around.stop, around.say))
+        folder = f"{url.rstrip('/')}/{around.config.run or ''}"
+        self._store = StoredFolder(folder, Patient(around.stop, around.say))
         self._store.what = "models"
         self._models = models
         self._say = around.say

@@ -65,12 +65,12 @@ def test_a_best_model_that_could_not_be_sent_goes_with_the_next_one_and_the_last
         (tmp_path / name).write_bytes(name.encode())
     lines: list[str] = []
     around = Surroundings(
-        config=Config(run="r", models_at="s3://mine/b"),
+        config=Config(run="r"),
         name="evaluator",
         addresses=[],
         say=lambda event, **facts: lines.append(event),
     )
-    sent = SentModels(tmp_path, around)
+    sent = SentModels("s3://mine/b", tmp_path, around)
     put = StoredFolder.put
 
     def refuse(self: StoredFolder, folder: Path, name: str) -> None:
@@ -82,7 +82,7 @@ def test_a_best_model_that_could_not_be_sent_goes_with_the_next_one_and_the_last
     with pytest.raises(DiskError, match="full"):
         sent.send("last", is_last=True)
     monkeypatch.setattr(StoredFolder, "put", put)
-    SentModels(tmp_path, around).send("last", is_last=True)  # as it is started again
+    SentModels("s3://mine/b", tmp_path, around).send("last", is_last=True)  # as it is started again
 
     assert [name for name in store.names("mine") if name.startswith("b/")] == [
         "b/r/best.safetensors",
