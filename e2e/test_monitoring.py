@@ -76,7 +76,7 @@ def relabelling() -> Any:
 
 def test_panels_show_a_run_on_the_cluster_and_no_alert_fires(namespace: str, tmp_path: Path, rows: Dataset) -> None:
     kubectl = Kubectl(namespace, RUN)
-    svm = run_of(tmp_path / "run", SLOW_SVM, ["scrape-annotations"])
+    svm = run_of(tmp_path / "run", SLOW_SVM, ["prometheus"])
     put_rows(rows, tmp_path / "data", namespace)
 
     with beside(tmp_path / "prometheus", relabel=relabelling()) as prometheus, ExitStack() as forwards:

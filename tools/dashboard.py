@@ -11,7 +11,7 @@ from tools.panels import ROWS, Panel
 
 COMPONENTS = Path(__file__).resolve().parent.parent / "k8s" / "components"
 DASHBOARD = COMPONENTS / "dashboard" / "dashboard.json"
-ALERTS = COMPONENTS / "alerts" / "alerts.yaml"
+ALERTS = COMPONENTS / "prometheus" / "alerts.yaml"
 """Not generated, as Prometheus reads it; the PrometheusRule holds the same groups."""
 RULE = COMPONENTS / "monitoring" / "prometheus-rule.yaml"
 UID = "paceline"
@@ -174,7 +174,7 @@ def rule() -> dict[str, Any]:
 
 def files() -> dict[Path, str]:
     """What belongs into each file."""
-    head = "# Made from ../alerts/alerts.yaml by tools/dashboard.py.\n"
+    head = "# Made from ../prometheus/alerts.yaml by tools/dashboard.py.\n"
     made = yaml.safe_dump(rule(), sort_keys=False, width=120, allow_unicode=True)
     return {DASHBOARD: json.dumps(dashboard(), indent=1) + "\n", RULE: head + made}
 

@@ -167,11 +167,8 @@ def _no_room(message: str) -> str:
     reasons = message.partition(" preemption: ")[0]
     found = [
         f"Nodes with the taint {taint} take only pods that tolerate it: "
-        + (
-            "add the component gpu (workers) or gpu-nodes (all others)."
-            if taint.startswith("nvidia.com/gpu")
-            else "add a toleration in the overlay, or remove the taint: kubectl taint node NODE TAINT-."
-        )
+        + ("add the component gpu (workers), or " if taint.startswith("nvidia.com/gpu") else "add ")
+        + "a toleration in the profile or overlay, or remove the taint: kubectl taint node NODE TAINT-."
         for taint in re.findall(r"untolerated taint\(?s?\)? ?\{([^}:]+)", reasons)
     ]
     if "were unschedulable" in reasons:
@@ -287,7 +284,9 @@ def _lacks(message: str, pod: Item) -> str:
     if "paceline-tls" in message:
         return "The run's certificate is missing: `make deploy` makes it, or see docs/run/kubernetes-security.md under TLS."
     if "Multi-Attach" in message:
-        return "Its volume is in use on another node: use the component shared-volume or data-server."
+        return (
+            "Its volume is in use on another node: set shared_storage in the profile, or use the component data-server."
+        )
     if "configmap" in message.lower():
         return "Deploy the whole overlay (kubectl apply -k), not single files."
     return "See: kubectl describe pod."

@@ -24,7 +24,7 @@ def one_node_claims(documents: Iterable[Item], claims: Iterable[Item], nodes: It
             yield (
                 f"claim {claim} is {', '.join(sorted(modes[claim]))}: one node at a time can mount it, and {len(places)} nodes "
                 f"take pods of {', '.join(parts)}. Those of another node stay Pending, unless the storage class keeps all of "
-                "them on the volume's node. If they wait, use the component shared-volume or data-server."
+                "them on the volume's node. If they wait, set shared_storage in the profile, or use the component data-server."
             )
 
 

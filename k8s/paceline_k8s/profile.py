@@ -60,8 +60,14 @@ class Profile(Section):
     pull_secret: str | None = Field(None, description="Name of the Secret by which nodes pull the images.")
     service_account: str | None = Field(None, description="Account of all pods but the controller's.")
     storage_class: str | None = Field(None, description="Of all claims; default: the cluster's own.")
+    shared_storage: bool = Field(
+        False, description="Makes the claim of the shards ReadWriteMany, which the storage class must offer."
+    )
     storage: Sizes = Field(Sizes(), description="Sizes of the claims: checkpoints, shards, models.")
     queue: str | None = Field(None, description="LocalQueue of Kueue in which each run waits.")
+    priority_class: str | None = Field(
+        None, description="PriorityClass of servers, sharder and evaluator, before workers."
+    )
     components: list[str] = Field([], description="Folders of k8s/components; their order makes no difference.")
     resources: dict[Part, Amounts] = Field({}, description="Requests and limits, by part.")
     node_selector: dict[str, str] = Field({}, description="Labels of the nodes for workers.")

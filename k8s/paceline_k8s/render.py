@@ -31,16 +31,11 @@ _DATA = Path("/data")
 _OF_DATA = re.compile(r"(^|=)/data(/|$)")
 """An argument of a script that names the claim of the input data."""
 _ORDER = (
-    *("data-server", "data", "object-store", "shards-in-bucket", "shared-volume"),
-    *("gpu", "spot", "gpu-nodes", "network-policy", "outside", "tls"),
-    *("script-data", "script-object-store", "script", "priority", "kueue"),
+    *("data-server", "shards-in-bucket", "gpu", "spot", "network-policy", "outside", "tls"),
+    *("script", "data", "object-store", "kueue"),
 )
 """Components that patch what others have added stand behind these; all others come last."""
-_WITHIN = {
-    "script-data": ("data",),
-    "script-object-store": ("object-store",),
-    "shards-in-bucket": ("object-store", "script-object-store"),
-}
+_WITHIN = {"shards-in-bucket": ("object-store",)}
 """Components that contain others."""
 _SECRETS = {
     "token": """kubectl create secret generic {name} --from-literal=token="$(openssl rand -hex 32)\"""",
@@ -209,11 +204,11 @@ def _relative(folder: Path, name: str) -> str:
 def _components(config: Config) -> Iterator[str]:
     """Those that the run's settings need. Raises ConfigError if its data lie where no pod sees them."""
     if config.models_at or (config.is_script and any("://" in argument for argument in config.arguments)):
-        yield "script-object-store"  # which gives workers and evaluator the keys and the way out
+        yield "object-store"
     if config.is_script:
         yield "script"
         if any(_OF_DATA.search(argument) for argument in config.arguments):
-            yield "script-data"
+            yield "data"
         return
     if config.data.source == "server":
         yield "data-server"
@@ -241,6 +236,8 @@ def _fit(document: Document, run: str, profile: Profile) -> None:
             claim["spec"]["resources"]["requests"]["storage"] = size
         if profile.storage_class:
             claim["spec"]["storageClassName"] = profile.storage_class
+        if profile.shared_storage and claim["metadata"]["name"] == f"{run}-paceline-shards":
+            claim["spec"]["accessModes"] = ["ReadWriteMany"]
     if pod := pod_spec(document):
         _fit_pods(pod, document["metadata"]["labels"][COMPONENT], profile)
 
@@ -259,6 +256,8 @@ def _fit_pods(pod: Document, part: str, profile: Profile) -> None:
         pod["imagePullSecrets"] = [{"name": profile.pull_secret}]
     if profile.service_account and part != "controller":
         pod["serviceAccountName"] = profile.service_account
+    if profile.priority_class and part in ("server", "evaluator", "sharder"):
+        pod["priorityClassName"] = profile.priority_class
     if profile.tolerations:
         pod["tolerations"] = [*pod.get("tolerations", []), *profile.tolerations]
     if profile.node_selector and part == "worker":

@@ -128,7 +128,10 @@ ONE = "0/2 nodes are available: 1 node(s)"
     [
         ("0/1 nodes are available: 1 Insufficient memory.", "No node has room"),
         ("0/1 nodes are available: 1 Insufficient nvidia.com/gpu.", "No node has a GPU left"),
-        (f"{ONE} had untolerated taint {{nvidia.com/gpu: present}}. preemption: 0/1 nodes", "gpu-nodes (all others)"),
+        (
+            f"{ONE} had untolerated taint {{nvidia.com/gpu: present}}. preemption: 0/1 nodes",
+            "add the component gpu (workers), or a toleration",
+        ),
         (f"{ONE} had untolerated taint {{team: a}}, 1 Insufficient cpu.", "the taint team take only"),
         (f"{ONE} had untolerated taint {{team: a}}, 1 Insufficient cpu.", "No node has room"),
         (f"{ONE} were unschedulable.", "kubectl uncordon"),

@@ -93,7 +93,9 @@ def test_a_platform_says_images_accounts_nodes_sizes_and_claims_of_all_parts(tmp
             "pull_secret": "registry",
             "service_account": "trainers",
             "storage_class": "fast",
+            "shared_storage": True,
             "storage": {"shards": "10Gi", "checkpoints": "4Gi"},
+            "priority_class": "paceline-servers",
             "components": ["gpu"],
             "resources": {"worker": {"limits": {"cpu": 8}}},
             "node_selector": {"nvidia.com/gpu.product": "NVIDIA-L4"},
@@ -127,10 +129,16 @@ def test_a_platform_says_images_accounts_nodes_sizes_and_claims_of_all_parts(tmp
     sizes = {one["metadata"]["name"]: one["spec"]["resources"]["requests"]["storage"] for one in claims}
     assert sizes == {"mine-paceline-shards": "10Gi", "mine-paceline-models": "1Gi", "checkpoints": "4Gi"}
     assert {one["spec"]["storageClassName"] for one in claims} == {"fast"}
+    shared = [one["metadata"]["name"] for one in claims if one["spec"]["accessModes"] == ["ReadWriteMany"]]
+    assert shared == ["mine-paceline-shards"]
+    assert {name: pod.get("priorityClassName") for name, pod in pods(found).items()} == {
+        **dict.fromkeys(("server", "evaluator", "sharder"), "paceline-servers"),
+        **dict.fromkeys(("worker", "controller")),
+    }
 
 
 def test_the_order_in_which_a_platform_names_its_components_makes_no_difference(tmp_path: Path):
-    names = ["tls", "network-policy", "outside", "priority"]
+    names = ["tls", "network-policy", "outside", "gpu"]
 
     texts = {
         without_checksums(rendered(tmp_path, {"data": {"source": "server"}}, {"components": list(order)}).documents)
@@ -172,18 +180,16 @@ def test_data_of_the_claim_or_of_an_object_store_reach_the_sharder(tmp_path: Pat
 )
 def test_the_evaluator_gets_the_keys_of_the_store_that_models_are_sent_to(data: dict[str, Any], tmp_path: Path):
     rcv1 = {"task": "rcv1", "updates": "sparse", "data": {"path": "/data/rcv1"} | data}
-    has_keys = "shards_at" in data
-    assert ("object-store" in volumes(rendered(tmp_path, rcv1), "evaluator")) is has_keys
+    assert ("object-store" in volumes(rendered(tmp_path, rcv1), "evaluator")) is bool(data)
 
     assert "object-store" in volumes(rendered(tmp_path, rcv1 | {"models_at": "s3://ours/models"}), "evaluator")
 
 
 def test_a_platform_may_give_all_runs_the_claim_of_the_data_and_the_keys_of_a_store(tmp_path: Path):
-    found = rendered(
-        tmp_path, {"models_at": "s3://ours/models"}, {"components": ["script-data", "data", "object-store"]}
-    )
+    found = rendered(tmp_path, platform={"components": ["data", "object-store"]})
 
-    assert {"data", "object-store"} <= set(volumes(found, "worker")) & set(volumes(found, "sharder"))
+    assert {"data", "object-store"} <= set(volumes(found, "sharder"))
+    assert {"data", "object-store"} & set(volumes(found, "worker")) == {"object-store"}
 
 
 def test_a_run_waits_in_the_platforms_queue_with_all_its_pods(tmp_path: Path):
@@ -248,7 +254,7 @@ def test_a_task_and_a_policy_in_files_go_next_to_the_settings(tmp_path: Path):
         ({"images": {**PLATFORM["images"], "server": "x/y:latest"}}, "x/y:latest has no fixed tag"),
         ({"components": ["data-server"]}, "data-server follows from run.yaml"),
         ({"components": ["kueue"]}, "kueue follows from queue of the profile"),
-        ({"components": ["gpus"]}, "there is no component 'gpus'; expected some of alerts, dashboard, data, gpu,"),
+        ({"components": ["gpus"]}, "there is no component 'gpus'; expected some of dashboard, data, gpu, monitoring,"),
         ({"resources": {"worker": {"limits": {"cpu": "four"}}}}, "resources.worker.limits.cpu: got 'four'"),
         ({"resources": {"workers": {}}}, "resources.workers"),
     ],

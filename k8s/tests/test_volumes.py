@@ -235,7 +235,7 @@ def test_a_claim_that_one_node_can_mount_is_named_with_its_parts_and_what_to_do(
     (said,) = one_node_claims(overlay, [], NODES)
     assert said.startswith("claim run-shards is ReadWriteOnce: one node at a time can mount it, and 2 nodes take")
     assert "sharder, worker" in said
-    assert "the component shared-volume or data-server" in said
+    assert "set shared_storage in the profile, or use the component data-server" in said
 
 
 @pytest.mark.parametrize(
@@ -254,9 +254,9 @@ def test_nothing_is_said_where_no_pod_can_wait(overlay: list[Any], claims: list[
 
 
 @pytest.mark.skipif(shutil.which("kubectl") is None, reason="there is no kubectl here to render with")
-@pytest.mark.parametrize(("components", "is_named"), [([], True), (["shared-volume"], False)])
-def test_only_a_run_without_a_shared_volume_is_warned_of(components: list[str], is_named: bool, tmp_path: Path) -> None:
-    profile = yaml.safe_load((PROFILES / "cpu.yaml").read_text()) | {"components": components}
+@pytest.mark.parametrize(("shared", "is_named"), [(False, True), (True, False)])
+def test_only_a_run_without_a_shared_volume_is_warned_of(shared: bool, is_named: bool, tmp_path: Path) -> None:
+    profile = yaml.safe_load((PROFILES / "cpu.yaml").read_text()) | {"shared_storage": shared}
     (tmp_path / "profile.yaml").write_text(yaml.safe_dump(profile))
     settings, changes = OVERLAYS / "demo/run.yaml", Changes(profile=str(tmp_path / "profile.yaml"))
 
