@@ -1,5 +1,6 @@
 """Who may call: what a process shows with every call, how others check it, and TLS around both."""
 
+import math
 import threading
 import time
 from abc import ABC, abstractmethod
@@ -14,7 +15,7 @@ from paceline.base.private import make_private
 from paceline.core.errors import ConfigError, PermissionDenied, Unauthenticated
 from paceline.rpc.roles import ANYONE, ROLES, Caller, Role, admit, fault_of_certificate
 from paceline.rpc.token_file import Content, Secret, Token, content_of, keys_of, read_token_file, write_token_file
-from paceline.rpc.tokens import Claims, check_time, claimed, looks_signed, read, sign
+from paceline.rpc.tokens import UNREAD, Claims, check_time, claimed, looks_signed, read, sign
 
 HEADER = "authorization"
 _BEARER = "Bearer "
@@ -85,6 +86,12 @@ class Held:
             now = self._clock()
             found = [key for each in (self._content, self._given) if each for key in each.keys if key.holds(now)]
             return tuple(dict.fromkeys(key.text for key in found))
+
+    @property
+    def is_mounted(self) -> bool:
+        """Whether its file is a Secret of Kubernetes, which other pods may see earlier when it changes."""
+        file = self._credentials.file
+        return file is not None and (file.parent / "..data").is_symlink() and isinstance(self._content, Secret)
 
     def take(self, text: str) -> None:
         """A newer token of this process, as the chief gives it; its file gets it as well, unless that holds the secret."""
@@ -221,7 +228,7 @@ class SignedTokens(Authentication):
                 "The call carries a wrong token, which nobody has signed. All processes of a run need a --token-file of that "
                 "run, and the same release of Paceline."
             )
-        claims, key = read(token, self._held.keys())
+        claims, key = read(token, self._held.keys(), now - UNREAD if self._held.is_mounted else math.inf)
         check_time(claims, now)
         if self._run and claims.run and claims.run != self._run:
             raise PermissionDenied(

@@ -2,6 +2,7 @@
 
 import base64
 import hashlib
+import math
 from datetime import UTC, datetime
 from functools import lru_cache
 from typing import Any, NamedTuple
@@ -11,10 +12,12 @@ from cryptography.exceptions import InvalidKey
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 
-from paceline.core.errors import ConfigError, Unauthenticated
+from paceline.core.errors import ConfigError, TryAgain, Unauthenticated
 
 _ALGORITHM = "EdDSA"
 _SALT = b"paceline: the key of a run, from its secret\n"
+UNREAD = 150.0
+"""How long after a Secret of a cluster has changed some pods may not see it (seconds): two minutes, and a bit more."""
 _CLAIMS = ["run", "role", "sub", "iat", "exp"]
 _ANOTHER = "The holder of the run's secret makes another one: paceline keys token."
 
@@ -48,8 +51,10 @@ def sign(secret: str, claims: Claims) -> str:
     return jwt.encode(said, private_key(secret), algorithm=_ALGORITHM)
 
 
-def read(token: str, keys: tuple[str, ...]) -> tuple[Claims, str]:
-    """What a token says, and which of these keys has signed it. Unauthenticated: it is none, or none of them has."""
+def read(token: str, keys: tuple[str, ...], unread: float = math.inf) -> tuple[Claims, str]:
+    """Returns what a token says, and which of these keys has signed it. `unread`: since when there may be another secret that
+    is not read yet (seconds since 1970). Raises Unauthenticated if it is no token, or none of them has signed it; TryAgain if
+    it is as new as such a secret."""
     for key in keys:
         try:
             return _claims(jwt.decode(token, _public(key), algorithms=[_ALGORITHM], options=_unchecked(True))), key
@@ -64,10 +69,13 @@ def read(token: str, keys: tuple[str, ...]) -> tuple[Claims, str]:
         said = _claims(jwt.decode(token, options=_unchecked(False)))
     except jwt.InvalidTokenError as error:
         raise Unauthenticated(f"The call's token can't be read: {error}. {_ANOTHER}") from error
-    raise Unauthenticated(
-        f"The call's token is of another run, or of an older secret: it is for {_shown(said.name or said.role)} of run "
-        f"{_shown(said.run) or 'without a name'}, made {moment(said.made)}. {_ANOTHER}"
-    )
+    whose = f"{_shown(said.name or said.role)} of run {_shown(said.run) or 'without a name'}, made {moment(said.made)}"
+    if said.made >= unread:
+        raise TryAgain(
+            f"The call's token is for {whose}, by a secret that this server has not read. If the secret has just been "
+            f"replaced, it will, within {UNREAD:.0f} s of that. If not, the token is of another run. {_ANOTHER}"
+        )
+    raise Unauthenticated(f"The call's token is of another run, or of an older secret: it is for {whose}. {_ANOTHER}")
 
 
 def claimed(token: str) -> Claims:

@@ -12,13 +12,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from paceline.core.errors import ConfigError, PermissionDenied, Unauthenticated
+from paceline.core.errors import ConfigError, PermissionDenied, TryAgain, Unauthenticated
 from paceline.launch.folder.run_folder import RunFolder
 from paceline.launch.folder.run_tokens import made, replace_secret
 from paceline.rpc.auth import Credentials, Held, SignedTokens, authentication, bearer, held, read_credentials
 from paceline.rpc.roles import Caller
 from paceline.rpc.token_file import OVERLAP, Secret, Token, content_of, new_secret, run_secret, write_token_file
-from paceline.rpc.tokens import Claims, private_key, public_key, sign
+from paceline.rpc.tokens import UNREAD, Claims, private_key, public_key, sign
 from tests.support.own_time import Clock
 
 SECRET, OTHER = "the-secret-of-this-run", "the-secret-of-another-run"
@@ -261,6 +261,24 @@ def test_a_server_that_starts_again_after_a_rotation_knows_the_key_before(seen: 
     for gate in (after, gate_of(file, clock, memory)):
         with pytest.raises(Unauthenticated, match="older secret"):
             gate.check(old, "Heartbeat")
+
+
+def test_a_token_of_a_secret_that_a_servers_pod_has_yet_to_see_may_come_again(tmp_path: Path) -> None:
+    clock, file = Clock(1_790_000_000.0), tmp_path / "token"
+    file.write_text(SECRET)
+    (tmp_path / "..data").symlink_to(tmp_path)  # as Kubernetes mounts Secrets
+    gate, new, older = gate_of(file, clock), token(OTHER, at=clock.now), token(OTHER, at=clock.now - UNREAD - 1)
+
+    with pytest.raises(TryAgain, match="has just been replaced"):
+        gate.check(new, "Heartbeat")
+    with pytest.raises(Unauthenticated, match="of another run"):
+        gate.check(older, "Heartbeat")
+    write_token_file(file, OTHER)
+    clock.now += 100.0
+    assert gate.check(new, "Heartbeat").key == public_key(OTHER)
+    clock.now += UNREAD
+    with pytest.raises(Unauthenticated, match="of another run"):
+        gate.check(token(THIRD, at=clock.now - UNREAD - 1), "Heartbeat")
 
 
 def test_a_leaked_secret_is_not_remembered(tmp_path: Path) -> None:
