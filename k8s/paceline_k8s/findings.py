@@ -119,7 +119,9 @@ def _refused(seen: Seen) -> Iterable[Finding]:
         message = _short(event["message"].rpartition(" is forbidden: ")[2])
         if "violates PodSecurity" in message:
             yield Finding(
-                part, f"the namespace's Pod Security refuses its pods: {message}.", "Correct the overlay's patches."
+                part,
+                f"the namespace's Pod Security refuses its pods: {message}.",
+                "Correct the patches of the profile or overlay.",
             )
         elif found := re.search(r"exceeded quota: ([^,\s]+)(?:.*(limited: .*))?", message):
             yield Finding(
@@ -130,8 +132,8 @@ def _refused(seen: Seen) -> Iterable[Finding]:
             )
         elif found := re.search(r"no PriorityClass with name (\S+)", message):
             todo = (
-                "The cluster's administrator makes it (docs/run/kubernetes-overlays.md#workers-go-first); otherwise take the "
-                "component priority out."
+                "The cluster's administrator makes it (docs/run/kubernetes-overlays.md#workers-go-first); otherwise take "
+                "priority_class out of the profile, or the class out of the overlay."
             )
             yield Finding(part, f"the cluster has no PriorityClass {found[1]}.", todo)
         else:
@@ -150,7 +152,7 @@ def _scheduling(seen: Seen) -> Iterable[Finding]:
             if "persistentvolumeclaim" in message and "not found" not in message:
                 todo = "Its claim has no volume yet: see the claim."
             elif "not found" in message:
-                todo = "Deploy the whole overlay; where it is paceline-data: `make put-data DATA=...` first."
+                todo = "Deploy the whole run; where it is paceline-data: `make put-data DATA=...` first."
             elif any(words in message for words in _ELSEWHERE):
                 todo = (
                     "Its volume belongs to one node, which is away, full, or takes no pods: bring that node back, or make room "
@@ -288,7 +290,7 @@ def _lacks(message: str, pod: Item) -> str:
             "Its volume is in use on another node: set shared_storage in the profile, or use the component data-server."
         )
     if "configmap" in message.lower():
-        return "Deploy the whole overlay (kubectl apply -k), not single files."
+        return "Apply all manifests of the run, not single files."
     return "See: kubectl describe pod."
 
 

@@ -52,6 +52,13 @@ def pods_of(workers: Item | None) -> int | None:
     return count_of((workers or {}).get("metadata", {}).get("annotations", {}).get(PODS))
 
 
+def pods_in(manifests: Sequence[Item], config: Config) -> int:
+    """Returns how many pods there are while the run trains, with its sharder and without its controller."""
+    makers = {one["metadata"]["labels"][COMPONENT]: one for one in manifests if one["kind"] == "StatefulSet"}
+    counts = {"server": config.server_processes, "worker": pods_of(makers.get("worker")) or config.workers}
+    return sum(counts.get(component, 1) for component in makers)
+
+
 def sizes_in(text: str) -> Sizes:
     """What run.yaml says, by its text alone: no policy or task of the user's own that it names is read, since nothing that is
     in the cluster is run here. ConfigError where this release can't read it."""

@@ -17,7 +17,7 @@ from paceline.settings.load_settings import task_of
 from paceline.tasks.task import load_config
 from paceline_k8s.cluster_status import has_tls
 from paceline_k8s.kubectl import COMPONENT, RUN, Kubectl, containers
-from paceline_k8s.observation import pods_of
+from paceline_k8s.observation import pods_in
 from paceline_k8s.profile import DEFAULT
 from paceline_k8s.render import render
 from paceline_k8s.run_name import check_name, rename
@@ -43,10 +43,7 @@ class Overlay(NamedTuple):
     @property
     def pods(self) -> int:
         """How many there are while the run trains, with its sharder and without its controller."""
-        makers = [one["metadata"]["labels"][COMPONENT] for one in self.documents if one["kind"] == "StatefulSet"]
-        workers = pods_of(self.find("StatefulSet", "worker")) or self.config.workers
-        counts = {"server": self.config.server_processes, "worker": workers}
-        return sum(counts.get(component, 1) for component in makers)
+        return pods_in(self.documents, self.config)
 
     def find(self, kind: str, component: str) -> dict[str, Any] | None:
         """The object of that kind, as a part like 'worker' has one."""

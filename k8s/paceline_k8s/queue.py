@@ -45,6 +45,13 @@ def reason(kubectl: Kubectl, pods: Sequence[Item]) -> str:
     return f"waits in queue {queue}, and begins by itself" + (f" ({missing})" if missing else "")
 
 
+def set_count(documents: Sequence[Item], count: int) -> None:
+    """Tells the queue how many pods begin together."""
+    for one in documents:
+        if queue_of(one):
+            _pod(one)["metadata"]["annotations"][_COUNT] = str(count)
+
+
 def check_queue(kubectl: Kubectl, documents: Sequence[Item], count: int) -> None:
     """ConfigError where the run's pods would wait forever. `count`: how many there are."""
     in_queue = [one for one in documents if queue_of(one)]

@@ -19,7 +19,9 @@ from paceline.settings.own_extensions import own_files
 from paceline.tasks.data_path import is_local
 from paceline.tasks.task import load_config
 from paceline_k8s.kubectl import COMPONENT, RUN, Kubectl, containers, pod_spec
+from paceline_k8s.observation import pods_in
 from paceline_k8s.profile import Profile, read_profile
+from paceline_k8s.queue import set_count
 from paceline_k8s.run_name import check_name
 from paceline_k8s.script import FOLDER, files_of
 
@@ -81,6 +83,7 @@ def render(
 
     for document in documents:
         _fit(document, str(name), platform)
+    set_count(documents, pods_in(documents, config))
     return documents
 
 
@@ -172,11 +175,10 @@ def _kustomization(folder: Path, run: str, config: Config, profile: Profile, fil
     order = [name for name in _ORDER if name in chosen] + sorted(chosen - set(_ORDER))
     generated: list[Document] = [{"name": name, "files": names} for name, names in files.items()]
     if profile.queue:
-        pods = config.server_processes + config.workers + 1 + (not config.is_script)
         generated.append(
             {
                 "name": "paceline-queue",
-                "literals": [f"name={profile.queue}", f"pods={pods}"],
+                "literals": [f"name={profile.queue}", "pods=0"],  # `set_count` knows better, once there are objects
                 "options": {"annotations": {"config.kubernetes.io/local-config": "true"}},
             }
         )

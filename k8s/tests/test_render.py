@@ -200,6 +200,16 @@ def test_a_run_waits_in_the_platforms_queue_with_all_its_pods(tmp_path: Path):
     assert template["annotations"]["kueue.x-k8s.io/pod-group-total-count"] == str(found.pods) == "7"
 
 
+def test_a_queue_counts_the_workers_that_a_patch_leaves_in_the_cluster(tmp_path: Path):
+    target = {"kind": "StatefulSet", "name": "paceline-worker"}
+    fewer = "- {op: add, path: /metadata/annotations, value: {paceline.dev/workers: '1'}}"
+
+    found = rendered(tmp_path, platform={"queue": "team-a", "patches": [{"target": target, "patch": fewer}]})
+
+    template = parts(found)["worker"]["spec"]["template"]["metadata"]
+    assert template["annotations"]["kueue.x-k8s.io/pod-group-total-count"] == str(found.pods) == "5"
+
+
 def test_a_script_goes_with_what_it_imports_and_gets_the_claim_that_its_arguments_name(tmp_path: Path):
     (tmp_path / "train.py").write_text("import layers\n")
     (tmp_path / "layers.py").write_text("")
