@@ -6,6 +6,7 @@ import re
 import shutil
 import tempfile
 from collections.abc import Iterator, Sequence
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -191,8 +192,9 @@ def _kustomization(folder: Path, run: str, config: Config, profile: Profile, fil
         "labels": [
             {"pairs": {RUN: run}, "includeSelectors": True},
             {"pairs": {"app.kubernetes.io/part-of": "paceline"}, "includeTemplates": True},
+            {"pairs": {"app.kubernetes.io/managed-by": "paceline", "app.kubernetes.io/version": version("paceline")}},
         ],
-        "generatorOptions": {"labels": {"app.kubernetes.io/name": "paceline"}},
+        "generatorOptions": {"immutable": True, "labels": {"app.kubernetes.io/name": "paceline"}},
         "configMapGenerator": generated,
         "patches": profile.patches,
     }

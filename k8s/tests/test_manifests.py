@@ -5,6 +5,7 @@ import json
 import re
 import shutil
 from functools import cache
+from importlib.metadata import version
 from itertools import product
 from pathlib import Path
 
@@ -1109,6 +1110,17 @@ def test_monitoring_by_monitors_selects_every_part_of_a_run_by_ports_that_there_
     maps = of_kind(found, "ConfigMap")
     boards = [list(each["data"]) for each in maps if each["metadata"]["labels"].get("grafana_dashboard") == "1"]
     assert boards == [["paceline.json"]]
+
+
+def test_settings_and_scripts_are_changed_by_another_configmap_only_and_all_parts_name_their_release(overlay, folder):
+    found = rendered((overlay,), folder)
+
+    files = [each for each in of_kind(found, "ConfigMap") if each.get("data")]
+    assert files
+    assert all(each["immutable"] for each in files)
+    labels = [each["metadata"]["labels"] for each in found]
+    assert {each["app.kubernetes.io/version"] for each in labels} == {version("paceline")}
+    assert {each["app.kubernetes.io/managed-by"] for each in labels} == {"paceline"}
 
 
 def test_monitoring_by_annotations_is_on_every_pod_that_has_metrics(tmp_path):
