@@ -12,6 +12,7 @@ class ToldShardServer(ProcessArguments):
 
     out: Path = Field(description="Folder of the shards; they are written first if they are missing.")
     port: Port = Field(0, description="gRPC port; 0 for any free one.")
+    chief: str = Field("", description="Address of server 0, from which it learns the keys of a new secret.")
     health_port: Port = Field(0, description="gRPC health port; 0 for any free one.")
 
     @property

@@ -5,13 +5,14 @@ import signal
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeVar
 
 from prometheus_client import CollectorRegistry
 from rich.console import Console
 
-from paceline.core.errors import DataError, Stopped, TryAgain, UsageError
+from paceline.core.errors import DataError, PacelineError, Stopped, TryAgain, UsageError
 from paceline.core.settings.config import Config
 from paceline.data.dataset import Rows
 from paceline.data.manifest import render
@@ -19,8 +20,10 @@ from paceline.data.shards import Shards, open_shards
 from paceline.processes.command_line import end_process, options_of
 from paceline.processes.exits import exits
 from paceline.rpc.auth import Credentials, authentication
+from paceline.rpc.channel import call, open_channel
 from paceline.rpc.host import Health, bind, make_server
 from paceline.rpc.listening import LOOPBACK
+from paceline.rpc.outages import Outage, Say
 from paceline.rpc.process import make_log, report_ports, serve_metrics, stop_on_signals
 from paceline.rpc.protocol_version import check_protocol
 from paceline.rpc.watchdog import Watchdog
@@ -29,6 +32,8 @@ from paceline.sharder.progress_bars import ServingMetrics, progress_of
 from paceline.sharder.sharding import make_shards
 from paceline.tasks.task import load_config
 from paceline.v1 import shard_service_pb2 as pb
+from paceline.v1.run_service_pb2 import StatusRequest
+from paceline.v1.run_service_pb2_grpc import RunServiceStub
 from paceline.v1.shard_service_pb2_grpc import ShardServiceServicer, add_ShardServiceServicer_to_server
 
 PART = 1 << 20
@@ -39,6 +44,8 @@ _THREADS = 16
 """Calls served at one time; the reply to any other asks the reader to try again."""
 _LONGEST_WAIT = 5.0
 """Longest wait (seconds) for the counts before the reply asks the reader to try again."""
+_KEYS_EVERY = 15.0
+"""Time between two calls to the chief (seconds)."""
 Ranges = Sequence[tuple[int, int]]
 Reply = TypeVar("Reply", pb.ManifestReply, pb.FetchReply, pb.CountsReply)
 
@@ -142,7 +149,7 @@ def main(told: ToldShardServer) -> None:
 
 def _serve(config: Config, told: ToldShardServer) -> int:
     """Writes and serves; returns the exit code."""
-    credentials = told.credentials()
+    credentials = replace(told.credentials(), learns=bool(told.chief))
     signal.signal(signal.SIGTERM, _stop_writing)
     say, registry = make_log("sharder"), CollectorRegistry()
     health = Health(told.health_port, told.bind)
@@ -155,6 +162,8 @@ def _serve(config: Config, told: ToldShardServer) -> int:
     stop, signals = stop_on_signals()
     server = ShardServer(open_shards(told.out), credentials, told.port, registry, told.bind)
     server.start()
+    if told.chief:
+        threading.Thread(target=_learn_keys, args=(told.chief, credentials, stop, say), daemon=True).start()
     health.serving(True)
     report_ports(told.report, port=server.port, metrics_port=metrics_port, health_port=health.port)
     say("serving", port=server.port, shards=len(manifest.shards), folder=os.fspath(told.out))
@@ -164,6 +173,20 @@ def _serve(config: Config, told: ToldShardServer) -> int:
     server.close(grace=5.0)
     health.stop()
     return 130 if signal.SIGINT in signals else Stopped.exit_code
+
+
+def _learn_keys(chief: str, credentials: Credentials, stop: threading.Event, say: Say) -> None:
+    """Asks the chief again and again: its replies bring the keys of a secret that replaces the run's."""
+    service: Any = RunServiceStub(open_channel(chief, credentials))
+    outage = Outage(
+        f"the chief at {chief}", say, advice="Without it, readers are refused after the run's secret changes."
+    )
+    while not stop.wait(_KEYS_EVERY):
+        try:
+            call(service.Status, StatusRequest(), _KEYS_EVERY)
+            outage.works()
+        except PacelineError as error:
+            outage.failed("a look at the run", str(error))
 
 
 def _stop_writing(number: int, frame: object) -> None:

@@ -43,6 +43,8 @@ class Credentials:
     """Where `token` was read, and is read again when it changes."""
     memory: Path | None = None
     """Where a holder of the secret keeps the public keys that it accepts, for its next start; None: nowhere."""
+    learns: bool = False
+    """Whether replies of the chief bring a process that others call the keys of a new secret."""
 
     def named(self, role: Role, name: str, run: str | None = None) -> "Credentials":
         """The same for a process of this role and name."""
@@ -88,10 +90,12 @@ class Held:
             return tuple(dict.fromkeys(key.text for key in found))
 
     @property
-    def is_mounted(self) -> bool:
-        """Whether its file is a Secret of Kubernetes, which other pods may see earlier when it changes."""
+    def may_be_late(self) -> bool:
+        """Whether others may have tokens of a newer secret before this process knows its key: it reads a Secret of Kubernetes,
+        which pods see minutes apart, or learns keys from such a process."""
         file = self._credentials.file
-        return file is not None and (file.parent / "..data").is_symlink() and isinstance(self._content, Secret)
+        is_mounted = file is not None and (file.parent / "..data").is_symlink() and isinstance(self._content, Secret)
+        return is_mounted or self._credentials.learns
 
     def take(self, text: str) -> None:
         """A newer token of this process, as the chief gives it; its file gets it as well, unless that holds the secret."""
@@ -228,7 +232,7 @@ class SignedTokens(Authentication):
                 "The call carries a wrong token, which nobody has signed. All processes of a run need a --token-file of that "
                 "run, and the same release of Paceline."
             )
-        claims, key = read(token, self._held.keys(), now - UNREAD if self._held.is_mounted else math.inf)
+        claims, key = read(token, self._held.keys(), now - UNREAD if self._held.may_be_late else math.inf)
         check_time(claims, now)
         if self._run and claims.run and claims.run != self._run:
             raise PermissionDenied(

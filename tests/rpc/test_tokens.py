@@ -281,6 +281,27 @@ def test_a_token_of_a_secret_that_a_servers_pod_has_yet_to_see_may_come_again(tm
         gate.check(token(THIRD, at=clock.now - UNREAD - 1), "Heartbeat")
 
 
+def test_who_learns_keys_from_the_chief_lets_a_token_of_a_new_secret_come_again_until_it_has_the_key() -> None:
+    clock = Clock(1_790_000_000.0)
+    secret = content_of(run_secret(SECRET, "it").replaced(clock.now))
+    assert isinstance(secret, Secret)
+    chief = Held(
+        Credentials(f"{secret.word}\nwas {SECRET} from {clock.now:.0f} until {clock.now + OVERLAP:.0f}"), clock
+    )
+    said = Claims("demo", "reader", "shards", clock.now, clock.now + DAY)
+    own = Credentials(run_secret(SECRET, "it").token_file(said, clock.now), learns=True)
+    gate = SignedTokens(own, clock)
+    gate._held = Held(own, clock)
+    new = Held(Credentials(secret.word, name="worker-1", role="worker", run="demo"), clock).shown()
+
+    with pytest.raises(TryAgain, match="has just been replaced"):
+        gate.check(new, "Fetch")
+    caller = SignedTokens(Credentials(SECRET), clock).check(gate._held.shown(), "Status")
+    gate._held.take(chief.renewal(caller))
+
+    assert gate.check(new, "Fetch").name == "worker-1"
+
+
 def test_a_leaked_secret_is_not_remembered(tmp_path: Path) -> None:
     clock, file, memory = Clock(1_790_000_000.0), tmp_path / "token", tmp_path / "public-keys"
     file.write_text(SECRET)
