@@ -9,19 +9,22 @@ import runpy
 import sys
 from pathlib import Path
 
+from paceline.base.extras import needing
 from paceline.base.own_files import package_of
 from paceline.core.errors import ConfigError, PacelineError, Stopped
 from paceline.worker.script.alone import Alone
 from paceline.worker.script.current import current
-from paceline.worker.script.draws import seed_all
-from paceline.worker.script.to_its_end import run_to_end
-from paceline.worker.training.device import device_of_script
-from paceline.worker.training.model_and_gradient import use_threads
 
 
 def main() -> None:
     """The script as Python runs it: its folder first on the path, `__main__` its own, and everything that is drawn at random
     until the first step alike in all workers."""
+    with needing("A training script"):  # an image may lack torch
+        from paceline.worker.script.draws import seed_all
+        from paceline.worker.script.to_its_end import run_to_end
+        from paceline.worker.training.device import device_of_script
+        from paceline.worker.training.model_and_gradient import use_threads
+
     run = current()
     if isinstance(run, Alone):
         raise ConfigError(

@@ -2,6 +2,8 @@
 
 import json
 import os
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -9,6 +11,7 @@ import pytest
 import yaml
 
 from paceline.base.variables import CONNECT
+from paceline.core.errors import ConfigError
 from tests.support.processes import QUIET, TORCH, Cluster, Process, forker_of
 
 pytest.importorskip("torch")
@@ -74,3 +77,15 @@ def test_a_script_that_is_not_in_the_pod_is_named(tmp_path: Path):
 
         assert worker.wait() == 78
         assert "There is no script /script/none.py here." in worker.text()
+
+
+def test_an_image_without_torch_says_that_a_script_needs_another_one():
+    hidden = (
+        "import runpy, sys; sys.modules['torch'] = None; runpy.run_module('paceline.worker.script', None, '__main__')"
+    )
+
+    ended = subprocess.run([sys.executable, "-c", hidden], capture_output=True, text=True, check=False)
+
+    assert ended.returncode == ConfigError.exit_code
+    assert "A training script needs torch" in ended.stderr
+    assert "the image paceline-worker has it" in ended.stderr
