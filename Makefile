@@ -52,7 +52,7 @@ BUILD_FLAGS ?=
 comma  := ,
 
 .DEFAULT_GOAL := help
-.PHONY: help setup spark demo test nightly mutants schedules chaos check licences audit docs-blocks bench experiments protos pages docs docs-serve docs-pictures lock images release clean \
+.PHONY: help setup spark demo test nightly mutants schedules chaos check licences audit docs-blocks kube-score bench experiments protos pages docs docs-serve docs-pictures lock images release clean \
   deploy run status logs dashboard scale set stop key put-data fetch-model doctor teardown purge e2e e2e-images
 
 help: ## this list
@@ -98,7 +98,7 @@ chaos: setup ## hours of faults, then the reliability report (KINDS= ROUNDS= SCH
 	$(BIN)/python -m tests.chaos all $(KINDS) $(if $(SEED),--seed $(SEED)) $(if $(ROUNDS),--rounds $(ROUNDS)) $(if $(KILLS),--kills $(KILLS)) \
 	  $(if $(SCHEDULES),--number $(SCHEDULES)) $(if $(CASES),--cases $(CASES)) $(if $(SOAK),--seconds $(SOAK))
 
-check: setup ## lint, also of messages, format, types, layers, surface, stale stubs and pages, spelling, prose
+check: setup ## lint, also of messages and manifests, format, types, layers, surface, stale stubs and pages, spelling, prose
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
@@ -111,6 +111,12 @@ check: setup ## lint, also of messages, format, types, layers, surface, stale st
 	$(BIN)/python -m tools.dashboard --check
 	$(BIN)/codespell
 	$(BIN)/python -m tools.prose
+	PATH="$(abspath $(BIN)):$$PATH" $(BIN)/python -m tools.manifests
+
+kube-score: $(BIN)/kube-score ## kube-score for `make check`, by Go 1.21 or newer (a minute); no other package has it
+
+$(BIN)/kube-score: | $(VENV)/.cli
+	GOBIN="$(abspath $(BIN))" go install github.com/zegl/kube-score/cmd/kube-score@v1.20.0
 
 licences: setup spark $(VENV)/.docs ## the licence of all that is locked; fails for one that is not accepted (tools/release/licences.yaml)
 	$(BIN)/python -m tools.release.licences

@@ -12,10 +12,6 @@ from pathlib import Path
 import pytest
 import typer
 import yaml
-from jsonschema import Draft202012Validator
-from jsonschema.exceptions import best_match
-from kubernetes_validate import utils
-from referencing import Registry, Resource
 
 from paceline.base.variables import CONNECT, TLS
 from paceline.settings.load_settings import load, task_of
@@ -30,6 +26,7 @@ from tests.support.kustomize import objects, render
 from tests.support.nights import some
 from tests.support.tree import ROOT
 from tools.dashboard import ALERTS
+from tools.manifests.schemas import NEWEST, OLDEST, complaint
 
 pytestmark = pytest.mark.skipif(shutil.which("kubectl") is None, reason="there is no kubectl here to render with")
 
@@ -52,12 +49,10 @@ OF_SCRIPTS = ("script",)
 OF_PODS, OF_DATA = ("gpu", "spot", "network-policy", "outside", "tls"), ("data", "object-store")
 COMPONENTS = (*OF_SHARDS, *OF_PODS, *OF_SCRIPTS, *OF_DATA, *SAME_FOR_ALL)
 """All of them, in the order in which overlays name them."""
-OLDEST, NEWEST = re.search(r"Kubernetes (1\.\d+) to (1\.\d+)", PAGE.read_text()).groups()
 NAME, PART = "app.kubernetes.io/name", "app.kubernetes.io/component"
 INSTANCE, DATA, STORE_SECRET = "app.kubernetes.io/instance", "paceline-data", "paceline-object-store"
 POD_INDEX = "apps.kubernetes.io/pod-index"
 STREAMS = "paceline-streams"
-SCHEMAS = "kubernetes-json-schema"
 MIB, GIB = 1 << 20, 1 << 30
 PARTS = ("server", "worker", "evaluator", "sharder", "controller")
 TASKS = [name for name in OVERLAYS if load(K8S / "overlays" / name / "run.yaml").data.source != "script"]
@@ -198,31 +193,6 @@ def selected(selector, labels):
         term["operator"] == "In" and labels.get(term["key"]) in term["values"]
         for term in selector.get("matchExpressions", [])
     )
-
-
-@cache
-def definitions(version):
-    """All types of this version of the API, made ready once."""
-    return Resource.from_contents(
-        utils.schema_contents(f"{SCHEMAS}/v{version}.0-local-strict/_definitions.json", version)
-    )
-
-
-@cache
-def validator(kind, api_version, version):
-    """Of the objects of one kind, which `kubernetes_validate.validate` would make for each object."""
-    group = re.sub(r"^([^./]*)(?:\.[^/]*)?/", r"\1-", api_version)
-    schema = utils.schema_contents(f"{SCHEMAS}/v{version}.0-local-strict/{kind.lower()}-{group}.json", version)
-    registry = definitions(version) @ (Resource.from_contents(schema) @ Registry())
-    return Draft202012Validator(schema, registry=registry)
-
-
-@cache
-def complaint(text, version):
-    """What the API's schema of this version has against an object, None: nothing."""
-    each = json.loads(text)
-    error = best_match(validator(each["kind"], each["apiVersion"], version).iter_errors(each))
-    return error and f"{each['kind']} {each['metadata']['name']}: {list(error.path)} {error.message}"
 
 
 @pytest.mark.parametrize("everything", by_day(cases()), ids="+".join, indirect=True)
@@ -1026,11 +996,6 @@ def templates(found):
 
 def pod_of(found, name):
     return next(pod["spec"] for pod in templates(found) if pod["metadata"]["labels"][NAME] == name)
-
-
-@pytest.mark.parametrize("version", [OLDEST, NEWEST])
-def test_the_monitoring_is_valid_kubernetes(monitoring, version):
-    assert not [found for each in monitoring if (found := complaint(json.dumps(each, sort_keys=True), version))]
 
 
 def test_the_pods_of_the_monitoring_meet_the_restricted_pod_security(monitoring):

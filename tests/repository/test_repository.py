@@ -159,7 +159,7 @@ def test_ci_prints_each_step_with_its_seconds_and_ends_with_the_first_one_that_f
     done = run(".ci/run", env=env)
 
     assert done.returncode == 3
-    assert called(tmp_path) == ["make setup", "make test SECOND_CHANCE=yes", "make check"]
+    assert called(tmp_path) == ["make setup", "make test SECOND_CHANCE=yes", "make kube-score", "make check"]
     _, steps = done.stdout.split("== all steps:\n")
     assert [re.sub(r"\d+ s", "0 s", line) for line in steps.splitlines()] == [
         "0 s, exit 0: make setup",

@@ -1,0 +1,1 @@
+"""Checks what k8s/ renders for users, by Kubernetes' schemas and by kube-score."""
