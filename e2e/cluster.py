@@ -123,9 +123,19 @@ def apply(kubectl: Kubectl, run: Sequence[str], *how: str) -> None:
 
 def worker_patch(first: dict[str, Any] | None = None, **spec: Any) -> dict[str, str]:
     """A patch of the workers' container; `first`: of the one before it, which makes the token."""
-    containers = {"initContainers": [{"name": "token", **(first or {})}], "containers": [{"name": "worker", **spec}]}
-    part = {"apiVersion": "apps/v1", "kind": "StatefulSet", "metadata": {"name": "paceline-worker"}}
-    return {"patch": yaml.safe_dump(part | {"spec": {"template": {"spec": containers}}})}
+    return _patch(
+        "worker", initContainers=[{"name": "token", **(first or {})}], containers=[{"name": "worker", **spec}]
+    )
+
+
+def server_patch(**spec: Any) -> dict[str, str]:
+    """A patch of the servers' container."""
+    return _patch("server", containers=[{"name": "server", **spec}])
+
+
+def _patch(part: str, **pod: Any) -> dict[str, str]:
+    about = {"apiVersion": "apps/v1", "kind": "StatefulSet", "metadata": {"name": f"paceline-{part}"}}
+    return {"patch": yaml.safe_dump(about | {"spec": {"template": {"spec": pod}}})}
 
 
 def outputs(images: Sequence[str], script: str) -> dict[str, str | None]:

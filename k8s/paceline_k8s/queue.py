@@ -25,8 +25,9 @@ def queue_of(makes_pods: Item) -> str:
 
 
 def waits_whole(pods: Iterable[Item]) -> bool:
-    """Whether Kueue has let none of the pods that there are begin."""
-    left = [pod for pod in pods if pod.get("status", {}).get("phase") not in _OVER]
+    """Whether Kueue has let none of the pods that there are begin, but for the controller, which is in no queue."""
+    in_queue = [pod for pod in pods if _QUEUE in pod["metadata"].get("labels", {})]
+    left = [pod for pod in in_queue if pod.get("status", {}).get("phase") not in _OVER]
     return bool(left) and all(_is_gated(pod) for pod in left)
 
 

@@ -136,6 +136,13 @@ def test_doctor_names_a_queue_that_is_gone_while_the_run_waits():
     assert "queue/team-a: namespace here has no such queue" in said[1]
 
 
+def test_a_run_waits_though_its_controller_runs_which_is_in_no_queue():
+    controller = pod("controller", is_gated=False, phase="Running")
+    controller["metadata"]["labels"] = {"app.kubernetes.io/component": "controller"}
+
+    assert "waits in queue" in look(Queued([*ALL_WAIT, controller], {QUEUE: {}})).line()
+
+
 def test_a_pod_that_was_just_made_again_does_not_make_its_run_wait():
     assert look(Queued(TRAINS, {QUEUE: {}})).queue == ""
     assert "waits in queue" in look(Queued(ALL_WAIT, {QUEUE: {}})).line()
