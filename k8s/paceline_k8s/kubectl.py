@@ -6,7 +6,10 @@ import subprocess
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
+
+import yaml
 
 from paceline.core.errors import ConfigError, ServersGone, UsageError
 from paceline.rpc.retries import backoff
@@ -141,6 +144,10 @@ class Kubectl:
                 "running?"
             )
         raise ConfigError(f"kubectl {' '.join(arguments[:2])}: {said}")
+
+    def kustomized(self, folder: Path) -> list[dict[str, Any]]:
+        """Returns the objects that kustomize makes of a folder; no cluster is asked. Raises ConfigError in its words."""
+        return [found for found in yaml.safe_load_all(self.run("kustomize", str(folder))) if found]
 
     def get(self, *what: str) -> dict[str, Any]:
         """One object, or a list, as JSON; asked for again, for `LONGEST`, while a busy API server does not answer."""

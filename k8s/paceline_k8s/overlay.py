@@ -6,8 +6,6 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import yaml
-
 from paceline.base.own_files import is_own
 from paceline.core.errors import ConfigError, UsageError
 from paceline.core.policies.policy import build_policy
@@ -90,8 +88,7 @@ def read_overlay(kubectl: Kubectl, name: str, changes: Changes = AS_IT_IS) -> Ov
     if not (folder / "kustomization.yaml").is_file():
         known = ", ".join(sorted(path.parent.name for path in OVERLAYS.glob("*/kustomization.yaml"))) or "none here"
         raise ConfigError(f"There is no overlay '{name}'. Give the path of a folder, or one of k8s/overlays ({known}).")
-    documents = [found for found in yaml.safe_load_all(kubectl.run("kustomize", str(folder))) if found]
-    return _changed(kubectl, documents, folder, changes)
+    return _changed(kubectl, kubectl.kustomized(folder), folder, changes)
 
 
 def _changed(kubectl: Kubectl, documents: list[dict[str, Any]], folder: Path, changes: Changes) -> Overlay:

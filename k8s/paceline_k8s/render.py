@@ -80,7 +80,7 @@ def render(
         files = _put_files(Path(folder), text, config)
         kustomization = _kustomization(Path(folder), str(name), config, platform, files)
         (Path(folder) / "kustomization.yaml").write_text(yaml.safe_dump(kustomization, sort_keys=False))
-        documents = [each for each in yaml.safe_load_all(kubectl.run("kustomize", folder)) if each]
+        documents = kubectl.kustomized(Path(folder))
 
     for document in documents:
         _fit(document, str(name), platform)

@@ -40,15 +40,12 @@ def rendered() -> dict[str, list[Document]]:
     """Returns what it is -> its objects. Raises ConfigError if something can't be rendered."""
     kubectl = Kubectl("here")
 
-    def overlay(folder: Path) -> list[Document]:
-        return [each for each in yaml.safe_load_all(kubectl.run("kustomize", str(folder))) if each]
-
     def run(settings: Path, profile: Path) -> list[Document]:
         return read_overlay(kubectl, str(settings), Changes(profile=str(profile))).documents
 
     with tempfile.TemporaryDirectory() as made, ThreadPoolExecutor(2) as pool:
         jobs = {
-            f"overlay {path.parent.name}": pool.submit(overlay, path.parent)
+            f"overlay {path.parent.name}": pool.submit(kubectl.kustomized, path.parent)
             for path in sorted(_OVERLAYS.glob("*/kustomization.yaml"))
         }
         jobs |= {name: pool.submit(run, settings, profile) for name, settings, profile in _runs(Path(made))}
