@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from e2e.cluster import source_here, source_in
+from e2e.cluster import AGAIN, TAG, has_image, source_here, source_in
 from paceline.data.dataset import Dataset
 from paceline_k8s.deploy import purge, purge_data, teardown
 from paceline_k8s.kubectl import Kubectl
@@ -35,6 +35,13 @@ def namespace(request: pytest.FixtureRequest) -> Iterator[str]:
 @pytest.fixture(scope="session")
 def rows() -> Dataset:
     return rcv1_like(TRAIN, TEST, features=20_000)
+
+
+@pytest.fixture(scope="session")
+def second_image() -> None:
+    """For tests that edit the workers' image; they are skipped where no node has it under its other name."""
+    if not has_image("paceline-worker-slim", AGAIN):
+        pytest.skip(f"no node has the image paceline-worker-slim:{AGAIN}, the same as :{TAG}: .ci/e2e makes it")
 
 
 @pytest.fixture(scope="session")

@@ -22,7 +22,6 @@ from e2e.cluster import (
     TAG,
     accuracy_of,
     apply,
-    has_image,
     issue_keys,
     kill,
     left,
@@ -106,10 +105,9 @@ def test_two_runs_of_a_namespace_share_nothing_but_the_data(namespace: str, tmp_
     assert left(kubectl) == set()
 
 
+@pytest.mark.usefixtures("second_image")
 def test_an_edited_run_is_applied_again_and_the_run_goes_on(namespace: str, tmp_path: Path, rows: Dataset) -> None:
     """As docs/run/kubernetes-security.md says, by kubectl alone: an image, a setting, more epochs when the run is over."""
-    if not has_image("paceline-worker-slim", AGAIN):
-        pytest.skip(f"no node has the image paceline-worker-slim:{AGAIN}, the same as :{TAG}: .ci/e2e makes it")
     kubectl = Kubectl(namespace, "svm")
     settings: dict[str, Any] = SVM | {
         "workers": 2,

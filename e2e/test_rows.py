@@ -20,7 +20,6 @@ from e2e.cluster import (
     accuracy_of,
     apply,
     full_name,
-    has_image,
     kill,
     members,
     paceline,
@@ -79,11 +78,10 @@ def kubectl(namespace: str, tmp_path: Path, rows: Dataset) -> Kubectl:
     return found
 
 
+@pytest.mark.usefixtures("second_image")
 def test_many_edits_and_a_revert_leave_one_process_of_each_rank_which_train_on(
     kubectl: Kubectl, tmp_path: Path
 ) -> None:
-    if not has_image("paceline-worker-slim", AGAIN):
-        pytest.skip(f"no node has the image paceline-worker-slim:{AGAIN}, the same as :{TAG}: .ci/e2e makes it")
     svm, most = run_of(tmp_path / "run", LASTING), Counter[str]()
     apply(kubectl, svm)
     until("the first steps", lambda: version(kubectl) > 2)
@@ -135,9 +133,8 @@ def millicores(text: str) -> int:
     return int(text[:-1]) if text.endswith("m") else round(float(text) * 1000)
 
 
+@pytest.mark.usefixtures("second_image")
 def test_an_edit_on_a_node_without_spare_room_goes_through(kubectl: Kubectl, tmp_path: Path) -> None:
-    if not has_image("paceline-worker-slim", AGAIN):
-        pytest.skip(f"no node has the image paceline-worker-slim:{AGAIN}, the same as :{TAG}: .ci/e2e makes it")
     others = 2 * 100 + 100 + 100 + 10  # servers, evaluator, sharder, controller
     each = (spare_millicores(kubectl) - others) // 2
     full = {"worker": {"requests": {"cpu": f"{each}m"}, "limits": {"cpu": 2}}}
