@@ -26,6 +26,9 @@ Item = dict[str, Any]
 PODS = "paceline.dev/workers"
 """The annotation of the workers' StatefulSet by which a run has fewer of them in the cluster than seats."""
 
+DEADLINE = "paceline.dev/deadline"
+"""The annotation of the sharder's StatefulSet that says how long it may take (seconds)."""
+
 
 def seen_of(
     statefulsets: Mapping[str, Item],
@@ -100,6 +103,7 @@ def part_of(statefulset: Item, pods: Iterable[Item], now: float) -> Part:
         template=str(status.get("updateRevision", "")) if is_seen else "",
         settings=settings_of(statefulset),
         pods=tuple(_pod(pod, now) for pod in own),
+        deadline=count_of(about.get("annotations", {}).get(DEADLINE)) or math.inf,
     )
 
 
@@ -115,6 +119,7 @@ def _pod(pod: Item, now: float) -> Pod:
         starts=max((one.get("restartCount", 0) for one in main), default=0),
         ended=max(ends, key=lambda end: end.at, default=None),
         homeless=_homeless(status, now),
+        age=max(0.0, now - _time(status["startTime"])) if "startTime" in status else 0.0,
     )
 
 

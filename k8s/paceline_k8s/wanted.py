@@ -20,6 +20,9 @@ _AGAIN = (0, TryAgain.exit_code, Stopped.exit_code)
 ATTEMPTS, ATTEMPTS_OF_SCRIPT = 6, 3
 """How often a container starts again after other errors before its part is given up; a mistake in a script is made at every
 start."""
+_OVERDUE = (
+    "it was stopped after {hours:.4g} hours, the deadline that the annotation paceline.dev/deadline gives it (seconds)"
+)
 ROOM = 60.0
 """Time for which a server may find no node before the other parts make room for it (seconds)."""
 
@@ -47,6 +50,8 @@ class Pod:
     ended: Ended | None = None
     homeless: float = 0.0
     """Time for which no node has taken it (seconds)."""
+    age: float = 0.0
+    """Time since a node took it (seconds)."""
 
     @property
     def is_hopeless(self) -> bool:
@@ -64,6 +69,8 @@ class Part:
     settings: str
     """The ConfigMap with the run's settings that the newest template mounts."""
     pods: tuple[Pod, ...] = ()
+    deadline: float = math.inf
+    """How old a pod that has an end gets before the part is given up (seconds)."""
 
     @property
     def own(self) -> tuple[Pod, ...]:
@@ -262,13 +269,16 @@ def _failed(seen: Seen, kept: Memory) -> dict[str, Failed]:
 
 
 def _failure(part: Part, seen: Seen, since: float) -> Failed | None:
-    """An error that the next start gives again, or one that all processes of the part have given too often."""
+    """An error that the next start gives again, one that all processes of the part have given too often, or a deadline."""
     ends = [pod.ended for pod in part.own if pod.ended is not None and pod.ended.at > since]
     hopeless = next((end for end in ends if end.code in HOPELESS), None)
     most = ATTEMPTS_OF_SCRIPT if seen.sizes.is_script else ATTEMPTS
     is_worn = len(ends) == len(part.pods) > 0 and all(end.code not in _AGAIN for end in ends)
     if is_worn and all(pod.starts >= most for pod in part.own):
         hopeless = hopeless or ends[0]
+    is_through = seen.sizes.streams or any(end.code == 0 for end in ends)
+    if hopeless is None and not is_through and any(pod.age > part.deadline for pod in part.own):
+        hopeless = Ended(Stopped.exit_code, math.inf, _OVERDUE.format(hours=part.deadline / 3600))
     return Failed(part.template, hopeless.code, hopeless.sentence) if hopeless else None
 
 

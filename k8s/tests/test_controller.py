@@ -10,7 +10,7 @@ from paceline.core.errors import ConfigError, TryAgain
 from paceline.v1.run_service_pb2 import StatusReply
 from paceline_k8s.controller import Controller, patient
 from paceline_k8s.kubectl import NotThere
-from paceline_k8s.observation import PODS, chief_of, part_of, sizes_in
+from paceline_k8s.observation import DEADLINE, PODS, chief_of, part_of, sizes_in
 from paceline_k8s.pod_api import PodApi
 from paceline_k8s.wanted import Chief, Ended, Memory, Pod, Result, Sizes
 from tests.support.kubectl import SETTINGS, statefulset
@@ -194,6 +194,7 @@ def end(code: int, at: str, message: str = "") -> dict[str, Any]:
             },
             Pod("a", homeless=90.0),
         ),
+        ({"startTime": AT}, Pod("a", age=90.0)),
     ],
 )
 def test_a_pod_is_read_from_what_kubernetes_says_of_it(status: dict[str, Any], expected: Pod):
@@ -201,6 +202,14 @@ def test_a_pod_is_read_from_what_kubernetes_says_of_it(status: dict[str, Any], e
 
     assert found.pods == (expected,)
     assert (found.replicas, found.template, found.settings) == (2, "a", SETTINGS)
+
+
+def test_a_sharder_has_the_deadline_that_its_manifest_names():
+    sharder = statefulset("worker", 1)
+    sharder["metadata"]["annotations"] = {DEADLINE: "3600"}
+
+    assert part_of(sharder, [], SECONDS).deadline == 3600.0
+    assert part_of(statefulset("worker", 1), [], SECONDS).deadline == math.inf
 
 
 def test_a_pod_that_leaves_is_not_ready_and_a_template_that_nobody_has_seen_has_no_revision():

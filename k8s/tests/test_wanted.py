@@ -93,6 +93,20 @@ def test_workers_wait_for_shards_and_the_sharder_goes_once_they_are_there():
     assert wanted(seen(parts={SHARDER: part(replicas=0)}), after.kept).counts[SHARDER] == 0
 
 
+def test_a_sharder_is_given_up_after_its_deadline_unless_it_is_through_or_streams():
+    def failed(pod: Pod, sizes: Sizes = SIZES) -> dict[str, Failed]:
+        sharder = Part(1, "a", "config", (pod,), deadline=7200.0)
+        return dict(wanted(seen(parts={SHARDER: sharder}, sizes=sizes), TRAINS).kept.failed)
+
+    late = failed(Pod("a", age=7201.0))
+
+    assert late[SHARDER].code == 143
+    assert "stopped after 2 hours" in late[SHARDER].sentence
+    assert failed(Pod("a", age=7199.0)) == {}
+    assert failed(Pod("a", age=7201.0, ended=Ended(0, 7200.0))) == {}
+    assert failed(Pod("a", age=7201.0), Sizes(2, 2, 20, streams=True)) == {}
+
+
 def test_a_run_trains_on_while_a_newer_sharder_has_yet_to_run():
     parts = {SERVER: part(READY, READY), SHARDER: part(replicas=0), WORKER: part(READY, replicas=2)}
 
