@@ -93,23 +93,29 @@ class SnapshotFiles:
             )
         return None
 
-    def go_back(self, version: int) -> tuple[SlicePlan, SliceState] | None:
-        """The newest intact state of this version that was written in rounds; removes newer ones. None if there is none; logs
-        it if it is damaged."""
+    def in_rounds(self, version: int) -> tuple[int, SlicePlan, SliceState] | None:
+        """The newest intact state of this version that was written in rounds, and its number. None if there is none; logs it
+        if it is damaged."""
         for number in sorted((each for each in self._in_rounds if self.versions[each] == version), reverse=True):
             try:
-                found = self.load(number)
+                return number, *self.load(number)
             except TooNew:
                 raise
             except DAMAGES as error:
                 self._say("snapshot is damaged", snapshot=number, why=str(error))
                 self._in_rounds -= {number}
-                continue
-            for newer in [each for each in self.numbers() if each > number]:
-                self._remove_both(newer)
-            self._forget({each for each in self.versions if each > number})
-            return found
         return None
+
+    def go_back(self, version: int) -> tuple[SlicePlan, SliceState] | None:
+        """The same state; removes newer ones."""
+        found = self.in_rounds(version)
+        if found is None:
+            return None
+        number, plan, state = found
+        for newer in [each for each in self.numbers() if each > number]:
+            self._remove_both(newer)
+        self._forget({each for each in self.versions if each > number})
+        return plan, state
 
     @property
     def rounds(self) -> set[int]:
@@ -248,6 +254,15 @@ class SnapshotFiles:
         manifest, _ = self.checked(number)
         with understood(self.data(number)):
             return _plan_in(manifest)
+
+    def servers(self, number: int) -> int:
+        """For how many servers a snapshot was cut, by its manifest alone; 0 where that is damaged."""
+        try:
+            manifest, _ = self._files.read_with_term(name := _MANIFEST.format(number), None)
+            with understood(self._folder / name):
+                return len(manifest["plan"]["slices"])
+        except DAMAGES:
+            return 0
 
     def _check_length(self, data: Path, plan: SlicePlan, weights: Vector) -> None:
         """Snapshots of older releases don't say whose they are, but their length may."""

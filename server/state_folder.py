@@ -34,8 +34,10 @@ class StateFolder:
         say: Callable[..., None],
         owner: Owner | None = None,
         disk: Disk | None = None,
+        is_start: bool = True,
     ) -> None:
-        """`owner`: ConfigError if the folder is another one's; None: anybody's, to look into it."""
+        """`owner`: ConfigError if the folder is another one's; None: anybody's, to look into it. `is_start`: a server starts,
+        which begins a new term; otherwise the last one stays."""
         self._folder = folder
         self._say = say
         self._disk = disk = disk or Disk()
@@ -43,8 +45,9 @@ class StateFolder:
         self._files = CheckedFiles(folder, disk, owner)
         self._snapshots = SnapshotFiles(self._files, disk, keep, owner, say)
         try:
-            self.term = self._files.term = self._next_term()
-            self._keep_term()
+            self.term = self._files.term = self._next_term() - (not is_start)
+            if is_start:
+                self._keep_term()
             self._snapshots.sweep()
         except BaseException:
             self.close()
@@ -89,6 +92,11 @@ class StateFolder:
     def round_versions(self) -> set[int]:
         """Versions of the snapshots that were written in rounds."""
         return self._snapshots.rounds
+
+    def round_snapshot(self, version: int) -> tuple[SlicePlan, SliceState] | None:
+        """The newest intact snapshot of this version, written in rounds; None if there is none."""
+        found = self._snapshots.in_rounds(version)
+        return None if found is None else found[1:]
 
     def go_back(self, version: int) -> tuple[SlicePlan, SliceState] | None:
         """The newest intact snapshot of this version, written in rounds; removes those that are newer and begins another

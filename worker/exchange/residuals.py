@@ -5,13 +5,16 @@ import fcntl
 import json
 import mmap
 import os
-from collections.abc import Mapping
+import shutil
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
+import numpy.typing as npt
 
 from paceline.base.private import make_private
 from paceline.core.codecs.error_feedback import Owed
+from paceline.core.slice.plan import SlicePlan
 
 _FORMAT = 1
 """Of the file. A file of any other one is emptied, as one of another run is, and that is said: it never outlives its machine's
@@ -35,6 +38,71 @@ def open_owed(
         return Owed(np.zeros(shape, np.float32), np.zeros((2, 2), np.int64), momentum), why
     states = np.ndarray(shape, np.float32, memory, _HEAD)
     return Owed(states, np.ndarray((2, 2), np.int64, memory), momentum), why
+
+
+def recut_owed(folder: Path, into: Path, before: SlicePlan, after: SlicePlan) -> None:
+    """Writes to the folder `into` what `folder` holds of the workers of a stopped run, with what each owes cut for the servers
+    of the plan `after`. A worker owes nothing whose files are not of one clock of its."""
+    if not folder.is_dir():
+        return
+    make_private(into)
+    workers: dict[str, dict[int, Path]] = {}
+    for path in folder.iterdir():
+        worker, _, server = path.name.rpartition("-server-")
+        if worker and server.isdecimal():
+            workers.setdefault(worker, {})[int(server)] = path
+        else:
+            shutil.copy2(path, into)
+    for worker, files in workers.items():
+        found = [_kept(files[server], before, length) if server in files else {} for server, length in _parts(before)]
+        if clocks := set.intersection(*map(set, found)):
+            _write(into, worker, max(clocks), [each[max(clocks)] for each in found], files, before, after)
+
+
+def _parts(plan: SlicePlan) -> list[tuple[int, int]]:
+    """Returns the servers that anything can be owed to, and the elements of their slices."""
+    return [(server, length) for server, length in enumerate(plan.lengths) if length]
+
+
+def _kept(path: Path, plan: SlicePlan, length: int) -> dict[int, npt.NDArray[np.float32]]:
+    """Returns the states of a file, each (1 or 2 x length), by the clock after which it holds; none of another plan's file."""
+    content = path.read_bytes()
+    facts = _facts_in(content)
+    if facts.get("plan") != plan.hash or facts.get("boot") != _boot() or (len(content) - _HEAD) % (8 * length):
+        return {}
+    stamps = np.frombuffer(content, np.int64, 4).reshape(2, 2)
+    states = np.frombuffer(content, np.float32, offset=_HEAD).reshape(2, -1, length)
+    return {clock: state for (clock, number), state in zip(stamps.tolist(), states, strict=True) if number > 0}
+
+
+def _write(
+    into: Path,
+    worker: str,
+    clock: int,
+    states: Sequence[npt.NDArray[np.float32]],
+    files: Mapping[int, Path],
+    before: SlicePlan,
+    after: SlicePlan,
+) -> None:
+    whole = [before.joined(rows) for rows in zip(*_of_all(before, states), strict=True)]
+    facts = _facts_in(next(iter(files.values())).read_bytes()) | {"plan": after.hash}
+    given = {key: value for key, value in facts.items() if key not in ("boot", "format")}
+    cut = [after.parts(values) for values in whole]
+    for server, length in _parts(after):
+        owed, _ = open_owed(into, f"{worker}-server-{server}", given, length, float(len(whole) - 1))
+        owed.begin([rows[server] for rows in cut], clock)
+
+
+def _of_all(plan: SlicePlan, states: Sequence[npt.NDArray[np.float32]]) -> list[npt.NDArray[np.float32]]:
+    """Returns a state for each server, of no elements for those that nothing can be owed to."""
+    own = iter(states)
+    empty = np.empty((len(states[0]), 0), np.float32)
+    return [next(own) if length else empty for length in plan.lengths]
+
+
+def _facts_in(content: bytes) -> dict[str, str]:
+    found: dict[str, str] = json.loads(content[_FACTS:_HEAD].rstrip(b"\0") or b"{}")
+    return found
 
 
 def _mapped(folder: Path | None, name: str, facts: bytes, size: int) -> tuple[mmap.mmap | None, str]:

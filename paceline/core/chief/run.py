@@ -501,3 +501,11 @@ class Run:
         self.policy_choice.restore(state)
         self.warnings.restore(state.get("watch", {}))
         self.phases.restore(state, now)
+
+
+def with_servers(state: dict[str, Any], servers: int) -> dict[str, Any]:
+    """Returns what `Run.state` gave, for a run that goes on with this many servers, each with the same moment's snapshot: none
+    has an order to follow, and a run that diverges has nothing older to go back to."""
+    number, version, _ = state.get("back", (0, 0, ()))
+    divergence = {**state.get("divergence", {}), "good": None}
+    return {**state, "back": [number, version, list(range(servers))], "divergence": divergence}

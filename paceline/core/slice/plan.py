@@ -8,6 +8,8 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
+import numpy as np
+
 from paceline.core.codecs.codec import Run
 from paceline.core.errors import PlanMismatch
 from paceline.core.optimizers.layout import Layout
@@ -66,6 +68,19 @@ class SlicePlan:
     def split(self, model: Vector) -> list[list[Vector]]:
         """For each server the views of a flat model that its slice is made of; no copy."""
         return [[model[part.start : part.stop] for part in ranges] for ranges in self.slices]
+
+    def parts(self, model: Vector) -> list[Vector]:
+        """For each server its slice of a flat model, copied."""
+        return [np.concatenate(views) if views else np.empty(0, np.float32) for views in self.split(model)]
+
+    def joined(self, slices: Sequence[Vector]) -> Vector:
+        """The flat model of which these are the slices."""
+        model = np.empty(self.total, np.float32)
+        for views, values in zip(self.split(model), slices, strict=True):
+            start = 0
+            for view in views:
+                view[:] = values[start : (start := start + len(view))]
+        return model
 
     def runs(self, server: int) -> tuple[Run, ...]:
         """What that server's slice is made of, in order: of each tensor's matrix (its first axis by all others) the whole

@@ -12,6 +12,7 @@ from paceline.core.units import size
 from paceline.core.values import worker_order
 from paceline.launch.folder.run_folder import RunFolder
 from paceline.server.json_files import Owner
+from paceline.server.recut_folders import servers_of
 from paceline.server.state_audit import FolderAudit, audit_folder, check_chief
 
 
@@ -100,9 +101,10 @@ def audit_run(folder: RunFolder) -> RunAudit:
         raise UsageError(
             f"Run '{folder.name}' has no servers: its models are in the workers' memory, and nothing is kept."
         )
+    count = servers_of(folder.server(0)) or config.servers  # the model may still be to be cut for those of the settings
     found = {
-        f"server-{index}": audit_folder(folder.server(index), Owner(folder.name, index, config.servers))
-        for index in range(config.servers)
+        f"server-{index}": audit_folder(folder.server(index), Owner(folder.name, index, count))
+        for index in range(count)
     }
     check_chief(found["server-0"])
     is_going = folder.is_driven

@@ -150,6 +150,12 @@ class RunFolder:
         with replacing(self.config, "the settings") as temporary:
             temporary.write_text(yaml.safe_dump(dict(settings), sort_keys=False))
 
+    def set_servers(self, servers: int) -> None:
+        """Gives the run's settings another number of servers. Hold its lock. OSError where they can't be written."""
+        if self.first_settings.exists():
+            _keep_given(self, {**read_yaml(self.first_settings), "servers": servers})
+        _keep(self, _with_servers(self.settings(), servers))
+
     def log(self, name: str) -> Path:
         return self.path / "logs" / f"{name}.log"
 
@@ -362,10 +368,13 @@ def open_run(
         if is_named and folder.config.exists():
             kept = folder.checked()
             config, given = _in_its_policy(kept, config, given)
-            has_more = given is None and has_more_epochs(kept.settings(), config)
-            _check_same(folder, config, given, has_more)
+            servers = _other_servers(kept, config)
+            has_more = given is None and has_more_epochs(kept.settings(), _with_servers(config, servers))
+            _check_same(folder, config, given, has_more, servers)
             if has_more:
                 _extend(folder, config)
+            elif servers:
+                config = _move(folder, config)
             elif given is None and (before := kept.settings()).score_timeout != config.score_timeout:
                 with folder.locked():
                     _keep(folder, before.model_copy(update={"score_timeout": config.score_timeout}))
@@ -479,8 +488,30 @@ def _check_is_run(folder: RunFolder) -> None:
         raise ConfigError(f"{folder.path} exists, but is not the folder of a run; move it, or give --run another name.")
 
 
-def _check_same(folder: RunFolder, config: Config, given: Mapping[str, Any] | None, has_more: bool) -> None:
-    """`has_more`: epochs may differ, and nothing else."""
+def _other_servers(folder: RunFolder, config: Config) -> int:
+    """Returns the number of servers that the run had, where it shall go on with another one; otherwise 0."""
+    before = folder.settings().servers
+    return before if config.servers and before != config.servers else 0
+
+
+def _with_servers(config: Config, servers: int) -> Config:
+    return config.model_copy(update={"servers": servers}) if servers else config
+
+
+def _move(folder: RunFolder, config: Config) -> Config:
+    """The run gets another number of servers, for which the launcher cuts the model anew; one that is finished keeps its own.
+    Returns the config with the number that counts."""
+    if folder.facts().get("finished"):
+        return _with_servers(config, folder.settings().servers)
+    with folder.locked():
+        folder.set_servers(config.servers)
+    return config
+
+
+def _check_same(
+    folder: RunFolder, config: Config, given: Mapping[str, Any] | None, has_more: bool, servers: int
+) -> None:
+    """`has_more`: epochs may differ; `servers`: so may their number, which was this (0: not)."""
     if given is None:
         before, now = folder.settings().model_dump(mode="json"), config.model_dump(mode="json")
         if has_more:
@@ -491,7 +522,9 @@ def _check_same(folder: RunFolder, config: Config, given: Mapping[str, Any] | No
             read_yaml(folder.first_settings) if folder.first_settings.exists() else {},
             {**given, "run": folder.name},
         )
-    without = {"loggers": ()}  # who listens does not, either
+    without: dict[str, Any] = {"loggers": ()}  # who listens does not, either
+    if servers:
+        without["servers"] = servers
     found = differences({**before, **without}, {**now, **without})
     if found:
         listed = "".join(f"\n    {line}" for line in found)

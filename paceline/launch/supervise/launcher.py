@@ -14,11 +14,21 @@ from paceline.base.variables import TLS
 from paceline.callback import Callback
 from paceline.core.chief.budget import all_but
 from paceline.core.chief.warnings import RunWarning
-from paceline.core.errors import Diverged, Incomplete, NotYet, OutOfMemory, PacelineError, ScriptFailed
+from paceline.core.errors import (
+    ConfigError,
+    Diverged,
+    Incomplete,
+    NotYet,
+    OutOfMemory,
+    PacelineError,
+    ScriptFailed,
+    Stopped,
+)
 from paceline.core.settings.config import Config
 from paceline.data.shards import is_there
 from paceline.launch.folder.audit import lost_pushes
 from paceline.launch.folder.own_records import OwnRecords
+from paceline.launch.folder.recut_run import Behind, recut_run
 from paceline.launch.folder.run_folder import RunFolder
 from paceline.launch.folder.run_tokens import check_keys
 from paceline.launch.forks.forker import Forker
@@ -108,6 +118,9 @@ class Progress:
         return self._examples if child.role == "server" else 0
 
 
+CAUGHT_UP = Stopped.exit_code
+"""The exit code of a launch that was to end as soon as something is so: it was stopped."""
+Until = Callable[[StatusReply], bool]
 POLL = 0.5
 """Seconds between two questions to the chief while no worker ends."""
 FAREWELL = 30.0
@@ -140,42 +153,75 @@ def run_local(
     deleted, unless it is to `keep`. `objects`: the descriptor of what is trained (processes/packing.py), where that is no
     task and no script. ConfigError: it runs now."""
     place = RunFolder(folder)
-    is_new = not place.has_trained
     if keys := os.environ.get(TLS):
         check_keys(Path(keys), config)
-    with ExitStack() as stack:
-        stack.enter_context(place.locked())
-        signals = stack.enter_context(Signals())
-        own = OwnRecords(place, say)
-        records = Records(place, own, config, callbacks)
-        forkers = forkers or stack.enter_context(forking(config))
-        launch = _Launch(
-            config,
-            place,
-            say=say,
-            show=show,
-            connect=connect,
-            shards=shards,
-            device=device,
-            signals=signals,
-            own=own,
-            records=records,
-            forkers=forkers,
-            objects=objects,
-            others=others or Others(),
-            echo=echo or say,
-        )
-        try:
-            launch.train()
-        except Ended as end:
-            launch.note_end(end)
-        except PacelineError as error:
-            launch.note_end(Ended(error.exit_code, str(error)))
-        finally:
-            launch.end()
-    if launch.outcome.refused and is_new and not keep:
-        shutil.rmtree(place.path, ignore_errors=True)
-    return launch.outcome
+
+    def launch(config: Config, callbacks: Sequence[Callback], until: Until | None = None) -> Outcome:
+        is_new = not place.has_trained
+        with ExitStack() as stack:
+            stack.enter_context(place.locked())
+            signals = stack.enter_context(Signals())
+            own = OwnRecords(place, say)
+            found = _Launch(
+                config,
+                place,
+                say=say,
+                show=show,
+                connect=connect,
+                shards=shards,
+                device=device,
+                signals=signals,
+                own=own,
+                records=Records(place, own, config, callbacks),
+                forkers=forkers or stack.enter_context(forking(config)),
+                objects=objects,
+                others=others or Others(),
+                echo=echo or say,
+                until=until,
+            )
+            try:
+                found.train()
+            except Ended as end:
+                found.note_end(end)
+            except PacelineError as error:
+                found.note_end(Ended(error.exit_code, str(error)))
+            finally:
+                found.end()
+        if found.outcome.refused and is_new and not keep:
+            shutil.rmtree(place.path, ignore_errors=True)
+        return found.outcome
+
+    if (behind := _recut(place, config, say)) is not None:
+        if others is not None:
+            raise ConfigError(
+                f"{behind} Go on with {behind.servers} servers, and stop the run once it trains; then change them."
+            )
+        outcome = _catch_up(place, config, behind, say, launch)
+        if outcome.exit_code != CAUGHT_UP:
+            return outcome
+        if (still := _recut(place, config, say)) is not None:
+            raise ConfigError(f"{still} Stay with {still.servers} servers, or start the run over with --fresh.")
+    return launch(config, callbacks)
+
+
+def _recut(place: RunFolder, config: Config, say: Callable[[str], None]) -> Behind | None:
+    with place.locked():
+        return recut_run(place, config, say)
+
+
+def _catch_up(
+    place: RunFolder, config: Config, behind: Behind, say: Callable[[str], None], launch: Callable[..., Outcome]
+) -> Outcome:
+    """Trains with the servers before until their slices are of one moment, as a crash has not left them. Returns with the exit
+    code CAUGHT_UP once they are."""
+    say(f"{behind} So they go on first, until the workers have made up for it.")
+    with place.locked():
+        place.set_servers(behind.servers)
+    try:
+        return launch(config.model_copy(update={"servers": behind.servers}), (), behind.is_over)
+    finally:
+        with place.locked():
+            place.set_servers(config.servers)
 
 
 class _Launch:
@@ -198,8 +244,11 @@ class _Launch:
         objects: int | None,
         others: Others,
         echo: Callable[[str], None],
+        until: Until | None,
     ) -> None:
+        """`until`: what is looked for in each status, to end the run with the exit code CAUGHT_UP where it is so."""
         self.outcome = Outcome()
+        self._until = until
         self._config = config
         self._folder = folder
         self._say = say
@@ -365,6 +414,8 @@ class _Launch:
                 self._note(status)
                 if phase_of(status) == "finished":
                     return
+                if self._until is not None and self._until(status):
+                    raise Ended(CAUGHT_UP, "all servers have the same pushes")
                 if phase_of(status) == "scoring" and is_deserted:
                     who = "every worker" if self._config.scored_by == "worker" else "the evaluator"
                     raise Ended(PacelineError.exit_code, f"nobody is left to take the final model: {who} has ended")

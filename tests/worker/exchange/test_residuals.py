@@ -14,9 +14,11 @@ from hypothesis import strategies as st
 
 from paceline.core.codecs.error_feedback import Owed
 from paceline.core.errors import Behind, TryAgain
+from paceline.core.settings.config import PlanConfig
+from paceline.core.slice.plan import make_plan
 from paceline.core.values import Vector
 from paceline.worker.exchange import residuals as residuals_module
-from paceline.worker.exchange.residuals import open_owed
+from paceline.worker.exchange.residuals import open_owed, recut_owed
 from tests.core.codecs.test_dgc import topk
 from tests.core.codecs.test_error_feedback import owing, through
 from tests.support.processes import Cluster
@@ -282,3 +284,40 @@ def test_a_killed_worker_takes_up_what_it_owes(cluster: Cluster, tmp_path: Path)
     assert set(taken) == {0, 1}
     assert begun == min(taken.values()) > 0
     assert back.events("what earlier pushes left out is lost") == []
+
+
+def test_what_is_owed_goes_along_when_servers_are_cut_anew(tmp_path: Path) -> None:
+    before, after = (make_plan([("w", (LENGTH,)), ("v", (3,))], servers, PlanConfig(alignment=1)) for servers in (2, 4))
+    facts = {"run": "one", "codec": "topk"}
+    whole = np.arange(15, dtype=np.float32)
+    for momentum, worker in ((0.0, "worker-0"), (0.9, "worker-1")):
+        for server, part in enumerate(before.parts(whole)):
+            file = open_owed(
+                tmp_path / "old", f"{worker}-server-{server}", {**facts, "plan": before.hash}, len(part), momentum
+            )
+            file[0].begin([part, -part][: 1 + (momentum > 0)], 7)
+    (tmp_path / "old" / "worker-0.schedulers0.json").write_text("{}")
+
+    recut_owed(tmp_path / "old", tmp_path / "new", before, after)
+
+    for momentum, worker in ((0.0, "worker-0"), (0.9, "worker-1")):
+        for server, part in enumerate(after.parts(whole)):
+            name = f"{worker}-server-{server}"
+            owed, why = open_owed(tmp_path / "new", name, {**facts, "plan": after.hash}, len(part), momentum)
+            assert (why, owed.go_on_after(7)) == ("", True)
+            assert owed.residual.tolist() == part.tolist()
+            assert not momentum or owed.velocity.tolist() == (-part).tolist()
+    assert (tmp_path / "new" / "worker-0.schedulers0.json").exists()
+
+
+def test_a_worker_whose_files_are_not_of_one_clock_owes_nothing_to_new_servers(tmp_path: Path) -> None:
+    before, after = (make_plan([("w", (LENGTH,))], servers, PlanConfig(alignment=1)) for servers in (2, 1))
+    for server, clock in enumerate((7, 9)):
+        owed, _ = open_owed(tmp_path / "old", f"worker-0-server-{server}", {"plan": before.hash}, LENGTH // 2, 0.0)
+        owed.begin([np.ones(LENGTH // 2, np.float32)], clock)
+
+    recut_owed(tmp_path / "old", tmp_path / "new", before, after)
+
+    assert list((tmp_path / "new").iterdir()) == []
+    recut_owed(tmp_path / "none", tmp_path / "other", before, after)
+    assert not (tmp_path / "other").exists()
