@@ -1,4 +1,4 @@
-"""Makes the folders of another number of servers from those of a stopped run, whose servers' slices are cut anew."""
+"""Makes the folders of another number of servers from those of a stopped run, whose servers' slices are cut again."""
 
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack, closing

@@ -64,8 +64,8 @@ class Server:
         index = told.index
         if not 0 <= index < config.server_processes:
             raise ConfigError(
-                f"Server {index} of {config.servers}: the index goes from 0 to {config.server_processes - 1}. A run keeps its "
-                "number of servers; on Kubernetes, scale the StatefulSet back."
+                f"Server {index} of {config.servers}: the index goes from 0 to {config.server_processes - 1}. On Kubernetes a "
+                "run keeps its number of servers: scale the StatefulSet back."
             )
         if index and not told.chief:
             raise ConfigError(f"Server {index} needs the chief's address: --chief HOST:PORT.")
@@ -196,7 +196,7 @@ class Server:
         if len(plan.slices) != config.server_processes:
             raise ConfigError(
                 f"This run's model is cut for {len(plan.slices)} servers, but the config has servers: {config.servers}. "
-                "Set it back, or start a new run with empty folders."
+                "Set it back. `paceline run` cuts a model for another number of servers, where it has all of their folders."
             )
         if self.driver.index == 0:
             self.folder.check_run(state.table["clocks"])

@@ -21,7 +21,7 @@ def test_lock_step_with_more_servers_in_the_second_half_ends_with_the_same_bits(
     second = paceline("run", *QUICK, "--policy", "bsp", "-s", 3, "--epochs", 4, "--run", "moved", cwd=tmp_path)
 
     assert [whole.returncode, first.returncode, second.returncode] == [0, 0, 0], second.stderr
-    assert "the model is cut anew, for 3 servers in place of 2" in second.stdout
+    assert "the model is cut again, for 3 servers in place of 2" in second.stdout
     assert model(tmp_path, "whole") == model(tmp_path, "moved")
 
 

@@ -1,4 +1,4 @@
-"""The folders of a stopped run's servers, made anew for another number of servers."""
+"""The folders of a stopped run's servers, made again for another number of servers."""
 
 import json
 from collections.abc import Sequence

@@ -1,4 +1,4 @@
-"""Cuts a model's slices anew for another number of servers. All of their state is elementwise but for the tables, which slices
+"""Cuts a model's slices again for another number of servers. All of their state is elementwise but for the tables, which slices
 of one moment have alike; so the same training goes on, in lock-step with the same bits."""
 
 import copy
@@ -14,7 +14,7 @@ from paceline.core.values import Places, Sparse, Vector
 
 def uneven(tables: Sequence[Mapping[str, Any]]) -> str:
     """Returns in words why slices with these tables (`SliceState.table`) are not of one moment, so that they can't be cut
-    anew; '' where they are. All must have the same pushes of each worker, in the weights or in a sum that is open."""
+    again; '' where they are. All must have the same pushes of each worker, in the weights or in a sum that is open."""
     if len({_change(table) for table in tables}) > 1:
         return "a change of policy has reached only some of them"
     if len({bool(table["rounds"]) and table["version"] for table in tables}) > 1:

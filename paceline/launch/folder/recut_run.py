@@ -17,7 +17,7 @@ _WHOLE = "whole"
 
 @dataclass(frozen=True, slots=True)
 class Behind:
-    """Why a model can't be cut anew yet: a crash has left its slices at several moments."""
+    """Why a model can't be cut again yet: a crash has left its slices at several moments."""
 
     servers: int
     """Those that can make up for it."""
@@ -37,8 +37,8 @@ class Behind:
 
 def recut_run(folder: RunFolder, config: Config, say: Callable[[str], None]) -> Behind | None:
     """Gives the run's folder the servers that `config` names; changes nothing where it has them, or no snapshot, and where
-    their slices are of several moments, which it returns. Whoever calls it holds the folder's lock, and no server runs. What
-    an interrupted call left is finished, or begun anew. Raises what reading and writing the snapshots raises."""
+    their slices are of several moments, which it returns. The caller holds the folder's lock, and no server runs. What
+    an interrupted call left is finished, or begun from scratch. Raises what reading and writing the snapshots raises."""
     staging = folder.path / "recut"
     if (staging / _WHOLE).exists():
         _replace(folder, staging)
@@ -56,12 +56,12 @@ def recut_run(folder: RunFolder, config: Config, say: Callable[[str], None]) -> 
     recut_owed(folder.residuals, staging / folder.residuals.name, *plans)
     (staging / _WHOLE).write_text(f"{before} {now}")
     _replace(folder, staging)
-    say(f"the model is cut anew, for {now} server{'s' * (now != 1)} in place of {before}")
+    say(f"the model is cut again, for {now} server{'s' * (now != 1)} in place of {before}")
     return None
 
 
 def _replace(folder: RunFolder, staging: Path) -> None:
-    """Puts all that is new in the place of the old. A call that was interrupted is finished by the next."""
+    """Replaces all that is old with what is new. A call that was interrupted is finished by the next."""
     before, now = map(int, (staging / _WHOLE).read_text().split())
     places = [*(folder.server(index) for index in range(now)), folder.residuals]
     for place in places:

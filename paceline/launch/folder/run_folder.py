@@ -499,7 +499,7 @@ def _with_servers(config: Config, servers: int) -> Config:
 
 
 def _move(folder: RunFolder, config: Config) -> Config:
-    """The run gets another number of servers, for which the launcher cuts the model anew; one that is finished keeps its own.
+    """The run gets another number of servers, for which the launcher cuts the model again; one that is finished keeps its own.
     Returns the config with the number that counts."""
     if folder.facts().get("finished"):
         return _with_servers(config, folder.settings().servers)

@@ -1,4 +1,4 @@
-"""Slices that are cut anew for another number of servers: the same training goes on, bit for bit."""
+"""Slices that are cut again for another number of servers: the same training goes on, bit for bit."""
 
 import json
 from collections.abc import Sequence
