@@ -1,5 +1,6 @@
 """An overlay as Kubernetes will get it: rendered, read, and checked against the run's settings."""
 
+import itertools
 import re
 import tempfile
 from collections.abc import Sequence
@@ -11,7 +12,7 @@ from paceline.core.errors import ConfigError, UsageError
 from paceline.core.policies.policy import build_policy
 from paceline.core.settings.config import Config
 from paceline.launch.folder.cluster_key import refusal
-from paceline.settings.load_settings import task_of
+from paceline.settings.load_settings import read_yaml, task_of
 from paceline.tasks.task import load_config
 from paceline_k8s.cluster_status import has_tls
 from paceline_k8s.kubectl import COMPONENT, RUN, Kubectl, containers
@@ -25,6 +26,9 @@ OVERLAYS = Path("k8s/overlays")
 _KEY = re.compile(r"[-._a-zA-Z0-9]+")
 _IMAGE = re.compile(r"(?P<registry>.*/)?(?P<name>paceline-(server|worker|worker-slim|sharder)):(?P<tag>[^:@]+)")
 """One that `make images` builds, by a tag."""
+
+_STAGES = {"network-policy": 0, "outside": 1, "tls": 2, "script": 3, "data": 4, "object-store": 4, "kueue": 5}
+"""Components that change what others have, or are changed: each after those of a lower number."""
 
 
 class Overlay(NamedTuple):
@@ -88,7 +92,20 @@ def read_overlay(kubectl: Kubectl, name: str, changes: Changes = AS_IT_IS) -> Ov
     if not (folder / "kustomization.yaml").is_file():
         known = ", ".join(sorted(path.parent.name for path in OVERLAYS.glob("*/kustomization.yaml"))) or "none here"
         raise ConfigError(f"There is no overlay '{name}'. Give the path of a folder, or one of k8s/overlays ({known}).")
+    _check_order(folder)
     return _changed(kubectl, kubectl.kustomized(folder), folder, changes)
+
+
+def _check_order(folder: Path) -> None:
+    """Raises ConfigError where components come in an order in which one would miss what it changes, without a word."""
+    listed = read_yaml(folder / "kustomization.yaml").get("components") or []
+    known = [name for name in (Path(str(each)).name for each in listed) if name in _STAGES]
+    for before, after in itertools.pairwise(known):
+        if _STAGES[before] > _STAGES[after]:
+            raise ConfigError(
+                f"{folder}/kustomization.yaml lists the component {before} before {after}, which it would have to change: put "
+                f"{after} first. docs/run/kubernetes-overlays.md#components has the order of all."
+            )
 
 
 def _changed(kubectl: Kubectl, documents: list[dict[str, Any]], folder: Path, changes: Changes) -> Overlay:

@@ -345,3 +345,26 @@ def test_a_rendered_file_is_written_again_and_another_one_is_not_touched(tmp_pat
     with pytest.raises(UsageError, match="was not rendered"):
         write("text", other)
     assert other.read_text() == "mine\n"
+
+
+@pytest.mark.parametrize(
+    ("listed", "wrong"),
+    [
+        (("network-policy", "data", "script"), "data before script"),
+        (("tls", "network-policy", "outside"), "tls before network-policy"),
+        (("kueue", "gpu", "object-store"), "kueue before object-store"),
+        (("spot", "network-policy", "gpu", "script", "object-store", "data"), ""),
+    ],
+)
+def test_components_in_an_order_that_loses_something_are_named(
+    tmp_path: Path, listed: tuple[str, ...], wrong: str
+) -> None:
+    components = "".join(f"- ../../components/{name}\n" for name in listed)
+    (tmp_path / "kustomization.yaml").write_text(f"kind: Kustomization\ncomponents:\n{components}")
+
+    with pytest.raises(ConfigError) as error:
+        read_overlay(Kubectl("here"), str(tmp_path))
+
+    assert (
+        f"lists the component {wrong}" in str(error.value) if wrong else "lists the component" not in str(error.value)
+    )

@@ -54,7 +54,7 @@ def recut_owed(folder: Path, into: Path, before: SlicePlan, after: SlicePlan) ->
         else:
             shutil.copy2(path, into)
     for worker, files in workers.items():
-        found = [_kept(files[server], before, length) if server in files else {} for server, length in _parts(before)]
+        found = [_states_in(files[server], before, length) if server in files else {} for server, length in _parts(before)]
         if clocks := set.intersection(*map(set, found)):
             _write(into, worker, max(clocks), [each[max(clocks)] for each in found], files, before, after)
 
@@ -64,7 +64,7 @@ def _parts(plan: SlicePlan) -> list[tuple[int, int]]:
     return [(server, length) for server, length in enumerate(plan.lengths) if length]
 
 
-def _kept(path: Path, plan: SlicePlan, length: int) -> dict[int, npt.NDArray[np.float32]]:
+def _states_in(path: Path, plan: SlicePlan, length: int) -> dict[int, npt.NDArray[np.float32]]:
     """Returns the states of a file, each (1 or 2 x length), by the clock after which it holds; none of another plan's file."""
     content = path.read_bytes()
     facts = _facts_in(content)
