@@ -31,8 +31,8 @@ class CommonVersions:
 
     @property
     def durable(self) -> list[int]:
-        """The versions that it has on disk."""
-        return sorted(self._folder.round_versions)
+        """The versions of its snapshots that are safe: on disk, and in the store if there is one."""
+        return sorted(self._folder.round_versions(self._snapshots.safe_numbers))
 
     @property
     def stored(self) -> list[int]:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable
 from contextlib import suppress
 from pathlib import Path
 
-from paceline.core.errors import DiskError
+from paceline.core.errors import PacelineError
 
 
 class Disk:
@@ -68,7 +68,7 @@ class Disk:
 
 
 class DiskTrouble:
-    """Knows whether the last try failed, and why. Use from one thread at a time."""
+    """Knows whether the last try to write failed, and why. Use from one thread at a time."""
 
     def __init__(self, failed: str, over: str, say: Callable[..., None]) -> None:
         """`failed`, `over`: the words."""
@@ -78,7 +78,7 @@ class DiskTrouble:
         self.said = ""
         """Why the last try failed, in words; empty where it did not. Any thread may read it."""
 
-    def failed(self, error: DiskError | MemoryError) -> None:
+    def failed(self, error: PacelineError | MemoryError) -> None:
         """A try failed. Logs it, unless the last try failed for the same reason."""
         why = getattr(error.__cause__, "errno", None) or type(error)
         self.said = str(error) or "no memory for it"

@@ -56,9 +56,14 @@ class CheckedFiles:
         try:
             if (size := path.stat().st_size) > MOST_BYTES:
                 raise DataError(f"{path} has {size:,} bytes; no such file is above {MOST_BYTES:,}. {_TODO}")
-            text, _, digest = path.read_bytes().rstrip().rpartition(b"\n")
+            content = path.read_bytes()
         except FileNotFoundError:
             return otherwise, 0
+        return self.parsed(path, content)
+
+    def parsed(self, path: Path | str, content: bytes) -> tuple[Any, int]:
+        """The same of a file's content, which may come from elsewhere. `path`: how errors name it."""
+        text, _, digest = content.rstrip().rpartition(b"\n")
         if hashlib.sha256(text).hexdigest().encode() != digest:
             raise DataError(f"{path} is damaged. {_TODO}")
         with understood(path):
@@ -102,7 +107,7 @@ class CheckedFiles:
     def _failed(self, name: str, error: OSError) -> DiskError:
         return DiskError(f"Can't write {self.folder / name}: {error.strerror}.")
 
-    def _check_owner(self, path: Path, of: dict[str, Any]) -> None:
+    def _check_owner(self, path: Path | str, of: dict[str, Any]) -> None:
         """The number of servers is compared by the settings, and by the plan."""
         owner = self._owner
         if owner is None or not of:
@@ -119,7 +124,7 @@ class CheckedFiles:
 
 
 @contextmanager
-def understood(path: Path) -> Iterator[None]:
+def understood(path: Path | str) -> Iterator[None]:
     """A DataError where the block does not find in the file, whose checksum is right, what it expects there."""
     try:
         yield

@@ -39,7 +39,7 @@ class OwnFigures:
     def __init__(self, driver: SliceDriver, snapshots: Snapshots) -> None:
         self._driver = driver
         self._snapshots = snapshots
-        self._troubles = [snapshots.trouble]
+        self._troubles = [snapshots.trouble, snapshots.store_trouble]
         self._began = time.monotonic()
         self._used = time.process_time()
 

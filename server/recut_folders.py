@@ -97,7 +97,7 @@ def _newest(folders: Sequence[StateFolder]) -> tuple[SlicePlan, list[SliceState]
 
 def _common(folders: Sequence[StateFolder]) -> list[tuple[SlicePlan, SliceState]]:
     """Returns what all servers have at the newest version at which all have it intact; nothing where none is."""
-    for version in sorted(set.intersection(*(folder.round_versions for folder in folders)), reverse=True):
+    for version in sorted(set.intersection(*(folder.round_versions() for folder in folders)), reverse=True):
         found = list(filter(None, (folder.round_snapshot(version) for folder in folders)))
         if len(found) == len(folders):
             return found

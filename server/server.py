@@ -7,13 +7,14 @@ import threading
 import time
 from collections.abc import Callable
 from dataclasses import replace
+from pathlib import Path
 
 from grpc_reflection.v1alpha import reflection
 from prometheus_client import CollectorRegistry
 
 from paceline.core.chief.phases import RunPhase
 from paceline.core.chief.run import Run
-from paceline.core.errors import ConfigError, Stopped, TryAgain
+from paceline.core.errors import ConfigError, ServersGone, Stopped, TryAgain
 from paceline.core.optimizers.effective import settings_lines as rates_told
 from paceline.core.policies.policy import build_policy
 from paceline.core.settings.config import Config
@@ -32,6 +33,7 @@ from paceline.rpc.watchdog import Watchdog
 from paceline.server.chief import Chief
 from paceline.server.command_line import ToldServer
 from paceline.server.common_versions import CommonVersions
+from paceline.server.fetched_snapshots import FetchedSnapshots
 from paceline.server.follower import Follower
 from paceline.server.json_files import Owner, understood
 from paceline.server.metrics import ServerMetrics
@@ -40,6 +42,7 @@ from paceline.server.own_figures import OwnFigures, ServerStart
 from paceline.server.parameter_servicer import ParameterServicer, Quarantine
 from paceline.server.run_servicer import RunServicer
 from paceline.server.script_settings import ScriptServicer, await_description
+from paceline.server.sent_snapshots import SentSnapshots
 from paceline.server.slice_driver import SliceDriver
 from paceline.server.snapshots import Snapshots
 from paceline.server.state_folder import StateFolder
@@ -60,7 +63,9 @@ class Server:
         told: ToldServer,
         credentials: Credentials = OPEN,
         say: Callable[..., None] = lambda event, **facts: None,
+        stop: threading.Event | None = None,
     ) -> None:
+        """`stop`: ends the start, too, while it fetches snapshots."""
         index = told.index
         if not 0 <= index < config.server_processes:
             raise ConfigError(
@@ -81,13 +86,13 @@ class Server:
             is_plain,
         )
         owner = Owner(config.run or "", index, config.servers)
-        self.folder = StateFolder(told.folder, config.checkpoint.keep, say, owner)
+        self.folder, self._sent = _opened(config, told.folder, owner, say, stop or threading.Event())
         self.folder.check_settings(agreed_settings(config), agreed_defaults(config))
         self.driver = SliceDriver(config, index, self.folder.term, metrics)
         start = self._restore(say)
         metrics.damaged.inc(start.damaged)
         metrics.follow_disk(told.folder)
-        self._snapshots = Snapshots(self.driver, self.folder, config.checkpoint.every, metrics, say)
+        self._snapshots = Snapshots(self.driver, self.folder, config.checkpoint.every, metrics, say, self._sent)
         # As many threads as all callers may have calls, each begun when it is needed first, and some for refusals.
         processes = config.workers + config.servers
         threads = SHARE["worker"] * (processes + 1) + READERS + _REFUSED
@@ -201,7 +206,8 @@ class Server:
         if self.driver.index == 0:
             self.folder.check_run(state.table["clocks"])
         with understood(self.folder.run_file.parent):
-            self.driver.restore(plan, state)
+            is_safe = self._sent is None or self.folder.current in self._sent.numbers
+            self.driver.restore(plan, state, is_safe)
         say(
             "back from a snapshot; workers send again, or compute again, what it lacks",
             term=self.folder.term,
@@ -209,6 +215,28 @@ class Server:
             clocks={w: entry["clock"] for w, entry in state.table["clocks"].items()},
         )
         return ServerStart(self.folder.term, state.table["version"], self.folder.passed_over)
+
+
+def _opened(
+    config: Config, folder: Path, owner: Owner, say: Callable[..., None], stop: threading.Event
+) -> tuple[StateFolder, SentSnapshots | None]:
+    """The server's folder, filled from the store where it is empty, and what sends its snapshots there. A store that does not
+    answer ends only a start that needs it."""
+    keep, url = config.checkpoint.keep, config.checkpoint.at
+    if url is None:
+        return StateFolder(folder, keep, say, owner), None
+    fetched = FetchedSnapshots(url, owner, say, stop)
+    opened = StateFolder(folder, keep, say, owner, fill=fetched.fill)
+    opened.passed_over = fetched.damaged
+    sent = SentSnapshots(url, owner, opened)
+    try:
+        sent.look()
+    except ServersGone as error:
+        say("the store does not answer; goes on from the folder, and sends snapshots later", why=str(error))
+    except BaseException:
+        opened.close()
+        raise
+    return opened, sent
 
 
 def serve(config: Config, told: ToldServer) -> int:
@@ -226,7 +254,7 @@ def serve(config: Config, told: ToldServer) -> int:
             say(str(stopped))
             return 130 if signal.SIGINT in signals else Stopped.exit_code
     credentials = credentials.named(told.role, name, config.run or "")
-    server = Server(config, told, credentials, say)
+    server = Server(config, told, credentials, say, stop)
     guard, run = told.metrics_guard(credentials), config.run or ""
     metrics_port = serve_metrics(told.metrics_port, server.registry, told.bind, guard, run=run, process=name)
     server.start()

@@ -82,11 +82,13 @@ class SliceDriver(SliceSnapshots):
                 self._open(plan)
                 self._summarise()
 
-    def restore(self, plan: SlicePlan, state: SliceState) -> None:
-        """Starts from a snapshot, before any call."""
+    def restore(self, plan: SlicePlan, state: SliceState, is_safe: bool = True) -> None:
+        """Starts from a snapshot, before any call. `is_safe`: it can't be lost; otherwise workers keep what it has."""
         with self.changed:
             self._open(plan)
             self._restore(state)
+            if not is_safe:
+                self.model_slice.clocks.durable = {}
             self._summarise()
 
     def go_back(self, plan: SlicePlan, state: SliceState, term: int) -> None:

@@ -2,7 +2,7 @@
 
 import hashlib
 import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -45,6 +45,8 @@ class SnapshotFiles:
         """Damaged snapshots that `newest` has found."""
         self.versions: Mapping[int, int] = {}
         """Of all readable snapshots, by their numbers. Replaced, never changed: another thread may read it meanwhile."""
+        self.current = 0
+        """The number of the one that was written or read last."""
         self._in_rounds: frozenset[int] = frozenset()
         """The numbers of those that were written in rounds."""
         self.spared = 0
@@ -60,12 +62,13 @@ class SnapshotFiles:
         except OSError as error:
             raise DiskError(f"Can't write a snapshot to {self._folder}: {error}. The older ones are intact.") from error
         self.versions = {**self.versions, number: int(state.table["version"])}
+        self.current = number
         if state.table.get("rounds"):
             self._in_rounds |= {number}
         for old in sorted(self.numbers())[: -self._keep]:
             version = self.versions.get(old)
-            is_spared = self.spared and old in self._in_rounds and version == self.spared
-            if not is_spared and version not in self.good:
+            is_common = self.spared and old in self._in_rounds and version == self.spared
+            if not is_common and version not in self.good:
                 self._remove_both(old)
         self._forget({*self.versions} - {*self.numbers()})
 
@@ -75,7 +78,9 @@ class SnapshotFiles:
         numbers = sorted(self.numbers(), reverse=True)
         for number in numbers:
             try:
-                return self.load(number)
+                found = self.load(number)
+                self.current = number
+                return found
             except TooNew:
                 raise
             except DAMAGES as error:
@@ -112,16 +117,20 @@ class SnapshotFiles:
         if found is None:
             return None
         number, plan, state = found
+        self.current = number
         for newer in [each for each in self.numbers() if each > number]:
             self._remove_both(newer)
         self._forget({each for each in self.versions if each > number})
         return plan, state
 
-    @property
-    def rounds(self) -> set[int]:
-        """The versions of snapshots that were written in rounds. Any thread may ask."""
+    def rounds(self, numbers: Collection[int] | None = None) -> set[int]:
+        """The versions of snapshots that were written in rounds; `numbers`: of these only. Any thread may ask."""
         versions = self.versions
-        return {versions[number] for number in self._in_rounds if number in versions}
+        return {
+            versions[number]
+            for number in self._in_rounds
+            if number in versions and (numbers is None or number in numbers)
+        }
 
     def _forget(self, numbers: set[int]) -> None:
         self.versions = {number: of for number, of in self.versions.items() if number not in numbers}
@@ -164,15 +173,19 @@ class SnapshotFiles:
 
     def highest_term(self) -> int:
         """The newest term of which a readable manifest says that it is its; 0: none does."""
-        terms = [0]
+        return max(self.terms().values(), default=0)
+
+    def terms(self) -> dict[int, int]:
+        """The terms in which readable manifests say that they were written, by number; 0: it does not say."""
+        terms = {}
         for number in self.numbers():
             try:
-                terms.append(self._files.read_with_term(_MANIFEST.format(number), None)[1])
+                terms[number] = self._files.read_with_term(_MANIFEST.format(number), None)[1]
             except TooNew:
                 raise
             except DAMAGES:
                 continue  # said when it is its turn to be read
-        return max(terms)
+        return terms
 
     def sweep(self) -> None:
         """Removes the remains of an interrupted write or removal. Data whose manifest somebody has taken away stays."""

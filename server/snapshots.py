@@ -1,13 +1,17 @@
-"""Takes snapshots during training: a consistent state under the lock, written without the lock, and a pause between two."""
+"""Takes snapshots during training: a consistent state under the lock, written without the lock, and a pause between two. Where
+there is a store, each is safe once it is there."""
 
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
 
-from paceline.core.errors import DiskError
+from paceline.core.errors import DiskError, PacelineError
 from paceline.server.disk import DiskTrouble
 from paceline.server.metrics import ServerMetrics
+from paceline.server.sent_snapshots import SentSnapshots, Superseded
 from paceline.server.slice_driver import SliceDriver
 from paceline.server.slice_snapshots import Mark
 from paceline.server.state_folder import StateFolder
@@ -17,10 +21,22 @@ SHORTEST, LONGEST = 1.0, 30.0
 progress."""
 _SHARE = 2.0
 """Of the time that the last one took: the disk is busy for a third of the time at most."""
+_LAST = 40.0
+"""How long a server that stops waits for the store: `paceline run` gives it 60 s in all (seconds)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Owed:
+    """A snapshot in the folder that the store lacks."""
+
+    number: int
+    term: int
+    table: dict[str, Any]
 
 
 class Snapshots:
-    """Writes a snapshot after each pause while something changes. A failing disk costs durability, not the run."""
+    """Writes a snapshot after each pause while something changes. A failing disk, or store, costs durability, not the run. The
+    store is written to by one thread at a time, which holds nothing that others wait for."""
 
     def __init__(
         self,
@@ -29,14 +45,21 @@ class Snapshots:
         every: float | None,
         metrics: ServerMetrics,
         say: Callable[..., None],
+        sent: SentSnapshots | None = None,
     ) -> None:
-        """`every`: as `snapshot_pause` takes it."""
+        """`every`: as `snapshot_pause` takes it; `sent`: the store, if there is one."""
         self._driver = driver
         self._folder = folder
         self._every = every
         self._took: float | None = None
+        self._sent_in = 0.0
+        """How long the store took for it (seconds)."""
         self._metrics = metrics
+        self._say = say
         self.trouble = DiskTrouble("snapshot failed; training goes on", "snapshots are written again", say)
+        self.store_trouble = DiskTrouble(
+            "can't send snapshots to the store; training goes on", "snapshots are sent to the store again", say
+        )
         self.seconds = 0.0
         """In which snapshots were written, or tried (seconds)."""
         self._writing = threading.Lock()
@@ -44,13 +67,16 @@ class Snapshots:
         self._wake = threading.Event()
         driver.hurry = self._wake.set
         self._last: Mark | None = None
+        self._sent = sent
+        self._sending = threading.Lock()
+        self._owed: Owed | None = None
         self._thread = threading.Thread(target=self._work, name="snapshots", daemon=True)
         metrics.checkpoint_interval.set(self.pause)
 
     @property
     def pause(self) -> float:
         """Seconds from the end of the last snapshot, or from the start, to the next one."""
-        return snapshot_pause(self._every, self._took)
+        return snapshot_pause(self._every, None if self._took is None else self._took + self._sent_in)
 
     def start(self) -> None:
         """Starts to write in the background."""
@@ -63,12 +89,45 @@ class Snapshots:
             self._keep(is_named=True)
         return self._keep()
 
+    def send_now(self) -> bool:
+        """Sends the newest snapshot, and the folder's other files, to the store, if there is one; logs a failure, and returns
+        whether all is there. Waits for one that is being sent."""
+        if self._sent is None:
+            return True
+        with self._sending:
+            if self._driver.failure is not None:
+                return False
+            start, is_sent = time.monotonic(), False
+            try:
+                self._send(self._sent)
+            except Superseded as error:
+                self._driver.fails(error)
+            except (PacelineError, MemoryError) as error:
+                self._failed(error, self.store_trouble)
+            except OSError as error:
+                self._failed(DiskError(f"Can't read {self._folder.path}: {error}."), self.store_trouble)
+            except Exception as error:
+                self._driver.fails(error)
+            else:
+                is_sent = True
+                self.store_trouble.works()
+            self._sent_in = time.monotonic() - start
+            self._note_time(self._sent_in)
+            return is_sent
+
+    @property
+    def safe_numbers(self) -> Collection[int] | None:
+        """The snapshots of the folder that can't be lost with it; None: it has no store, and all count."""
+        return None if self._sent is None else self._sent.numbers
+
     @contextmanager
     def none_written(self) -> Iterator[None]:
         """Meanwhile nothing is written."""
         with self._writing:
             yield
             self._last = None
+            if self._sent is not None:
+                self._sent.forget()
 
     def _keep(self, is_named: bool = False) -> bool:
         """Writes the present state, or that of the named version; logs a failure, and returns whether it is on disk."""
@@ -80,9 +139,7 @@ class Snapshots:
                 if not self._write(is_named):
                     return True
             except (DiskError, MemoryError) as error:
-                self._driver.note_durable(None)
-                self._metrics.checkpoint_failures.inc()
-                self.trouble.failed(error)
+                self._failed(error, self.trouble)
             except Exception as error:  # of a policy's own state, say: waiting does not help
                 self._driver.fails(error)
                 return False
@@ -92,17 +149,35 @@ class Snapshots:
                 self._metrics.checkpoint_seconds.observe(time.monotonic() - start)
                 self._metrics.checkpoint_time.set(time.time())
             self._took = time.monotonic() - start
-            self.seconds += self._took
-            self._metrics.checkpoint_interval.set(self.pause)
+            self._note_time(self._took)
             return is_kept
 
+    def _failed(self, error: PacelineError | MemoryError, trouble: DiskTrouble) -> None:
+        """What is not safe now: what the last snapshot lacks."""
+        self._driver.note_durable(None)
+        self._metrics.checkpoint_failures.inc()
+        trouble.failed(error)
+
+    def _note_time(self, seconds: float) -> None:
+        self.seconds += seconds
+        self._metrics.checkpoint_interval.set(self.pause)
+
     def close(self) -> None:
-        """Ends the background thread, once the snapshot that it writes is whole, and writes the last state."""
+        """Ends the background thread, once the snapshot that it writes is whole, and writes the last state. Sends it, too; but
+        a slow store is not waited for longer than the process has."""
         self._stop = True
         self._wake.set()
         if self._thread.is_alive():
-            self._thread.join()
+            self._thread.join(None if self._sent is None else _LAST)
         self.write_now()
+        if self._sent is not None and not self._thread.is_alive():
+            self.send_now()
+        if self._owed is not None:
+            self._say(
+                "the last snapshot is not in the store, only in the folder",
+                folder=str(self._folder.path),
+                why=self.store_trouble.said or f"the store has not taken it for {_LAST:g} s",
+            )
 
     def _write(self, is_named: bool) -> bool:
         """False: there is nothing new."""
@@ -111,9 +186,30 @@ class Snapshots:
                 return False
             plan, state, mark = found
             self._folder.save_snapshot(plan, state)
-            self._driver.note_durable(state.table)
+            if self._sent is None:
+                self._driver.note_durable(state.table)
+            else:
+                self._owed = Owed(self._folder.current, self._folder.term, state.table)
             self._last = mark
             return True
+
+    def _send(self, sent: SentSnapshots) -> None:
+        """Raises what the store does. What is no longer in the folder, since all servers have gone back, is not sent."""
+        with self._writing:
+            owed = self._owed
+            if owed is not None and owed.term != self._folder.term:
+                self._owed = owed = None
+        if owed is None:
+            sent.send_tables()
+            return
+
+        sent.send(owed.number)
+        with self._writing:
+            if owed.term == self._folder.term:
+                self._driver.note_durable(owed.table)
+            if self._owed is owed:
+                self._owed = None
+        sent.prune()
 
     def _work(self) -> None:
         while not self._stop:
@@ -123,6 +219,10 @@ class Snapshots:
                 self._keep(is_named=True)
             elif not self._driver.keeps_step:
                 self._keep()
+            self.send_now()
+        if self._sent is not None:
+            self.write_now()
+            self.send_now()
 
 
 def snapshot_pause(every: float | None, took: float | None) -> float:

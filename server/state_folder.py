@@ -34,17 +34,21 @@ class StateFolder:
         say: Callable[..., None],
         owner: Owner | None = None,
         disk: Disk | None = None,
+        fill: Callable[[CheckedFiles, Disk], None] = lambda files, disk: None,
         is_start: bool = True,
     ) -> None:
-        """`owner`: ConfigError if the folder is another one's; None: anybody's, to look into it. `is_start`: a server starts,
-        which begins a new term; otherwise the last one stays."""
+        """`owner`: ConfigError if the folder is another one's; None: anybody's, to look into it. `fill`: is called before the
+        folder is read, and may bring files. `is_start`: a server starts, which begins a new term; otherwise the last one
+        stays."""
         self._folder = folder
+        self.keep = keep
         self._say = say
         self._disk = disk = disk or Disk()
         self._lock = _locked(folder)
         self._files = CheckedFiles(folder, disk, owner)
         self._snapshots = SnapshotFiles(self._files, disk, keep, owner, say)
         try:
+            fill(self._files, disk)
             self.term = self._files.term = self._next_term() - (not is_start)
             if is_start:
                 self._keep_term()
@@ -65,6 +69,40 @@ class StateFolder:
     def passed_over(self) -> int:
         """Damaged snapshots that `newest_snapshot` has passed over."""
         return self._snapshots.passed_over
+
+    @passed_over.setter
+    def passed_over(self, count: int) -> None:
+        self._snapshots.passed_over = count
+
+    @property
+    def path(self) -> Path:
+        """The folder itself."""
+        return self._folder
+
+    @property
+    def current(self) -> int:
+        """The number of the snapshot that was written or read last; 0: of none."""
+        return self._snapshots.current
+
+    @property
+    def terms(self) -> dict[int, int]:
+        """In which the snapshots were written, by number (0: it does not say)."""
+        return self._snapshots.terms()
+
+    def version_of(self, number: int) -> int:
+        """The version of a snapshot. Raises DataError if it is gone."""
+        if number not in self._snapshots.versions:
+            raise DataError(f"Snapshot {number} in {self._folder} is gone.")
+        return self._snapshots.versions[number]
+
+    def tables(self) -> dict[str, bytes]:
+        """What the other files hold, by name; without that of the term, which each start has by itself."""
+        paths = (self._folder / name for name in TABLES if name != "term.json")
+        return {path.name: path.read_bytes() for path in paths if path.exists()}
+
+    def spares(self, version: int) -> bool:
+        """Whether a snapshot of this version is kept, however old it is."""
+        return version == self._snapshots.spared or version in self._snapshots.good
 
     def spare(self, version: int) -> None:
         """Keeps the snapshot of this version, written in rounds, however old it is: all servers have it."""
@@ -88,10 +126,9 @@ class StateFolder:
         """The state that a diverged run goes back to: of this version, or of the next older intact one with finite weights."""
         return self._snapshots.good_weights(version)
 
-    @property
-    def round_versions(self) -> set[int]:
-        """Versions of the snapshots that were written in rounds."""
-        return self._snapshots.rounds
+    def round_versions(self, numbers: Collection[int] | None = None) -> set[int]:
+        """Versions of the snapshots that were written in rounds. `numbers`: of these only."""
+        return self._snapshots.rounds(numbers)
 
     def round_snapshot(self, version: int) -> tuple[SlicePlan, SliceState] | None:
         """The newest intact snapshot of this version, written in rounds; None if there is none."""

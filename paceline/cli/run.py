@@ -20,6 +20,7 @@ from paceline.core.policies.policy import build_policy
 from paceline.core.settings.config import Config, TableConfig
 from paceline.launch.folder.audit import Lost
 from paceline.launch.folder.run_folder import RUNS, RunFolder, open_run
+from paceline.launch.folder.stored_checkpoints import has_checkpoints
 from paceline.launch.forks.begin_early import Begun
 from paceline.launch.forks.forker import Forker
 from paceline.launch.forks.run_forkers import forking
@@ -105,6 +106,8 @@ def finish(
     resumed = "resuming" if folder.has_trained else "starting"
     size = f"workers {config.workers}, servers {config.servers}"
     size += "" if config.is_script else f", epochs {config.epochs}"
+    if not folder.has_trained and has_checkpoints(config):
+        resumed = f"resuming, from {config.checkpoint.at},"
     show(console, f"{resumed} run {folder.name} in {folder.path}: {config.task}, {config.policy.name}, {size}")
     for line in [] if config.is_script else settings_lines(config, build_policy(config.policy)):
         show(console, line)

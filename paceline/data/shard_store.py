@@ -1,13 +1,12 @@
 """A folder of shards in an object store: what is in it is named as on disk, and its manifest is written last."""
 
 import io
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
 
 from paceline.core.errors import DataError, PacelineError
-from paceline.data import object_stores
 from paceline.data.dataset import Rows
 from paceline.data.files import reading
 from paceline.data.manifest import FIX, MANIFEST, MAX_BYTES, Manifest, parse_manifest
@@ -27,7 +26,7 @@ class ShardStore(StoredFolder):
 
     def find(self) -> Manifest | None:
         """The manifest; None where there is none, so that the folder is empty or half-written. DataError: it is damaged."""
-        content = self._called(lambda: self._content(MANIFEST, MAX_BYTES))
+        content = self.content(MANIFEST, MAX_BYTES)
         return None if content is None else parse_manifest(content, f"{self.url}/{MANIFEST}")
 
     def whole(self) -> Manifest | None:
@@ -51,7 +50,7 @@ class ShardStore(StoredFolder):
 
     def counts(self, width: int) -> Rows:
         """How many training examples have each of `width` features (width,)."""
-        content = self._called(lambda: self._content(COUNTS, 8 * width + 1024)) or b""
+        content = self.content(COUNTS, 8 * width + 1024) or b""
         with reading(f"{self.url}/{COUNTS}", FIX):
             found: Rows = np.load(io.BytesIO(content), allow_pickle=False)
             if (found.dtype, found.shape) != (np.dtype(np.int64), (width,)):
@@ -64,10 +63,10 @@ class ShardStore(StoredFolder):
         shards, old = open_shards(folder), self._sizes()
         progress.stage("sending", sum(entry.examples for entry in shards.manifest.entries().values()))
         if MANIFEST in old:
-            self._remove([MANIFEST])
+            self.remove([MANIFEST])
         sent = {COUNTS} if shards.manifest.shards[0].columns is not None else set()
         for name in sent:
-            self._write(name, lambda path: self._files.pipe_file(path, _counts(shards)))
+            self.put_content(name, _counts(shards))
         for name, entry in shards.manifest.entries().items():
             sent |= {f"{name}/{file}.npy" for file in entry.files}
             for file in entry.files:
@@ -76,36 +75,13 @@ class ShardStore(StoredFolder):
         beside = {path.name for path in folder.iterdir() if path.is_file()} - {MANIFEST}
         for name in (*sorted(beside), MANIFEST):
             self.put(folder, name)
-        self._remove(set(old) - sent - beside - {MANIFEST})
-
-    def _remove(self, names: Iterable[str]) -> None:
-        for name in names:
-            self._write(name, self._files.rm_file)
+        self.remove(set(old) - sent - beside - {MANIFEST})
 
     def _sizes(self) -> dict[str, int]:
-        """Every file's bytes, by its path below the folder. DataError where one is not of shards."""
-
-        def file_sizes() -> dict[str, int]:
-            self._files.invalidate_cache()
-            try:
-                listed = self._files.find(self._root, detail=True)
-            except FileNotFoundError:
-                return {}
-            start = len(self._root) + 1
-            return {path[start:]: int(about["size"]) for path, about in listed.items() if path[start:]}
-
-        sizes = self._called(file_sizes)
+        """The same as `sizes`. DataError where a file is not of shards."""
+        sizes = self.sizes()
         check_names(self.url, {name.partition("/")[0] for name in sizes} - {COUNTS})
         return sizes
-
-    def _content(self, name: str, most: int) -> bytes | None:
-        """At most this many bytes of a file; None where it does not exist. DataError where its bucket does not."""
-        try:
-            content: bytes = self._files.cat_file(f"{self._root}/{name}", start=0, end=most)
-        except FileNotFoundError:
-            object_stores.look(self.url, self._files, self._root)
-            return None
-        return content
 
     def _refusal(self, error: Exception, right: str) -> PacelineError:
         found = super()._refusal(error, right)

@@ -1,20 +1,29 @@
 """A folder in an object store, or anywhere else that fsspec reaches."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from contextlib import suppress
 from pathlib import Path
-from typing import Protocol, TypeVar
+from typing import Any, Protocol, TypeVar
 
 from paceline.core.errors import DataError, DiskError, PacelineError
 from paceline.data import object_stores
 from paceline.data.files import reading
 
 T = TypeVar("T")
+_PART, _MOST_PARTS = 5 << 20, 9000
+"""Bytes that are sent at a time: the fewest that S3 takes, since a slow line must carry them within a minute; and how many
+parts a file may have there."""
 
 
 class Again(Protocol):
     """Repeats a call while it raises StoreGone, as long as that is worth it."""
 
     def __call__(self, attempt: Callable[[], T], /) -> T: ...
+
+
+def once(attempt: Callable[[], T]) -> T:
+    """An `Again` that does not repeat it."""
+    return attempt()
 
 
 class StoredFolder:
@@ -39,6 +48,69 @@ class StoredFolder:
     def put(self, folder: Path, name: str) -> None:
         """Copies a file of a folder under its name. Raises DiskError if the store does not take it."""
         self._write(name, lambda path: self._files.put_file(str(folder / name), path))
+
+    def stream(self, file: Path, name: str) -> None:
+        """The same in little memory, however large the file is. Nothing of that name is seen until it is whole."""
+        self._write(name, lambda path: self._stream(file, path))
+
+    def put_content(self, name: str, content: bytes) -> None:
+        """Makes a small file of that content."""
+        self._write(name, lambda path: self._files.pipe_file(path, content))
+
+    def sizes(self) -> dict[str, int]:
+        """Returns every file's bytes, by its path below the folder."""
+
+        def file_sizes() -> dict[str, int]:
+            self._files.invalidate_cache()
+            try:
+                listed = self._files.find(self._root, detail=True)
+            except FileNotFoundError:
+                return {}
+            start = len(self._root) + 1
+            return {path[start:]: int(about["size"]) for path, about in listed.items() if path[start:]}
+
+        return self._called(file_sizes)
+
+    def content(self, name: str, most: int) -> bytes | None:
+        """Returns at most this many bytes of a file; None where it does not exist. DataError where its bucket does not."""
+        return self.part(name, 0, most)
+
+    def part(self, name: str, start: int, stop: int) -> bytes | None:
+        """Returns these bytes of a file, fewer where it ends before; None where it does not exist."""
+
+        def read() -> bytes | None:
+            try:
+                content: bytes = self._files.cat_file(f"{self._root}/{name}", start=start, end=stop)
+            except FileNotFoundError:
+                object_stores.look(self.url, self._files, self._root)
+                return None
+            return content
+
+        return self._called(read)
+
+    def remove(self, names: Iterable[str]) -> None:
+        """Removes these files, as far as they exist."""
+
+        def remove_file(path: str) -> None:
+            with suppress(FileNotFoundError):
+                self._files.rm_file(path)
+
+        for name in names:
+            self._write(name, remove_file)
+
+    def _stream(self, file: Path, path: str) -> None:
+        block = max(_PART, -(-file.stat().st_size // _MOST_PARTS // _PART) * _PART)
+        with file.open("rb") as source:
+            target: Any = self._files.open(path, "wb", block_size=block)
+            try:
+                while part := source.read(block):
+                    target.write(part)
+                target.close()
+            except BaseException:
+                target.closed = True  # or it would be closed, and seen, when it is collected
+                with suppress(Exception):
+                    target.discard()
+                raise
 
     def _write(self, name: str, write: Callable[[str], None]) -> None:
         self._called(lambda: write(f"{self._root}/{name}"), "write")

@@ -48,7 +48,7 @@ def test_servers_in_lock_step_write_snapshots_at_the_same_versions_only(cluster:
     first = trained_beyond(cluster, pusher, 0)
     second = trained_beyond(cluster, pusher, first)
 
-    kept = [server.folder.round_versions for server in cluster.servers]
+    kept = [server.folder.round_versions() for server in cluster.servers]
     assert {first, second} <= kept[0] & kept[1]
     assert max(kept[0] ^ kept[1], default=0) not in range(1, second)
 

@@ -106,7 +106,7 @@ def test_the_common_snapshot_of_rounds_is_kept_however_old_it_is(tmp_path: Path)
         store.save_snapshot(PLAN, dataclasses.replace(state, table=state.table | {"rounds": True}))
         store.spare(2)
 
-    assert store.round_versions == {2, 5, 6}
+    assert store.round_versions() == {2, 5, 6}
     store.close()
 
 
@@ -119,7 +119,7 @@ def test_who_reads_the_versions_is_not_disturbed_by_a_snapshot_that_another_thre
     store.save_snapshot(PLAN, in_rounds[1])
 
     assert [list(table) for table in begun] == [[1], [1]]
-    assert store.round_versions == {5}
+    assert store.round_versions() == {5}
     store.close()
 
 

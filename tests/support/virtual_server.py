@@ -2,7 +2,7 @@
 
 import copy
 import json
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -133,8 +133,8 @@ class Folder:
         self.good = found[-1] if found else None
         return copy.deepcopy(self.good.state) if self.good is not None else None
 
-    @property
-    def round_versions(self) -> set[int]:
+    def round_versions(self, numbers: Collection[int] | None = None) -> set[int]:
+        assert numbers is None, "there is no store"
         return {kept.state.table["version"] for kept in self.snapshots if kept.state.table["rounds"]}
 
     def spare(self, version: int) -> None:
@@ -193,6 +193,7 @@ class Server(SliceSnapshots):
         self.keeps = True
         self.hurry = self._take_named_soon
         self.keeps_snapshots = True
+        self.safe_numbers = None
         self.plan: SlicePlan = cluster.plan
         self.boxes: dict[str, Box] = {}
         self.went_back: list[tuple[Switch, int | None]] = []

@@ -6,8 +6,9 @@ from typing import Any
 
 from paceline.core.chief.membership import ROUNDS_AHEAD
 
-_PATIENCE = 10.0
-"""Time that a server has for a snapshot before another version is named (seconds)."""
+_PATIENCE, _WITH_STORE = 10.0, 600.0
+"""Time that a server has for a snapshot before another version is named, on its disk and in an object store (seconds). A slow
+store would otherwise never have the same version of two servers."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,9 +55,10 @@ class CommonSnapshots:
     """Slices in lock-step that all come back at one version have lost the same rounds, which can be computed again with the
     same bits. The servers report again to a restarted chief. Not thread-safe."""
 
-    def __init__(self, servers: int) -> None:
-        """`servers`: how many, including the chief's own."""
+    def __init__(self, servers: int, has_store: bool = False) -> None:
+        """`servers`: how many, including the chief's own; `has_store`: they send their snapshots to an object store."""
         self._servers = range(servers)
+        self._patience = _WITH_STORE if has_store else _PATIENCE
         self._reports: dict[int, Report] = {}
         self.due = 0
         """The version at which every server writes its next snapshot; 0: none is named."""
@@ -88,7 +90,7 @@ class CommonSnapshots:
         if self._named_at is None:
             self._named_at = now
         passed = now - self._named_at
-        return passed >= pause and (self.is_written or passed > _PATIENCE) and self.has_all
+        return passed >= pause and (self.is_written or passed > self._patience) and self.has_all
 
     def name(self, version: int, furthest: int, pause: float, now: float) -> bool:
         """Names the next version if it is time to, and returns whether it did. `version`: the chief's slice's; `furthest`: the

@@ -279,7 +279,7 @@ class Membership:
         }
 
     def restore(self, state: dict[str, Any], now: float) -> None:
-        """Continues from `state`; all leases start again."""
+        """Continues from `state`; all leases start again. `is_older` in it: a process that it does not know may have a seat."""
         seats = {worker: Seat(*seat) for worker, seat in state["seats"].items()}
         switch, made = (None if found is None else Switch(**found) for found in (state["switch"], state["made"]))
         self.view = View(state["view"], seats, state["examples_per_epoch"], switch, made)
@@ -289,7 +289,7 @@ class Membership:
         self.before = dict(state.get("before", {}))
         self.incarnations = dict(state["incarnations"])
         self.places = {
-            worker: Claim(index, self.incarnations[worker], now, is_heard=True, is_idle=is_idle)
+            worker: Claim(index, self.incarnations[worker], now, is_heard=not state.get("is_older"), is_idle=is_idle)
             for worker, (index, is_idle) in state["places"].items()
             if worker in self.view.seats or is_idle
         }

@@ -52,7 +52,7 @@ class Run:
         self.warnings = Warnings(config)
         self.divergence = Divergence(config)
         self.other_servers = OtherServers(config.servers)
-        self.common_snapshots = CommonSnapshots(config.servers)
+        self.common_snapshots = CommonSnapshots(config.servers, config.checkpoint.at is not None)
         self._judged: tuple[Options, int] | None = None
         """The policy and the number of members that warnings know."""
         self._lacks = 0

@@ -214,6 +214,7 @@ _PEERS = (
         lambda peers, config: goes_back(config),
         "divergence is set, but policy {policy.name} trains without servers, and such a run never goes back. Leave it out.",
     ),
+    _without_servers("checkpoint.at", lambda config: config.checkpoint.at is not None, "Leave it out"),
     _without_servers("on_lost_worker", lambda config: config.on_lost_worker != "shrink", "Set on_lost_worker=shrink"),
 )
 

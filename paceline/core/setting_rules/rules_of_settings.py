@@ -351,6 +351,10 @@ _LOCAL = (
         lambda command, config: config.models_at is not None,
         "models_at is for a run with servers, and `paceline local` has none. Leave it out, or take `paceline run`.",
     ),
+    SettingsRule(
+        lambda command, config: config.checkpoint.at is not None,
+        "checkpoint.at is for a run with servers, and `paceline local` has none. Leave it out, or take `paceline run`.",
+    ),
 )
 _SEARCH = (
     SettingsRule(

@@ -195,6 +195,11 @@ class CheckpointConfig(Section):
         ge=0,
         description="Memory of each worker for pushes that no snapshot has yet; default: a tenth, at most 1 GiB (bytes).",
     )
+    at: Url = Field(
+        None,
+        description="Where servers send snapshots, too, in a folder with the run's name; a server without its own folder goes "
+        "on from there: a URL like s3://bucket/folder (see docs/run/object-stores.md); default: nowhere.",
+    )
 
 
 def _usual_policy(settings: dict[str, Any]) -> Options:

@@ -26,6 +26,7 @@ from paceline.core.settings.config import RUN, Config
 from paceline.core.stored_format import check_format
 from paceline.data.shard_arrays import sync
 from paceline.data.whole_file import replacing
+from paceline.launch.folder.stored_checkpoints import has_checkpoints, refuse_others, remove_checkpoints
 from paceline.rpc.agreed_settings import has_more_epochs
 from paceline.settings.load_settings import differences, read_yaml, write_yaml
 from paceline.settings.own_extensions import KEPT, by_name, own_names
@@ -364,7 +365,14 @@ def open_run(
         if is_named and fresh and folder.config.exists():
             _check_code_is_elsewhere(folder, config)
             with folder.locked():
+                remove_checkpoints(config)
                 shutil.rmtree(folder.path)
+        elif is_named and fresh:
+            remove_checkpoints(config)
+        elif is_named and not folder.config.exists():
+            has_checkpoints(config)  # a store that can't be used is refused before anything is made
+        elif not is_named:
+            refuse_others(config)
         if is_named and folder.config.exists():
             kept = folder.checked()
             config, given = _in_its_policy(kept, config, given)

@@ -1,0 +1,190 @@
+"""Fills the empty folder of a server from its object store, before it is opened."""
+
+import hashlib
+import os
+import threading
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from paceline.core.chief.older_state import as_older
+from paceline.core.errors import DataError, DiskError, Stopped, TooNew
+from paceline.rpc.retries import Patient
+from paceline.server.disk import Disk
+from paceline.server.json_files import MOST_BYTES, CheckedFiles, Owner, understood
+from paceline.server.snapshot_store import Listing, SnapshotStore, StoredSnapshot, history
+
+_UNFINISHED = "fetching"
+"""A file that is in the folder as long as it is being filled: another start goes on with that."""
+_BLOCK = 8 << 20
+"""Bytes that are fetched at a time."""
+_PAUSE = 10.0
+"""Between two words of how far it is (seconds)."""
+_LOOKS = 3
+"""How often the store is looked at, where somebody has removed what was found there."""
+_LEFT_ALONE = "term.json"
+"""The term is taken from the clock instead."""
+
+
+class FetchedSnapshots:
+    """Brings the snapshots and tables of a server from its store to its folder. Raises DataError if none of those that are
+    there is intact, ServersGone if the store does not answer for a minute, DiskError if the folder does not take them, and
+    Stopped when told to stop. Use from one thread."""
+
+    def __init__(self, url: str, owner: Owner, say: Callable[..., None], stop: threading.Event) -> None:
+        self._store = SnapshotStore(url, owner, Patient(stop, say))
+        self._say = say
+        self._stop = stop
+        self._fetched = 0
+        self._said_at = time.monotonic()
+        self.damaged = 0
+        """Snapshots that could not be used."""
+
+    def fill(self, files: CheckedFiles, disk: Disk) -> None:
+        """Fetches what the store has, if the folder has no snapshots, or an earlier start has not fetched all. Changes
+        nothing where the store has none."""
+        folder = files.folder
+        unfinished = folder / _UNFINISHED
+        if not unfinished.exists() and _has_snapshots(folder):
+            return
+        self._store.look()
+        listing = self._store.listing()
+        if not history(listing):
+            return
+
+        try:
+            disk.write(unfinished, [b""])
+            disk.sync_folder(folder)
+            self._fill(files, disk, listing)
+            for part in folder.glob("*.part"):
+                disk.unlink(part)
+            disk.unlink(unfinished)
+            disk.sync_folder(folder)
+        except OSError as error:
+            raise DiskError(f"Can't write snapshots from {self._store.url} to {folder}: {error.strerror}.") from error
+
+    def _fill(self, files: CheckedFiles, disk: Disk, listing: Listing) -> None:
+        count = len(history(listing))
+        self._say("the folder has no snapshots; fetches those of the store", url=self._store.url, snapshots=count)
+        versions: list[int] = []
+        for _ in range(_LOOKS):
+            line = history(listing)
+            versions = [each.version for each in line if self._has_fetched(each, listing[each], files, disk)]
+            newest, listing = line[0], self._store.listing()
+            if history(listing)[:1] in ([], [newest]):
+                break  # otherwise an older start, which may still run, has removed them for a newer one
+        if not versions:
+            raise DataError(
+                f"None of the {count} snapshots in {self._store.url} is intact. Restore one from a backup, or start the run "
+                "over with another name, or --fresh."
+            )
+        self._fetch_tables(files, disk, listing)
+
+        # no earlier start can have had this term, also where the last ones could not send theirs
+        highest = max(each.term for each in listing)
+        files.write(_LEFT_ALONE, {"term": max(highest, int(time.time()))})
+        self._say("fetched snapshots from the store", versions=versions, bytes=self._fetched)
+
+    def _has_fetched(self, stored: StoredSnapshot, sizes: Mapping[str, int], files: CheckedFiles, disk: Disk) -> bool:
+        """Fetches one, and says so if it is damaged."""
+        try:
+            self._fetch(stored, sizes, files, disk)
+        except TooNew:
+            raise
+        except DataError as error:
+            self.damaged += 1
+            self._say(
+                "snapshot in the store is damaged, trying the one before",
+                snapshot=f"{self._store.url}/{stored.folder}",
+                why=str(error),
+            )
+            return False
+        return True
+
+    def _fetch(self, stored: StoredSnapshot, sizes: Mapping[str, int], files: CheckedFiles, disk: Disk) -> None:
+        data, manifest = stored.files
+        where = f"{stored.folder}/{manifest}"
+        content = self._store.content(where, MOST_BYTES)
+        facts = self._parsed(files, where, content)
+        with understood(self._path(where)):
+            size, digest = sizes[data], facts["sha256"]
+            if facts["bytes"] != size:
+                raise DataError(f"{data} has {size:,} bytes, expected {facts['bytes']:,}")
+        if _holds(files.folder / manifest, content):
+            return  # an earlier start has fetched it
+
+        part = files.folder / f"{stored.start}-{stored.term}-{stored.number}.part"
+        self._fetch_data(f"{stored.folder}/{data}", size, part, disk)
+        if _digest(part) != digest:
+            disk.unlink(part)
+            raise DataError(f"{data} does not have the checksum of its manifest")
+        waiting = files.folder / f"{manifest}.tmp"
+        disk.write(waiting, [content or b""])
+        disk.rename(part, files.folder / data)
+        disk.rename(waiting, files.folder / manifest)
+        disk.sync_folder(files.folder)
+
+    def _fetch_data(self, name: str, size: int, part: Path, disk: Disk) -> None:
+        """Goes on where an earlier start has been."""
+        file = os.open(part, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o666)
+        try:
+            start = os.fstat(file).st_size
+            while start < size:
+                if self._stop.is_set():
+                    raise Stopped("The process got a signal to stop.")
+                block = self._store.part(name, start, min(size, start + _BLOCK))
+                if not block:
+                    raise DataError(f"{name} is gone, or shorter than it was")
+                disk.append(file, block)
+                start += len(block)
+                self._fetched += len(block)
+                self._say_how_far(name, start, size)
+            disk.sync(file)
+        finally:
+            disk.close(file)
+
+    def _say_how_far(self, name: str, done: int, size: int) -> None:
+        if (now := time.monotonic()) - self._said_at >= _PAUSE:
+            self._said_at = now
+            self._say("fetching from the store", file=name, bytes=done, of=size)
+
+    def _fetch_tables(self, files: CheckedFiles, disk: Disk, listing: Listing) -> None:
+        """The newest intact one of each name."""
+        newest = sorted(listing, reverse=True)
+        names = {name for each in newest for name in listing[each] if name not in (*each.files, _LEFT_ALONE)}
+        for name in sorted(names):
+            for where in (f"{each.folder}/{name}" for each in newest if name in listing[each]):
+                try:
+                    table = self._parsed(files, where, self._store.content(where, MOST_BYTES))
+                    with understood(self._path(where)):
+                        table = as_older(table) if name == "run.json" else table
+                except TooNew:
+                    raise
+                except DataError as error:
+                    self._say("file in the store is damaged, trying the one before", why=str(error))
+                    continue
+                files.write(name, table)
+                break
+
+    def _parsed(self, files: CheckedFiles, where: str, content: bytes | None) -> Any:
+        if content is None:
+            raise DataError(f"{self._path(where)} is gone")
+        return files.parsed(self._path(where), content)[0]
+
+    def _path(self, where: str) -> str:
+        """How errors name it."""
+        return f"{self._store.url}/{where}"
+
+
+def _has_snapshots(folder: Path) -> bool:
+    return any(folder.glob("snapshot-*.json")) or any(folder.glob("snapshot-*.safetensors"))
+
+
+def _holds(path: Path, content: bytes | None) -> bool:
+    return path.exists() and path.read_bytes() == content
+
+
+def _digest(path: Path) -> str:
+    with open(path, "rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
