@@ -102,7 +102,7 @@ class StateFolder:
 
     def spares(self, version: int) -> bool:
         """Whether a snapshot of this version is kept, however old it is."""
-        return version == self._snapshots.spared or version in self._snapshots.good
+        return (version > 0 and version == self._snapshots.spared) or version in self._snapshots.good
 
     def spare(self, version: int) -> None:
         """Keeps the snapshot of this version, written in rounds, however old it is: all servers have it."""

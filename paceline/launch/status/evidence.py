@@ -23,6 +23,8 @@ RECENT = 10.0
 _LOOK = ("phase", "seconds", "workers", "servers", "warnings")
 """What a status must have."""
 _TRAINS = ("training", "stopping")
+_CLOCK = 1_000_000_000
+"""Terms from here on are seconds since 1970, of a server that could not know how often it was started."""
 
 
 @dataclass(slots=True)
@@ -206,8 +208,9 @@ class Summed:
 
 
 def restarts(look: Look) -> dict[str, int]:
-    """How often each process was started again by itself; a resumed run has started all of them."""
-    found = {f"server-{server['server']}": server["term"] - 1 for server in look["servers"]}
+    """How often each process was started again by itself; a resumed run has started all of them. Servers whose term was taken
+    from the clock are left out: it counts nothing."""
+    found = {f"server-{server['server']}": server["term"] - 1 for server in look["servers"] if server["term"] < _CLOCK}
     found |= {worker["worker"]: worker.get("incarnation", 0) - 1 for worker in look["workers"]}
     common = max(0, min(found.values(), default=0))
     return {name: count - common for name, count in found.items() if count > common}

@@ -87,6 +87,8 @@ def test_starts_of_all_processes_are_a_resumed_runs_and_no_restarts() -> None:
     assert restarts(look) == {}
     look["workers"][2]["incarnation"] = 5
     assert restarts(look) == {"worker-2": 2}
+    look["servers"][0]["term"] = 1_796_082_426
+    assert restarts(look) == {"worker-2": 2}
 
 
 def test_a_slow_worker_is_news_once_within_ten_seconds() -> None:
