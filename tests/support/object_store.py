@@ -41,6 +41,14 @@ class ObjectStore:
         """What a file in it holds."""
         return bytes(self._files.cat_file(f"{bucket}/{name}"))
 
+    def replace(self, bucket: str, name: str, content: bytes) -> None:
+        """Puts another content under a name."""
+        self._files.pipe_file(f"{bucket}/{name}", content)
+
+    def remove(self, bucket: str, name: str) -> None:
+        """Removes a file."""
+        self._files.rm_file(f"{bucket}/{name}")
+
     def user(self) -> dict[str, str]:
         """The variables of a user without any rights; from now on the server lets in only users that it knows."""
         options = {"aws_access_key_id": "key", "aws_secret_access_key": "secret", "region_name": "us-east-1"}
