@@ -4,16 +4,18 @@ import hashlib
 import os
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from paceline.core.chief.older_state import as_older
 from paceline.core.errors import DataError, DiskError, Stopped, TooNew
+from paceline.data.stored_folder import once
 from paceline.rpc.retries import Patient
 from paceline.server.disk import Disk
 from paceline.server.json_files import MOST_BYTES, CheckedFiles, Owner, understood
 from paceline.server.snapshot_store import Listing, SnapshotStore, StoredSnapshot, history
+from paceline.server.state_folder import TABLES, differing_settings, other_settings
 
 _UNFINISHED = "fetching"
 """A file that is in the folder as long as it is being filled: another start goes on with that."""
@@ -106,8 +108,8 @@ class FetchedSnapshots:
         data, manifest = stored.files
         where = f"{stored.folder}/{manifest}"
         content = self._store.content(where, MOST_BYTES)
-        facts = self._parsed(files, where, content)
-        with understood(self._path(where)):
+        facts = _parsed(self._store, files, where, content)
+        with understood(f"{self._store.url}/{where}"):
             size, digest = sizes[data], facts["sha256"]
             if facts["bytes"] != size:
                 raise DataError(f"{data} has {size:,} bytes, expected {facts['bytes']:,}")
@@ -151,30 +153,50 @@ class FetchedSnapshots:
 
     def _fetch_tables(self, files: CheckedFiles, disk: Disk, listing: Listing) -> None:
         """The newest intact one of each name."""
-        newest = sorted(listing, reverse=True)
-        names = {name for each in newest for name in listing[each] if name not in (*each.files, _LEFT_ALONE)}
-        for name in sorted(names):
-            for where in (f"{each.folder}/{name}" for each in newest if name in listing[each]):
-                try:
-                    table = self._parsed(files, where, self._store.content(where, MOST_BYTES))
-                    with understood(self._path(where)):
-                        table = as_older(table) if name == "run.json" else table
-                except TooNew:
-                    raise
-                except DataError as error:
-                    self._say("file in the store is damaged, trying the one before", why=str(error))
-                    continue
-                files.write(name, table)
-                break
+        for name in TABLES:
+            found = None if name == _LEFT_ALONE else newest_table(self._store, files, listing, name, self._say)
+            if found is None:
+                continue
+            with understood(f"{self._store.url}: {name}"):
+                files.write(name, as_older(found) if name == "run.json" else found)
 
-    def _parsed(self, files: CheckedFiles, where: str, content: bytes | None) -> Any:
-        if content is None:
-            raise DataError(f"{self._path(where)} is gone")
-        return files.parsed(self._path(where), content)[0]
 
-    def _path(self, where: str) -> str:
-        """How errors name it."""
-        return f"{self._store.url}/{where}"
+def newest_table(
+    store: SnapshotStore, files: CheckedFiles, listing: Listing, name: str, say: Callable[..., None]
+) -> Any:
+    """What the newest intact file of that name holds; None where there is none. Says which ones are damaged. `files`: knows
+    whose they have to be."""
+    for where in (f"{each.folder}/{name}" for each in sorted(listing, reverse=True) if name in listing[each]):
+        try:
+            return _parsed(store, files, where, store.content(where, MOST_BYTES))
+        except TooNew:
+            raise
+        except DataError as error:
+            say("file in the store is damaged, trying the one before", why=str(error))
+    return None
+
+
+def check_stored(url: str, owner: Owner, settings: Sequence[str] | None, defaults: Collection[str]) -> bool:
+    """Before a run is begun: returns whether the store has snapshots of a server, which it would go on from. ConfigError where
+    they are of other `settings` (None: not known yet), or the store can't be used; other errors as a StoredFolder has them."""
+    store = SnapshotStore(url, owner, once)
+    store.look()
+    listing = store.listing()
+    if not history(listing):
+        return False
+    found = newest_table(store, CheckedFiles(Path(), Disk(), owner), listing, "settings.json", lambda *_, **__: None)
+    if found is not None and settings is not None:
+        with understood(f"{store.url}: settings.json"):
+            differing = differing_settings(found, settings, defaults)
+        if differing:
+            raise other_settings(store.url, differing)
+    return True
+
+
+def _parsed(store: SnapshotStore, files: CheckedFiles, where: str, content: bytes | None) -> Any:
+    if content is None:
+        raise DataError(f"{store.url}/{where} is gone")
+    return files.parsed(f"{store.url}/{where}", content)[0]
 
 
 def _has_snapshots(folder: Path) -> bool:

@@ -180,17 +180,9 @@ class StateFolder:
         setting that they don't name is of a later release than theirs; where it is among the `defaults` it changes nothing."""
         found = self._files.read("settings.json", {"settings": list(settings)})
         with understood(self._folder / "settings.json"):
-            before: list[str] = (
-                found["settings"] if isinstance(found, dict) else list(settings)
-            )  # a list before format 1
-            named = {line.partition("=")[0] for line in before}
-            new = {line for line in defaults if line.partition("=")[0] not in named}
-            differing = changed_settings(before, [line for line in settings if line not in new])
+            differing = differing_settings(found, settings, defaults)
         if self._snapshots.numbers() and differing:
-            raise ConfigError(
-                f"{self._folder} holds a run with other settings: {'; '.join(differing)} (before and now). Set them back, or "
-                "start a new run with empty folders; paceline set changes the policy of a run."
-            )
+            raise other_settings(self._folder, differing)
         self._renew("settings.json", {"settings": list(settings)})
 
     def check_run(self, clocks: dict[str, dict[str, Any]]) -> None:
@@ -280,6 +272,22 @@ def _locked(folder: Path) -> int:
                 f"{folder} can't be locked: {error.strerror}. Give --folder a place on a file system with locks, or mount this "
                 "one with them (Lustre: -o flock)."
             ) from error
+
+
+def differing_settings(found: Any, settings: Sequence[str], defaults: Collection[str]) -> list[str]:
+    """The lines in which a read settings.json differs from `settings`; `defaults`: as for `StateFolder.check_settings`."""
+    before: list[str] = found["settings"] if isinstance(found, dict) else list(settings)  # a list before format 1
+    named = {line.partition("=")[0] for line in before}
+    new = {line for line in defaults if line.partition("=")[0] not in named}
+    return changed_settings(before, [line for line in settings if line not in new])
+
+
+def other_settings(where: object, differing: Sequence[str]) -> ConfigError:
+    """The error for what is kept of a run with other settings."""
+    return ConfigError(
+        f"{where} holds a run with other settings: {'; '.join(differing)} (before and now). Set them back, or start a new run "
+        "with empty folders; paceline set changes the policy of a run."
+    )
 
 
 def check_issued(path: Path, run: Mapping[str, Any] | None, seen: Mapping[str, int]) -> None:

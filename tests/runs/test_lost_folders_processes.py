@@ -13,7 +13,7 @@ from tests.runs.test_lock_step_bits import SETTINGS as LOCK_STEP
 from tests.runs.test_lock_step_bits import begun, end, goes_on, resumed, undisturbed
 from tests.support.nights import some
 from tests.support.object_store import KEYS, NOBODY, ObjectStore, object_store
-from tests.support.processes import Cluster, Process, eventually
+from tests.support.processes import Cluster
 
 FETCHED = "fetched snapshots from the store"
 

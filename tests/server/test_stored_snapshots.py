@@ -1,4 +1,4 @@
-"""A server's snapshots in an object store: what is sent, what stays there, and what a server without its folder goes on from."""
+"""A server's snapshots in an object store: what is sent, what stays there, and what a server without a folder goes on from."""
 
 import errno
 import json
@@ -12,8 +12,6 @@ import numpy as np
 import pytest
 
 pytest.importorskip("moto", reason="moto is not installed: make setup")
-
-from s3fs import S3FileSystem
 
 from paceline.core.errors import ConfigError, DataError, DiskError, Stopped
 from paceline.core.settings.config import Config
@@ -40,7 +38,6 @@ def bucket() -> Iterator[ObjectStore]:
     with object_store() as found:
         found.put("mine", {})
         yield found
-    S3FileSystem.clear_instance_cache()  # it knows this server's address
 
 
 @pytest.fixture(autouse=True)
@@ -124,7 +121,7 @@ def test_a_start_with_an_empty_folder_goes_on_from_the_store_under_a_term_that_n
     assert again.version == 2
     assert again.folder.term > 1_000_000_000 > first.folder.term
     assert again.folder.strikes() == {"worker-1": 2}
-    with pytest.raises(ConfigError, match="task: 'digits' and 'rcv1'|other settings"):
+    with pytest.raises(ConfigError, match="task=digits; task=rcv1"):
         again.folder.check_settings(["task=rcv1"])
     assert not [file.name for file in (place.folder / "again").iterdir() if "fetch" in file.name or "part" in file.name]
 
@@ -183,7 +180,7 @@ def test_without_any_intact_snapshot_the_start_ends_instead_of_beginning_anew(pl
         place.bucket.replace("mine", place.key(version, ".safetensors"), b"")
 
     for _ in range(2):
-        with pytest.raises(DataError, match="None of the 2 snapshots in s3://mine/.* is intact"):
+        with pytest.raises(DataError, match=r"None of the 2 snapshots in s3://mine/.* is intact"):
             place.open("again")
 
 
@@ -263,7 +260,8 @@ def test_a_fetch_that_was_interrupted_goes_on_where_it_was(place: Place, monkeyp
     again = place.open("again")
 
     assert again.version == 2
-    assert asked[1][1] == 64 and asked[2][1] > 64 and asked[2][0] == asked[1][0]
+    assert [done for _, done in asked[:3]] == [32, 64, 96]
+    assert asked[2][0] == asked[1][0]
     assert again.sent._folder.versions == [1, 2], "those that a run may go back to, too"
 
 
@@ -340,7 +338,8 @@ def test_a_server_that_restarts_with_what_the_store_lacks_calls_it_durable_only_
         cluster.servers[0] = cluster.begin(0, cluster.servers[0].port)
 
         assert durable(cluster) == {}
-        assert cluster.servers[0]._snapshots.write_now() and cluster.servers[0]._snapshots.send_now()
+        cluster.servers[0]._snapshots.write_now()
+        assert cluster.servers[0]._snapshots.send_now()
         assert durable(cluster) == {pusher.name: 1}
     finally:
         bucket.let_in_everybody()
@@ -368,9 +367,7 @@ def test_the_chief_and_its_living_workers_go_on_after_its_folder_was_lost(place:
         cluster.close()
 
 
-def test_a_stop_does_not_wait_longer_for_the_store_than_it_may(
-    place: Place, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_stop_does_not_wait_longer_for_the_store_than_it_may(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
     cluster, reached, may_go_on = cluster_of(place), threading.Event(), threading.Event()
     pusher = seated(cluster)[0]
     send = SentSnapshots.send

@@ -72,10 +72,12 @@ def object_store() -> Iterator[ObjectStore]:
     """One with nothing in it; it lets in everybody that brings some keys."""
     server = ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
     server.start()
+    s3fs.S3FileSystem.clear_instance_cache()  # those made before know another server's address
     _, port = server.get_host_and_port()
     url = f"http://127.0.0.1:{port}"
     try:
         with urlopen(Request(f"{url}/moto-api/reset", b""), timeout=60):  # moto's stores outlast its servers
             yield ObjectStore(url)
     finally:
+        s3fs.S3FileSystem.clear_instance_cache()
         server.stop()

@@ -2,33 +2,39 @@
 
 from paceline.core.errors import ConfigError
 from paceline.core.settings.config import Config
-from paceline.data.stored_folder import StoredFolder, once
 
 
 def has_checkpoints(config: Config) -> bool:
-    """Whether servers of a run of this name have sent anything to the store. Raises what is wrong with the URL or the
-    credentials (`StoredFolder`)."""
-    return config.checkpoint.at is not None and bool(_folder(config).sizes())
+    """Whether the store has snapshots of a run of this name, which its servers would go on from. ConfigError where they are of
+    other settings; otherwise raises what is wrong with the URL or the credentials (`StoredFolder`)."""
+    url = config.checkpoint.at
+    if url is None:
+        return False
+    from paceline.rpc.agreed_settings import agreed_defaults, agreed_settings
+    from paceline.server.fetched_snapshots import check_stored
+    from paceline.server.json_files import Owner
+
+    owner = Owner(config.run or "", 0, config.servers)
+    settings = None if config.is_script else agreed_settings(config)  # a script has yet to say them
+    return check_stored(url, owner, settings, agreed_defaults(config))
 
 
 def refuse_others(config: Config) -> None:
-    """Raises ConfigError where the store has another run of the name that was made for this one."""
+    """Raises ConfigError where the store has a run of the name that was made for a new one."""
     if has_checkpoints(config):
         raise ConfigError(
             f"{config.checkpoint.at} has checkpoints of a run {config.run} already. To go on from them, or to start over with "
-            f"--fresh, say --run {config.run}; otherwise give another name."
+            f"--fresh, add --run {config.run}; otherwise give another name."
         )
 
 
 def remove_checkpoints(config: Config) -> None:
     """Removes what servers of a run of this name have sent, if they have."""
-    if config.checkpoint.at is not None:
-        folder = _folder(config)
+    url = config.checkpoint.at
+    if url is not None:
+        from paceline.data.stored_folder import StoredFolder, once
+        from paceline.server.snapshot_store import run_url
+
+        folder = StoredFolder(run_url(url, config.run or ""), once)
+        folder.look()
         folder.remove(folder.sizes())
-
-
-def _folder(config: Config) -> StoredFolder:
-    found = StoredFolder(f"{(config.checkpoint.at or '').rstrip('/')}/{config.run}", once)
-    found.what = "snapshots"
-    found.look()
-    return found
