@@ -167,10 +167,10 @@ class Snapshots:
         a slow store is not waited for longer than the process has."""
         self._stop = True
         self._wake.set()
-        if self._thread.is_alive():
+        if has_thread := self._thread.is_alive():
             self._thread.join(None if self._sent is None else _LAST)
         self.write_now()
-        if self._sent is not None and not self._thread.is_alive():
+        if not has_thread:
             self.send_now()
         if self._owed is not None:
             self._say(

@@ -1,4 +1,4 @@
-"""A disk on which a server can't keep its state."""
+"""A disk, or an object store, in which a server can't keep its state."""
 
 from paceline.core.chief.advice import Advice
 from paceline.core.explain.cause import Cause, Finding
@@ -22,12 +22,12 @@ def _now(servers: list[ServerTime]) -> Finding:
         f"{_names(servers)} can't keep what is trained ({_why(servers)}); the run goes on, but a server that dies now comes "
         "back older"
     )
-    return Finding(1.0, said, Advice("to make room on that disk; snapshots are then written again by themselves"))
+    return Finding(1.0, said, Advice(f"{_remedy(servers)}; snapshots are then written again by themselves"))
 
 
 def _at_the_end(servers: list[ServerTime]) -> Finding:
     said = f"{_lasted(servers)}, to the end ({_why(servers)}); the last snapshot is older than the model"
-    return Finding(1.0, said, Advice("to make room on that disk before you resume the run"))
+    return Finding(1.0, said, Advice(f"{_remedy(servers)} before you resume the run"))
 
 
 def _before(servers: list[ServerTime]) -> Finding:
@@ -35,7 +35,13 @@ def _before(servers: list[ServerTime]) -> Finding:
         f"{_lasted(servers)} ({_why(servers)}), and then it could again; snapshots of that time are missing, and workers kept "
         "their pushes until there was one again"
     )
-    return Finding(0.0, said, Advice("more room on that disk before the next run"))
+    return Finding(0.0, said, Advice(f"{_remedy(servers)} before the next run"))
+
+
+def _remedy(servers: list[ServerTime]) -> str:
+    if "://" in servers[0].disk_trouble:
+        return "to let the servers reach that store and write there"
+    return "to make room on that disk"
 
 
 def _lasted(servers: list[ServerTime]) -> str:
