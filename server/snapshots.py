@@ -1,5 +1,5 @@
 """Takes snapshots during training: a consistent state under the lock, written without the lock, and a pause between two. Where
-there is a store, each is safe once it is there."""
+there is a store, each is safe once that has it."""
 
 import threading
 import time
@@ -27,7 +27,7 @@ _LAST = 40.0
 
 @dataclass(frozen=True, slots=True)
 class Owed:
-    """A snapshot in the folder that the store lacks."""
+    """A snapshot in the folder that the store does not have yet."""
 
     number: int
     term: int
@@ -91,7 +91,7 @@ class Snapshots:
 
     def send_now(self) -> bool:
         """Sends the newest snapshot, and the folder's other files, to the store, if there is one; logs a failure, and returns
-        whether all is there. Waits for one that is being sent."""
+        whether it has all. Waits for one that is being sent."""
         if self._sent is None:
             return True
         with self._sending:
@@ -153,7 +153,7 @@ class Snapshots:
             return is_kept
 
     def _failed(self, error: PacelineError | MemoryError, trouble: DiskTrouble) -> None:
-        """What is not safe now: what the last snapshot lacks."""
+        """Notes that nothing more is safe now."""
         self._driver.note_durable(None)
         self._metrics.checkpoint_failures.inc()
         trouble.failed(error)

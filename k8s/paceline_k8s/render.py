@@ -35,7 +35,7 @@ _OF_DATA = re.compile(r"(^|=)/data(/|$)")
 """An argument of a script that names the claim of the input data."""
 _ORDER = (
     *("data-server", "shards-in-bucket", "gpu", "spot", "network-policy", "outside", "tls"),
-    *("script", "data", "object-store", "kueue"),
+    *("script", "data", "object-store", "checkpoints-in-bucket", "kueue"),
 )
 """Components that patch what others have added stand behind these; all others come last."""
 _WITHIN = {"shards-in-bucket": ("object-store",)}
@@ -209,6 +209,8 @@ def _components(config: Config) -> Iterator[str]:
     """Those that the run's settings need. Raises ConfigError if its data lie where no pod sees them."""
     if config.models_at or (config.is_script and any("://" in argument for argument in config.arguments)):
         yield "object-store"
+    if config.checkpoint.at:
+        yield from ("object-store", "checkpoints-in-bucket")
     if config.is_script:
         yield "script"
         if any(_OF_DATA.search(argument) for argument in config.arguments):

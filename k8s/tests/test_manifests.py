@@ -45,8 +45,13 @@ OF_SHARDS = ("data-server", "shards-in-bucket")
 """Not with a script, which brings its data."""
 IN_BUCKET, NOT_IN_BUCKET = "shards-in-bucket", ("data-server", "object-store")
 """What keeps shards in an object store, and what it replaces."""
+SNAPSHOTS = "checkpoints-in-bucket"
+"""What lets servers send their snapshots there; an overlay has one of the others, too."""
 OF_SCRIPTS = ("script",)
-OF_PODS, OF_DATA = ("gpu", "spot", "network-policy", "outside", "tls"), ("data", "object-store")
+OF_PODS, OF_DATA = (
+    ("gpu", "spot", "network-policy", "outside", "tls"),
+    ("data", "object-store", "checkpoints-in-bucket"),
+)
 COMPONENTS = (*OF_SHARDS, *OF_PODS, *OF_SCRIPTS, *OF_DATA, *SAME_FOR_ALL)
 """All of them, in the order in which overlays name them."""
 NAME, PART = "app.kubernetes.io/name", "app.kubernetes.io/component"
@@ -769,6 +774,7 @@ def test_policies_let_through_what_the_parts_need_and_nothing_else(case, folder)
     needed |= {(part, "dns", 53) for part in parts}
     needed |= {("controller", who, port) for who, port in product(strangers, (443, 6443))}
     readers = {"sharder", "worker", "evaluator"} & set(parts) if {"object-store", IN_BUCKET} & set(case) else set()
+    readers |= {"server"} if readers and SNAPSHOTS in case else set()
     needed |= {(reader, who, 443) for reader, who in product(readers, strangers)}
     everybody = places | strangers
 
@@ -825,9 +831,10 @@ def test_what_is_private_on_one_machine_is_a_whole_volume_here_which_its_group_s
 
 
 @pytest.mark.parametrize("case", CASES, ids="+".join)
-def test_only_who_reads_the_data_gets_the_keys_of_an_object_store(case, folder):
+def test_only_who_uses_an_object_store_gets_its_keys(case, folder):
     for part, _, spec in pods(rendered(case, folder)):
         there = part in ("sharder", "worker", "evaluator") and bool({"object-store", IN_BUCKET} & set(case))
+        there |= part == "server" and SNAPSHOTS in case
         container = only_container(spec)
         secret = {"secretRef": {"name": STORE_SECRET, "optional": True}}
         assert container.get("envFrom", []) == ([secret] if there else [])

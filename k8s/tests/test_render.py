@@ -185,6 +185,16 @@ def test_the_evaluator_gets_the_keys_of_the_store_that_models_are_sent_to(data: 
     assert "object-store" in volumes(rendered(tmp_path, rcv1 | {"models_at": "s3://ours/models"}), "evaluator")
 
 
+@pytest.mark.parametrize("data", [{}, {"shards_at": "s3://ours/shards"}])
+def test_servers_get_the_keys_of_the_store_that_snapshots_are_sent_to(data: dict[str, Any], tmp_path: Path):
+    rcv1 = {"task": "rcv1", "updates": "sparse", "data": {"path": "/data/rcv1"} | data}
+    assert "object-store" not in volumes(rendered(tmp_path, rcv1), "server")
+
+    found = rendered(tmp_path, rcv1 | {"checkpoint": {"at": "s3://ours/checkpoints"}})
+    assert {"object-store", "checkpoints"} & set(volumes(found, "server")) == {"object-store"}
+    assert "object-store" in volumes(found, "worker")
+
+
 def test_a_platform_may_give_all_runs_the_claim_of_the_data_and_the_keys_of_a_store(tmp_path: Path):
     found = rendered(tmp_path, platform={"components": ["data", "object-store"]})
 
@@ -264,7 +274,10 @@ def test_a_task_and_a_policy_in_files_go_next_to_the_settings(tmp_path: Path):
         ({"images": {**PLATFORM["images"], "server": "x/y:latest"}}, "x/y:latest has no fixed tag"),
         ({"components": ["data-server"]}, "data-server follows from run.yaml"),
         ({"components": ["kueue"]}, "kueue follows from queue of the profile"),
-        ({"components": ["gpus"]}, "there is no component 'gpus'; expected some of dashboard, data, gpu, monitoring,"),
+        (
+            {"components": ["gpus"]},
+            "there is no component 'gpus'; expected some of checkpoints-in-bucket, dashboard, data,",
+        ),
         ({"resources": {"worker": {"limits": {"cpu": "four"}}}}, "resources.worker.limits.cpu: got 'four'"),
         ({"resources": {"workers": {}}}, "resources.workers"),
     ],

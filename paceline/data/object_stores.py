@@ -55,6 +55,8 @@ _NOT_REACHED = {
 }
 _AWAY, _BUSY = {"500", "502", "503", "504"}, (errno.EBUSY, errno.EIO)
 """What a store that is away for a moment answers, and what s3fs makes of that."""
+_SLOW = 120
+"""How long S3 may take to answer (seconds). The time counts from the first byte of a part that is sent, and s3fs waits 15."""
 _LOUD = ("gcsfs", "azure")
 """Packages that print the traceback of each try, and raise the last one's error anyway."""
 
@@ -63,6 +65,16 @@ def store_of(path: object) -> Store | None:
     """The kind of store that a URL is of; None for any other path."""
     scheme, sign, _ = str(path).partition("://")
     return STORES.get(scheme) if sign else None
+
+
+def slow_line_options(url: object) -> dict[str, Any]:
+    """Options for fsspec with a URL, so that a slow line may carry the least that the store takes at a time."""
+    if store_of(url) is not _S3:
+        return {}
+    from fsspec.config import conf
+
+    own = {name: value for kind in ("s3", "s3a") for name, value in conf.get(kind, {}).get("config_kwargs", {}).items()}
+    return {"config_kwargs": {"read_timeout": _SLOW, **own}}
 
 
 def look(url: object, files: Any, key: str) -> None:

@@ -39,7 +39,7 @@ class StoredFolder:
         with reading(self.url):
             from fsspec.core import url_to_fs
 
-            self._files, self._root = url_to_fs(self.url)
+            self._files, self._root = url_to_fs(self.url, **object_stores.slow_line_options(self.url))
 
     def look(self) -> None:
         """Asks the store once: what is wrong with the URL or the credentials is raised here."""

@@ -26,6 +26,7 @@ PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 EXTRAS = {"server": (), "worker-slim": ("sparse", "object-store"), "sharder": ("sharder", "object-store")}
 EXTRAS |= {"worker": ("worker", "object-store")}
 """Image -> the extras of pyproject.toml that it is for."""
+LOCKS_OF_SERVER = {"docker/build.lock", "docker/server.lock", "docker/object-store.lock"}
 ENTRYPOINT = {"server": "server", "worker-slim": "worker", "sharder": "sharder", "worker": "worker"}
 PIN = re.compile(r"([a-z0-9._-]+)==([^ ]+)")
 FILE = Dockerfile()
@@ -84,15 +85,19 @@ def test_torch_is_in_the_worker_image_only(image):
     assert ("torch" in heavy) if image == "worker" else heavy == []
 
 
-def test_the_libraries_of_object_stores_are_in_all_images_but_the_servers_whatever_torch_is_taken():
+def test_the_libraries_of_object_stores_are_in_all_images_whatever_torch_is_taken():
     stores = {"s3fs", "gcsfs", "adlfs"}
 
     having = {image: stores & {name for name, *_ in entries(DOCKER / f"{image}.lock")} for image in EXTRAS}
     copies = ("COPY", "docker/object-store.lock /locks/")
-    stages = {image: copies in FILE.chain(f"{image}-libraries") for image in EXTRAS}
+    libraries = {
+        image: next(rest for word, rest in FILE.chain(image) if rest.endswith("/opt/venv /opt/venv"))
+        for image in EXTRAS
+    }
+    stages = {image: FILE.chain(rest.split()[0].removeprefix("--from=")) for image, rest in libraries.items()}
 
     assert having == {"server": set(), "worker-slim": stores, "sharder": stores, "worker": stores}
-    assert stages == {"server": False, "worker-slim": True, "sharder": True, "worker": True}
+    assert all(copies in chain for chain in stages.values()), "the server's come from object-store.lock"
 
 
 def test_makefile_and_dockerfile_take_the_torch_that_pyproject_names():
@@ -127,7 +132,7 @@ def test_an_image_gets_its_own_libraries_and_says_what_it_is(image):
     libraries = next(rest for word, rest in own if word == "COPY" and rest.endswith("/opt/venv"))
     below = FILE.chain(libraries.split()[0].removeprefix("--from="))
     locks = [rest.split()[0] for word, rest in below if word == "COPY"]
-    assert locks[-1] == f"docker/{image}.lock"
+    assert locks[-1] == f"docker/{'object-store' if image == 'server' else image}.lock"
     told = " ".join(rest for word, rest in own if word == "LABEL")
     labels = dict(re.findall(r'org\.opencontainers\.image\.(\w+)="([^"]+)"', told))
     assert labels.pop("description")
@@ -270,12 +275,12 @@ def test_a_line_is_added_at_the_end_of_a_stage(small):
     assert last == [("COPY", "docker/a.lock /"), ("ENV", "OF=a"), ("ENV", "OF=b")]
 
 
-def test_what_the_server_image_takes_is_all_code_and_its_own_lock():
+def test_what_the_server_image_takes_is_all_code_and_its_own_locks():
     found = {str(file.relative_to(ROOT)) for file in FILE.files("server")}
 
     preset = "paceline/settings/presets/hogwild.yaml"
     assert {"LICENSE", "README.md", "pyproject.toml", preset, "server/__main__.py"} < found
-    assert {path for path in found if path.startswith("docker/")} == {"docker/build.lock", "docker/server.lock"}
+    assert {path for path in found if path.startswith("docker/")} == LOCKS_OF_SERVER
     assert not [path for path in found if "__pycache__" in path]
 
 

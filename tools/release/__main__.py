@@ -53,7 +53,8 @@ def make(folder: Path, settings: dict[str, str], revision: str) -> dict[str, str
     for name in NAMES:
         print(f"image {name}", flush=True)
         digests[name] = save(settings["ENGINE"], f"{registry}/paceline-{name}:{tag}", folder / "images" / f"{name}.tar")
-        write_bill(ROOT / "docker" / f"{name}.lock", folder / "bills" / f"{name}.cdx.json")
+        lock = "object-store" if name == "server" else name  # server.lock is what the package itself needs
+        write_bill(ROOT / "docker" / f"{lock}.lock", folder / "bills" / f"{name}.cdx.json")
     print("package and manifests", flush=True)
     uv, how = Path(sys.executable).with_name("uv"), ("--quiet", "--no-build-isolation", "--python", sys.executable)
     for source in (ROOT, *(ROOT / each for each in ("k8s", "papers", "studies"))):

@@ -197,8 +197,8 @@ class CheckpointConfig(Section):
     )
     at: Url = Field(
         None,
-        description="Where servers send snapshots, too, in a folder with the run's name; a server without its own folder goes "
-        "on from there: a URL like s3://bucket/folder (see docs/run/object-stores.md); default: nowhere.",
+        description="Where servers send snapshots, too, to start from if their folder is lost: a URL like "
+        "s3://bucket/folder (see docs/run/object-stores.md); default: nowhere.",
     )
 
 
