@@ -852,10 +852,10 @@ def demo_folder(folder, components):
     return place
 
 
-def with_patches_of_the_page(folder, *words):
-    """demo with object-store and those blocks of its page that have one of these words."""
-    components = ["../../components/object-store", "../../components/network-policy"]
-    place = demo_folder(folder, components)
+def with_patches_of_the_page(folder, *words, more=()):
+    """demo with object-store, `more` components, and those blocks of its page that have one of these words."""
+    names = ("network-policy", "object-store", *more)
+    place = demo_folder(folder, [f"../../components/{name}" for name in names])
     kustomization = yaml.safe_load((place / "kustomization.yaml").read_text())
     blocks = re.findall(r"```yaml\n(- target.*?)```", STORES.read_text(), re.DOTALL)
     kustomization["patches"] = [
@@ -877,6 +877,22 @@ def test_a_store_in_the_cluster_is_reached_as_its_page_says_and_nothing_else_is(
     assert not passes(policies, sharder, store, "TCP", 443)
     assert not passes(policies, sharder, ("minio", {}), "TCP", 9000)
     assert not passes(policies, sharder, None, "TCP", 443)
+
+
+def test_servers_may_keep_their_folder_in_the_pod_as_the_page_says(tmp_path):
+    found = with_patches_of_the_page(tmp_path, "volumeClaimTemplates", more=[SNAPSHOTS])
+
+    server = next(each for each in of_kind(found, "StatefulSet") if each["metadata"]["labels"][PART] == "server")
+    assert not server["spec"].get("volumeClaimTemplates")
+    spec = server["spec"]["template"]["spec"]
+    volumes = {volume["name"]: volume for volume in spec["volumes"]}
+    assert volumes["checkpoints"]["emptyDir"] == {"sizeLimit": "10Gi"}
+    folders = [quantity(each["emptyDir"]["sizeLimit"]) for each in volumes.values() if "emptyDir" in each]
+    assert quantity(only_container(spec)["resources"]["limits"]["ephemeral-storage"]) >= sum(folders)
+    policies = of_kind(found, "NetworkPolicy")
+    pod = next(("run", labels) for labels in pod_labels(found) if labels[PART] == "server")
+    assert passes(policies, pod, None, "TCP", 443)
+    assert not [wrong for each in found if (wrong := complaint(json.dumps(each, sort_keys=True), NEWEST))]
 
 
 def test_who_reads_a_store_still_reaches_the_run_where_no_other_policy_says_so(tmp_path):

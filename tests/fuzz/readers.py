@@ -12,6 +12,7 @@ import tarfile
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
+from threading import Event
 
 import jwt
 import numpy as np
@@ -45,8 +46,10 @@ from paceline.rpc.token_file import Secret, read_token_file
 from paceline.rpc.tokens import Claims, check_time, private_key
 from paceline.rpc.tokens import read as read_claims
 from paceline.server.disk import Disk
+from paceline.server.fetched_snapshots import FetchedSnapshots
 from paceline.server.json_files import CheckedFiles, Owner
 from paceline.server.snapshot_files import SnapshotFiles
+from paceline.server.snapshot_store import StoredSnapshot
 from paceline.server.state_audit import audit_folder, check_chief
 from paceline.server.state_folder import TABLES, StateFolder
 from paceline.settings.load_settings import load, parse_sets
@@ -94,7 +97,7 @@ def _server_folder(folder: Path) -> Path:
     store = StateFolder(folder, 3, lambda event, **facts: None, OWNER)
     shares = {name: Sparse(np.array([2, 7]), np.ones(2, np.float32), 9) for name in ("worker-0", "worker-1")}
     store.save_snapshot(plan, SliceState(arrays[0], [arrays[1]], table, arrays[2], arrays[3], shares))
-    store.save_run({"membership": {"incarnations": {"worker-0": 1}}, "phase": "training"})
+    store.save_run({"membership": {"view": 4, "incarnations": {"worker-0": 1}}, "phase": "training"})
     store.check_settings(AGREED)
     store.save_strikes({"worker-0": 2})
     store.close()
@@ -161,6 +164,35 @@ def _server_json(names: Sequence[str]) -> Make:
         return [form(name) for name in names]
 
     return make
+
+
+def _stored(folder: Path) -> Reader:
+    """Files of a server in its store, which is a folder here, and what a start fetches of it into an empty one."""
+    kept = _server_folder(folder / "kept")
+    place = folder / "store" / OWNER.run / f"server-{OWNER.server}" / StoredSnapshot(1, 1, "0a1b2c3d", 3).folder
+    place.mkdir(parents=True)
+    names = [file.name for file in kept.iterdir() if file.name.startswith("snapshot-") or file.name in TABLES[1:]]
+    for name in names:
+        (place / name).write_bytes((kept / name).read_bytes())
+    numbers = itertools.count()
+
+    def form(name: str) -> Form:
+        content = (place / name).read_bytes()
+        is_json = name.endswith(".json")
+
+        def read(damaged: bytes) -> None:
+            empty = folder / f"fetched-{next(numbers)}"
+            (place / name).write_bytes(damaged)
+            fetched = FetchedSnapshots(f"file://{folder / 'store'}", OWNER, lambda event, **facts: None, Event())
+            try:
+                StateFolder(empty, 3, lambda event, **facts: None, OWNER, fill=fetched.fill).close()
+            finally:
+                (place / name).write_bytes(content)
+                shutil.rmtree(empty)
+
+        return Form(read, unsealed(content), sealed) if is_json else Form(read, content)
+
+    return [form(name) for name in sorted(names)]
 
 
 def _snapshot_data(folder: Path) -> Reader:
@@ -453,6 +485,7 @@ READERS: dict[str, Make] = {
     "server's tables": _server_json(TABLES),
     "snapshot manifest": _server_json(["snapshot-000000000001.json"]),
     "snapshot data": _snapshot_data,
+    "snapshots in a store": _stored,
     "shards' manifest": _shard_manifest,
     "settings": _settings,
     "sparse places": _places,

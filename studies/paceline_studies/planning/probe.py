@@ -95,11 +95,18 @@ def probed(
     )
 
 
+def _without_stores(given: dict[str, Any]) -> dict[str, Any]:
+    """What a probe leaves behind must not lie in a store, where the next one would go on from it."""
+    checkpoint = {key: value for key, value in (given.get("checkpoint") or {}).items() if key != "at"}
+    return {**given, "models_at": None, "checkpoint": checkpoint}
+
+
 def measure(start: Start, seconds: float, described: Callable[[Mapping[str, Any]], None]) -> Measured:
     """One probe. ConfigError where it has seen nothing after this time."""
     with TemporaryDirectory(prefix="paceline-plan-") as place:
         changes = QUIET if start.config.is_script else QUIET | ENDLESS
-        given = None if start.given is None else {**start.given, **QUIET}
+        changes = changes | {"models_at": None, "checkpoint": start.config.checkpoint.model_copy(update={"at": None})}
+        given = None if start.given is None else _without_stores({**start.given, **QUIET})
         folder, config = open_run(start.config.model_copy(update=changes), runs=Path(place), given=given)
         watch = _Watch(folder, time.monotonic() + seconds)
         outcome = run_local(config, folder.path, _ignore, watch.show, others=OneWorker(), echo=_ignore)

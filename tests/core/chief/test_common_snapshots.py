@@ -67,6 +67,17 @@ def test_a_server_that_can_not_write_does_not_keep_the_others_from_it():
     assert common.name(20, 0, 1.0, 11.0) is True
 
 
+def test_a_slow_object_store_has_minutes_for_the_same_version_of_all_servers():
+    common = CommonSnapshots(2, has_store=True)
+    for server in range(2):
+        common.reported(server, [0], 0, 0)
+    common.name(7, 0, 0.0, 0.0)
+    common.reported(0, [0, 9], 9, 0)
+
+    assert common.name(20, 0, 1.0, 500.0) is False
+    assert common.name(20, 0, 1.0, 601.0) is True
+
+
 def test_slices_may_be_further_than_that_of_a_chief_that_is_back_from_a_snapshot():
     common = reported([[0], [0]])
 

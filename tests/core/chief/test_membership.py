@@ -7,6 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from paceline.core.chief.membership import Membership
+from paceline.core.chief.older_state import as_older
 from paceline.core.errors import Fenced, PoolFull
 from paceline.core.policies.clocks import Clocks
 from paceline.core.values import Seat, Switch
@@ -110,6 +111,21 @@ def test_a_fenced_process_takes_a_vacant_seat_and_may_repeat_a_join_whose_answer
 
     assert membership.join("a", True, 2.0) == 2
     assert membership.join("a", True, 3.0) == 3
+
+
+def test_a_process_that_an_older_state_does_not_know_takes_its_seat_again():
+    membership = members("a")
+    membership.seat("a", 1, 0, None, clocks_at(membership), 1.0)
+    kept = as_older({"membership": membership.state()})
+    assert membership.join("a", False, 1.0) == 2
+    again = Membership(2, 15.0, rounds=False)
+
+    again.restore(kept["membership"], 2.0)
+
+    with pytest.raises(Fenced, match=r"was expelled or replaced. Join again"):
+        again.beat("a", 2, 2.0)
+    assert again.join("a", True, 2.0) == 2
+    assert again.view.number > membership.view.number + 100_000
 
 
 def test_a_seat_needs_a_claim():
