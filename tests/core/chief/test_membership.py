@@ -1,6 +1,7 @@
 """Who counts: seats, leases, incarnations, handicaps and last clocks, as views."""
 
 import json
+from copy import deepcopy
 
 import pytest
 from hypothesis import given
@@ -116,7 +117,7 @@ def test_a_fenced_process_takes_a_vacant_seat_and_may_repeat_a_join_whose_answer
 def test_a_process_that_an_older_state_does_not_know_takes_its_seat_again():
     membership = members("a")
     membership.seat("a", 1, 0, None, clocks_at(membership), 1.0)
-    kept = as_older({"membership": membership.state()})
+    kept = as_older({"membership": deepcopy(membership.state())})
     assert membership.join("a", False, 1.0) == 2
     again = Membership(2, 15.0, rounds=False)
 
