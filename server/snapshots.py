@@ -172,7 +172,7 @@ class Snapshots:
         self.write_now()
         if not has_thread:
             self.send_now()
-        if self._owed is not None:
+        if self._owed is not None and self._driver.failure is None:
             self._say(
                 "the last snapshot is not in the store, only in the folder",
                 folder=str(self._folder.path),

@@ -96,7 +96,7 @@ def probed(
 
 
 def _without_stores(given: dict[str, Any]) -> dict[str, Any]:
-    """What a probe leaves behind must not lie in a store, where the next one would go on from it."""
+    """Settings with which a probe leaves nothing in a store: the next probe could go on from that."""
     checkpoint = {key: value for key, value in (given.get("checkpoint") or {}).items() if key != "at"}
     return {**given, "models_at": None, "checkpoint": checkpoint}
 
