@@ -69,6 +69,7 @@ class SentSnapshots:
         for each in old:
             names = sorted(self._listing[each], key=lambda name: name != each.files[1])
             self._store.remove(f"{each.folder}/{name}" for name in names)
+            self._listing = {other: files for other, files in self._listing.items() if other != each}
 
     def forget(self) -> None:
         """The folder has removed snapshots, and gives their numbers to others."""

@@ -21,6 +21,8 @@ SHORTEST, LONGEST = 1.0, 30.0
 progress."""
 _SHARE = 2.0
 """Of the time that the last one took: the disk is busy for a third of the time at most."""
+_SHARE_OF_STORE = 9.0
+"""Of the time that sending it took: requests cost a server's processor, so it sends for a tenth of the time at most."""
 _LAST = 40.0
 """How long a server that stops waits for the store: `paceline run` gives it 60 s in all (seconds)."""
 
@@ -76,7 +78,7 @@ class Snapshots:
     @property
     def pause(self) -> float:
         """Seconds from the end of the last snapshot, or from the start, to the next one."""
-        return snapshot_pause(self._every, None if self._took is None else self._took + self._sent_in)
+        return snapshot_pause(self._every, self._took, self._sent_in)
 
     def start(self) -> None:
         """Starts to write in the background."""
@@ -97,7 +99,7 @@ class Snapshots:
         with self._sending:
             if self._driver.failure is not None:
                 return False
-            start, is_sent = time.monotonic(), False
+            start, is_sent, has_news = time.monotonic(), False, self._owed is not None
             try:
                 self._send(self._sent)
             except Superseded as error:
@@ -111,8 +113,9 @@ class Snapshots:
             else:
                 is_sent = True
                 self.store_trouble.works()
-            self._sent_in = time.monotonic() - start
-            self._note_time(self._sent_in)
+            took = time.monotonic() - start
+            self._sent_in = took if has_news else self._sent_in
+            self._note_time(took)
             return is_sent
 
     @property
@@ -201,6 +204,7 @@ class Snapshots:
                 self._owed = owed = None
         if owed is None:
             sent.send_tables()
+            sent.prune()  # what could not be removed before
             return
 
         sent.send(owed.number)
@@ -225,9 +229,9 @@ class Snapshots:
             self.send_now()
 
 
-def snapshot_pause(every: float | None, took: float | None) -> float:
+def snapshot_pause(every: float | None, took: float | None, sent_in: float = 0.0) -> float:
     """Seconds until the next snapshot. `every`: the setting, None where there is none. `took`: seconds that the last try of
-    this start took, None before it."""
+    this start took, None before it; `sent_in`: seconds that the store took for it."""
     if every is not None:
         return every
-    return min(max(SHORTEST, _SHARE * (took or 0.0)), LONGEST)
+    return min(max(SHORTEST, _SHARE * (took or 0.0) + _SHARE_OF_STORE * sent_in), LONGEST)

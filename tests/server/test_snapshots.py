@@ -257,6 +257,11 @@ def test_without_a_setting_it_is_twice_what_the_last_one_took_from_1_to_30_s(too
     assert snapshot_pause(None, took) == pytest.approx(pause)
 
 
+@pytest.mark.parametrize(("sent_in", "pause"), [(0.0, 2.0), (0.5, 6.5), (60.0, 30.0)])
+def test_a_server_sends_to_its_store_for_a_tenth_of_the_time_at_most(sent_in: float, pause: float) -> None:
+    assert snapshot_pause(None, 1.0, sent_in) == pytest.approx(pause)
+
+
 @pytest.mark.parametrize("took", [None, 0.1, 50.0])
 def test_a_setting_holds_whatever_it_takes(took: float | None) -> None:
     assert snapshot_pause(5.0, took) == 5.0
