@@ -97,7 +97,7 @@ def read_overlay(kubectl: Kubectl, name: str, changes: Changes = AS_IT_IS) -> Ov
 
 
 def _check_order(folder: Path) -> None:
-    """Raises ConfigError where components come in an order in which one would miss what it changes, without a word."""
+    """Raises ConfigError if the order of components lets some of them change nothing, without a word."""
     listed = read_yaml(folder / "kustomization.yaml").get("components") or []
     known = [name for name in (Path(str(each)).name for each in listed) if name in _STAGES]
     for before, after in itertools.pairwise(known):

@@ -54,7 +54,9 @@ def recut_owed(folder: Path, into: Path, before: SlicePlan, after: SlicePlan) ->
         else:
             shutil.copy2(path, into)
     for worker, files in workers.items():
-        found = [_states_in(files[server], before, length) if server in files else {} for server, length in _parts(before)]
+        found = [
+            _states_in(files[server], before, length) if server in files else {} for server, length in _parts(before)
+        ]
         if clocks := set.intersection(*map(set, found)):
             _write(into, worker, max(clocks), [each[max(clocks)] for each in found], files, before, after)
 
