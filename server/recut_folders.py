@@ -2,8 +2,8 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack, closing
-from operator import itemgetter
 from pathlib import Path
+from typing import Any
 
 from paceline.base.private import make_private
 from paceline.core.chief.run import with_servers
@@ -12,6 +12,7 @@ from paceline.core.settings.config import Config
 from paceline.core.slice.plan import SlicePlan, make_plan
 from paceline.core.slice.recut import recut, uneven
 from paceline.core.slice.state import SliceState
+from paceline.rpc.agreed_settings import agreed_defaults, agreed_settings
 from paceline.server.description import described, keep
 from paceline.server.disk import Disk
 from paceline.server.json_files import CheckedFiles, Owner
@@ -24,10 +25,15 @@ Say = Callable[..., None]
 class Uneven(ConfigError):
     """The newest snapshots of the servers are of several moments, so nobody can cut one model from them."""
 
-    def __init__(self, why: str, clocks: Mapping[str, int]) -> None:
-        """`clocks`: the highest that any of them has, by worker: once all have these they are even."""
+    def __init__(self, why: str, tables: Sequence[Mapping[str, Any]]) -> None:
+        """`tables`: of the snapshots."""
         super().__init__(why)
-        self.clocks = clocks
+        workers = {worker for table in tables for worker in table["clocks"]}
+        found = {worker: [table["clocks"].get(worker, {}).get("clock", 0) for table in tables] for worker in workers}
+        self.clocks = {worker: max(clocks) for worker, clocks in found.items()}
+        """The highest that any of them has, by worker: once all have these they are even."""
+        self.uneven = {worker for worker, clocks in found.items() if len(set(clocks)) > 1}
+        """The workers of which not all have the same."""
 
 
 def servers_of(folder: Path) -> int:
@@ -45,6 +51,9 @@ def recut_folders(old: Sequence[Path], new: Sequence[Path], config: Config, say:
             stack.enter_context(closing(_opened(folder, config, say, Owner(run, index, len(old)))))
             for index, folder in enumerate(old)
         ]
+        before = config.model_copy(update={"servers": len(old)})
+        for folder in folders:
+            folder.check_settings(agreed_settings(before), agreed_defaults(before))
         plan, states = _newest(folders)
         if make_plan(plan.shapes, len(old), config.plan).hash != plan.hash:
             raise ConfigError(
@@ -65,6 +74,7 @@ def recut_folders(old: Sequence[Path], new: Sequence[Path], config: Config, say:
             if text is not None:
                 keep(path, text)
             with closing(_opened(path, config, say, owner)) as folder:
+                folder.check_settings(agreed_settings(config))
                 if index == 0:
                     folder.save_run(with_servers(about, len(new)))
                 folder.save_strikes(most)
@@ -87,11 +97,12 @@ def _newest(folders: Sequence[StateFolder]) -> tuple[SlicePlan, list[SliceState]
         )
     states = list(filter(None, found))
     tables = [state.table for _, state in states]
-    if uneven(tables) and all(table["rounds"] for table in tables):
-        states = _common(folders) or states
-    if why := uneven([state.table for _, state in states]):
-        clocks = [(worker, entry["clock"]) for table in tables for worker, entry in table["clocks"].items()]
-        raise Uneven(why, dict(sorted(clocks, key=itemgetter(1))))
+    if (why := uneven(tables)) and all(table.get("rounds") for table in tables):
+        found.clear()  # a model in memory less
+        states = _common(folders)
+        why = "" if states else why
+    if why:
+        raise Uneven(why, tables)
     return _one({plan.hash: plan for plan, _ in states}), [state for _, state in states]
 
 

@@ -27,7 +27,7 @@ PODS = "paceline.dev/workers"
 """The annotation of the workers' StatefulSet by which a run has fewer of them in the cluster than seats."""
 
 DEADLINE = "paceline.dev/deadline"
-"""The annotation of the sharder's StatefulSet that says how long it may take (seconds)."""
+"""The annotation of the sharder's pods that says how long they may take (seconds)."""
 
 
 def seen_of(
@@ -48,6 +48,12 @@ def seen_of(
         workers=count_of(state.get(WORKERS)) or pods_of(statefulsets.get(WORKER)),
         in_queue=SERVER in statefulsets and bool(queue_of(statefulsets[SERVER])),
     )
+
+
+def deadline_text(statefulset: Item) -> str:
+    """How long its pods may take, as its manifest says it; '': it does not."""
+    about = statefulset["spec"].get("template", {}).get("metadata", {})
+    return str(about.get("annotations", {}).get(DEADLINE, ""))
 
 
 def pods_of(workers: Item | None) -> int | None:
@@ -103,7 +109,7 @@ def part_of(statefulset: Item, pods: Iterable[Item], now: float) -> Part:
         template=str(status.get("updateRevision", "")) if is_seen else "",
         settings=settings_of(statefulset),
         pods=tuple(_pod(pod, now) for pod in own),
-        deadline=count_of(about.get("annotations", {}).get(DEADLINE)) or math.inf,
+        deadline=count_of(deadline_text(statefulset)) or math.inf,
     )
 
 

@@ -16,11 +16,12 @@ from paceline.settings.load_settings import read_yaml, task_of
 from paceline.tasks.task import load_config
 from paceline_k8s.cluster_status import has_tls
 from paceline_k8s.kubectl import COMPONENT, RUN, Kubectl, containers
-from paceline_k8s.observation import pods_in
+from paceline_k8s.observation import DEADLINE, deadline_text, pods_in
 from paceline_k8s.profile import DEFAULT
 from paceline_k8s.render import render
 from paceline_k8s.run_name import check_name, rename
 from paceline_k8s.script import put_script
+from paceline_k8s.wanted import count_of
 
 OVERLAYS = Path("k8s/overlays")
 _KEY = re.compile(r"[-._a-zA-Z0-9]+")
@@ -216,6 +217,9 @@ def _mistakes(overlay: Overlay) -> list[str]:
             f"run.yaml has data: {{shards_at: {at or 'null'}}}; with the component shards-in-bucket, and only with it, it is a "
             "URL like s3://bucket/folder."
         )
+    seconds = "" if sharder is None else deadline_text(sharder)
+    if seconds and count_of(seconds) is None:
+        wrong.append(f'the pods of the sharder have {DEADLINE}: {seconds!r}; expected whole seconds, like "86400".')
     images = {container["image"] for document in overlay.documents for container in containers(document)}
     wrong += [
         f"the image {image} has no fixed tag: give it one under images."

@@ -20,9 +20,7 @@ _AGAIN = (0, TryAgain.exit_code, Stopped.exit_code)
 ATTEMPTS, ATTEMPTS_OF_SCRIPT = 6, 3
 """How often a container starts again after other errors before its part is given up; a mistake in a script is made at every
 start."""
-_OVERDUE = (
-    "it was stopped after {hours:.4g} hours, the deadline that the annotation paceline.dev/deadline gives it (seconds)"
-)
+_OVERDUE = "it was stopped after {hours:.4g} hours, its deadline by the annotation paceline.dev/deadline (seconds)"
 ROOM = 60.0
 """Time for which a server may find no node before the other parts make room for it (seconds)."""
 

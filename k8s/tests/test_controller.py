@@ -206,7 +206,7 @@ def test_a_pod_is_read_from_what_kubernetes_says_of_it(status: dict[str, Any], e
 
 def test_a_sharder_has_the_deadline_that_its_manifest_names():
     sharder = statefulset("worker", 1)
-    sharder["metadata"]["annotations"] = {DEADLINE: "3600"}
+    sharder["spec"]["template"]["metadata"] = {"annotations": {DEADLINE: "3600"}}
 
     assert part_of(sharder, [], SECONDS).deadline == 3600.0
     assert part_of(statefulset("worker", 1), [], SECONDS).deadline == math.inf

@@ -30,7 +30,7 @@ from paceline_k8s.deploy import Patience, Trouble
 from paceline_k8s.findings import Finding, Seen, finding_lines, findings
 from paceline_k8s.follow import _why
 from paceline_k8s.kubectl import Forbidden, Kubectl, NotThere
-from paceline_k8s.observation import result_of
+from paceline_k8s.observation import DEADLINE, result_of
 from paceline_k8s.overlay import Overlay, _mistakes, config_of
 from paceline_k8s.pod_api import PodApi
 from paceline_k8s.run_secrets import delete_secrets, make_secrets
@@ -376,6 +376,21 @@ def sharded(*kinds: str, **data: Any) -> Overlay:
 )
 def test_an_overlay_that_fits_its_settings_has_no_mistakes(found: Overlay):
     assert _mistakes(found) == []
+
+
+def overdue(seconds: str) -> Overlay:
+    """With this deadline of the sharder's pods."""
+    found = sharded("StatefulSet", "PersistentVolumeClaim")
+    found.documents[2]["spec"] = {"template": {"metadata": {"annotations": {DEADLINE: seconds}}}}
+    return found
+
+
+@pytest.mark.parametrize(("seconds", "is_good"), [("86400", True), ("1d", False), ("-5", False)])
+def test_a_deadline_that_is_no_number_of_seconds_is_refused(seconds: str, is_good: bool):
+    found = _mistakes(overdue(seconds))
+
+    assert is_good == (found == [])
+    assert is_good or f"{DEADLINE}: '{seconds}'" in found[0]
 
 
 def opened(*, has_tls: bool = True, **settings: Any) -> Overlay:

@@ -1,5 +1,8 @@
 """A run goes on with another number of servers, in real processes."""
 
+import signal
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -41,3 +44,22 @@ def test_servers_that_were_left_at_several_moments_are_made_even_first(servers: 
     assert RunFolder(tmp_path / "runs/one").settings().servers == servers
     audit = paceline("audit", "one", cwd=tmp_path)
     assert (audit.returncode, "Nothing is wrong" in audit.stdout) == (0, True), audit.stdout
+
+
+def test_a_stop_while_they_are_made_even_is_a_stop(tmp_path: Path) -> None:
+    slow = ("--policy", "asp", "--slow", "all=5x", "--epochs", 4)
+    paceline("run", *QUICK, *slow[:-1], 2, "-s", 2, "--run", "one", cwd=tmp_path)
+    for file in sorted((tmp_path / "runs/one/server-1").glob("snapshot-*"))[-2:]:
+        file.unlink()
+    words = [sys.executable, "-m", "paceline.cli", "run", *map(str, QUICK), *map(str, slow), "-s", "3", "--run", "one"]
+
+    with subprocess.Popen(words, cwd=tmp_path, stdout=subprocess.PIPE, text=True) as run:
+        assert run.stdout is not None
+        lines = []
+        for line in run.stdout:
+            lines.append(line)
+            if "went on from its snapshot" in line:
+                run.send_signal(signal.SIGTERM)
+    assert run.returncode == 143, lines
+    assert not any("cut again" in line for line in lines), lines
+    assert RunFolder(tmp_path / "runs/one").settings().servers == 3

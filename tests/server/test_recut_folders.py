@@ -15,6 +15,7 @@ from paceline.core.errors import ConfigError, DataError
 from paceline.core.settings.config import Config
 from paceline.core.slice.plan import make_plan
 from paceline.core.slice.state import SliceState
+from paceline.rpc.agreed_settings import agreed_settings
 from paceline.server.json_files import Owner
 from paceline.server.recut_folders import Uneven, recut_folders, servers_of
 from paceline.server.state_audit import audit_folder, check_chief
@@ -131,7 +132,7 @@ def test_servers_of_several_moments_are_uneven_and_say_what_would_make_them_even
     with pytest.raises(Uneven, match="they have 1 and 2 pushes of a") as error:
         recut_folders(kept, places(tmp_path / "new", 3), Config(run="one", servers=3), silent)
 
-    assert error.value.clocks == {"a": 2, "b": 2, "c": 2}
+    assert (error.value.clocks, error.value.uneven) == ({"a": 2, "b": 2, "c": 2}, {"a", "b", "c"})
 
 
 def test_a_slice_that_is_elsewhere_is_missed_and_nothing_is_begun_from_scratch(tmp_path: Path) -> None:
@@ -143,6 +144,25 @@ def test_a_slice_that_is_elsewhere_is_missed_and_nothing_is_begun_from_scratch(t
 
     with pytest.raises(DataError, match="Server 2 has no snapshot here"):
         recut_folders(kept, places(tmp_path / "new", 2), Config(run="one", servers=2), silent)
+
+
+def test_settings_that_were_edited_are_refused_and_the_new_servers_keep_theirs(tmp_path: Path) -> None:
+    model = Model(PLANS[2], "asp", MOMENTUM)
+    model.train(1)
+    kept, made = written(places(tmp_path / "old", 2), model), places(tmp_path / "new", 3)
+    config = Config(run="one", servers=3)
+    with closing(StateFolder(kept[0], 3, silent, Owner("one", 0, 2))) as store:
+        store.check_settings(agreed_settings(config.model_copy(update={"servers": 2})))
+
+    with pytest.raises(ConfigError, match="seed=0; seed=7"):
+        recut_folders(kept, made, config.model_copy(update={"seed": 7}), silent)
+    recut_folders(kept, made, config, silent)
+
+    with (
+        closing(StateFolder(made[1], 3, silent, Owner("one", 1, 3))) as store,
+        pytest.raises(ConfigError, match="seed=0; seed=7"),
+    ):
+        store.check_settings(agreed_settings(config.model_copy(update={"seed": 7})))
 
 
 def test_other_settings_of_the_plan_are_refused(tmp_path: Path) -> None:

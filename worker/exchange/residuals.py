@@ -2,11 +2,13 @@
 is killed leaves it as it was. A machine that fails does not, so nothing is taken up after its next start."""
 
 import fcntl
+import itertools
 import json
 import mmap
 import os
 import shutil
 from collections.abc import Mapping, Sequence
+from operator import itemgetter
 from pathlib import Path
 
 import numpy as np
@@ -15,6 +17,7 @@ import numpy.typing as npt
 from paceline.base.private import make_private
 from paceline.core.codecs.error_feedback import Owed
 from paceline.core.slice.plan import SlicePlan
+from paceline.core.values import Vector
 
 _FORMAT = 1
 """Of the file. A file of any other one is emptied, as one of another run is, and that is said: it never outlives its machine's
@@ -42,23 +45,25 @@ def open_owed(
 
 def recut_owed(folder: Path, into: Path, before: SlicePlan, after: SlicePlan) -> None:
     """Writes to the folder `into` what `folder` holds of the workers of a stopped run, with what each owes cut for the servers
-    of the plan `after`. A worker owes nothing whose files are not of one clock of its."""
+    of the plan `after`. A worker owes nothing whose files are of several clocks. Raises OSError."""
     if not folder.is_dir():
         return
     make_private(into)
     workers: dict[str, dict[int, Path]] = {}
     for path in folder.iterdir():
-        worker, _, server = path.name.rpartition("-server-")
-        if worker and server.isdecimal():
-            workers.setdefault(worker, {})[int(server)] = path
+        worker, _, number = path.name.rpartition("-server-")
+        if worker and number.isdecimal():
+            workers.setdefault(worker, {})[int(number)] = path
         else:
             shutil.copy2(path, into)
     for worker, files in workers.items():
-        found = [
+        kept = [
             _states_in(files[server], before, length) if server in files else {} for server, length in _parts(before)
         ]
-        if clocks := set.intersection(*map(set, found)):
-            _write(into, worker, max(clocks), [each[max(clocks)] for each in found], files, before, after)
+        newest = list(kept[-1]) if kept else []
+        clocks = [clock for clock in newest if all(clock in each for each in kept)]
+        for server, content in _files(before, after, clocks, kept, files).items():
+            (into / f"{worker}-server-{server}").write_bytes(content)
 
 
 def _parts(plan: SlicePlan) -> list[tuple[int, int]]:
@@ -67,39 +72,53 @@ def _parts(plan: SlicePlan) -> list[tuple[int, int]]:
 
 
 def _states_in(path: Path, plan: SlicePlan, length: int) -> dict[int, npt.NDArray[np.float32]]:
-    """Returns the states of a file, each (1 or 2 x length), by the clock after which it holds; none of another plan's file."""
+    """Returns the states of a file, each (1 or 2 x length), by the clock after which it holds, the newest last; none of another
+    plan's file."""
     content = path.read_bytes()
     facts = _facts_in(content)
     if facts.get("plan") != plan.hash or facts.get("boot") != _boot() or (len(content) - _HEAD) % (8 * length):
         return {}
     stamps = np.frombuffer(content, np.int64, 4).reshape(2, 2)
     states = np.frombuffer(content, np.float32, offset=_HEAD).reshape(2, -1, length)
-    return {clock: state for (clock, number), state in zip(stamps.tolist(), states, strict=True) if number > 0}
+    whole = [
+        (number, clock, state) for (clock, number), state in zip(stamps.tolist(), states, strict=True) if number > 0
+    ]
+    return {clock: state for _, clock, state in sorted(whole, key=itemgetter(0))}
 
 
-def _write(
-    into: Path,
-    worker: str,
-    clock: int,
-    states: Sequence[npt.NDArray[np.float32]],
-    files: Mapping[int, Path],
+def _files(
     before: SlicePlan,
     after: SlicePlan,
-) -> None:
-    whole = [before.joined(rows) for rows in zip(*_of_all(before, states), strict=True)]
+    clocks: Sequence[int],
+    kept: Sequence[Mapping[int, npt.NDArray[np.float32]]],
+    files: Mapping[int, Path],
+) -> dict[int, bytes]:
+    """Returns the files of what a worker owes each server of the plan `after`: the states of `clocks`, of which `kept` has
+    those for the servers of `before`."""
+    if not clocks:
+        return {}
     facts = _facts_in(next(iter(files.values())).read_bytes()) | {"plan": after.hash}
-    given = {key: value for key, value in facts.items() if key not in ("boot", "format")}
-    cut = [after.parts(values) for values in whole]
+    text = json.dumps(facts, sort_keys=True).encode()
+    cut = [[after.parts(row) for row in _whole(before, [each[clock] for each in kept])] for clock in clocks]
+    stamps = np.zeros((2, 2), np.int64)
+    stamps[: len(clocks)] = list(zip(clocks, itertools.count(1), strict=False))
+    head = (stamps.tobytes().ljust(_FACTS, b"\0") + text).ljust(_HEAD, b"\0")
+
+    found = {}
     for server, length in _parts(after):
-        owed, _ = open_owed(into, f"{worker}-server-{server}", given, length, float(len(whole) - 1))
-        owed.begin([rows[server] for rows in cut], clock)
+        states = np.zeros((2, len(cut[0]), length), np.float32)
+        for state, rows in zip(states, cut, strict=False):
+            state[:] = [row[server] for row in rows]
+        found[server] = head + states.tobytes()
+    return found
 
 
-def _of_all(plan: SlicePlan, states: Sequence[npt.NDArray[np.float32]]) -> list[npt.NDArray[np.float32]]:
-    """Returns a state for each server, of no elements for those that nothing can be owed to."""
+def _whole(plan: SlicePlan, states: Sequence[npt.NDArray[np.float32]]) -> list[Vector]:
+    """Returns the rows of a state for the whole model; `states`: those for the servers that anything can be owed to."""
     own = iter(states)
     empty = np.empty((len(states[0]), 0), np.float32)
-    return [next(own) if length else empty for length in plan.lengths]
+    each = [next(own) if length else empty for length in plan.lengths]
+    return [plan.joined(rows) for rows in zip(*each, strict=True)]
 
 
 def _facts_in(content: bytes) -> dict[str, str]:

@@ -1,6 +1,5 @@
 """Error feedback: what a codec leaves out of one push is added to the next, so that nothing is lost, only late."""
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -112,12 +111,6 @@ class Owed:
         self._states[self._now] = 0
         self._stamp(self._now, clock)
         return False
-
-    def begin(self, state: Sequence[Vector], clock: int) -> None:
-        """Takes over what another `Owed` had after this clock: residual and, where there is momentum, velocity."""
-        for values, found in zip(self._other(), state, strict=True):
-            values[:] = found
-        self._stamp(1 - self._now, clock)
 
     def feedback(self, codec: Codec) -> ErrorFeedback:
         """What encodes the next push; `sent` must follow before the push leaves."""

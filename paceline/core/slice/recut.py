@@ -3,6 +3,7 @@ of one moment have alike; so the same training goes on, in lock-step with the sa
 
 import copy
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -17,7 +18,7 @@ def uneven(tables: Sequence[Mapping[str, Any]]) -> str:
     again; '' where they are. All must have the same pushes of each worker, in the weights or in a sum that is open."""
     if len({_change(table) for table in tables}) > 1:
         return "a change of policy has reached only some of them"
-    if len({bool(table["rounds"]) and table["version"] for table in tables}) > 1:
+    if len({bool(table.get("rounds")) and table["version"] for table in tables}) > 1:
         return "they are of different rounds"
     workers = sorted({worker for table in tables for worker in table["clocks"]})
     for worker in workers:
@@ -50,7 +51,7 @@ def recut(before: SlicePlan, states: Sequence[SliceState], after: SlicePlan) -> 
             lambda state: np.zeros(len(state.weights), np.float32) if (found := of(state)) is None else found
         )
 
-    slots = [vectors(lambda state, index=index: state.slots[index]) for index in range(_slots(states))]  # type: ignore[misc]
+    slots = [optional(partial(_slot, index)) for index in range(max(len(state.slots) for state in states))]
     cut = zip(
         vectors(lambda state: state.weights),
         zip(*slots, strict=True) if slots else [()] * after.servers,
@@ -63,9 +64,9 @@ def recut(before: SlicePlan, states: Sequence[SliceState], after: SlicePlan) -> 
     return [SliceState(weights, list(own), *more) for weights, own, *more in cut]
 
 
-def _slots(states: Sequence[SliceState]) -> int:
-    """Returns how many arrays the optimizer has; a slice may have none yet where its momentum was 0 so far."""
-    return max(len(state.slots) for state in states)
+def _slot(index: int, state: SliceState) -> Vector | None:
+    """Returns an array of the optimizer; None where the slice has none yet, as its momentum was 0 so far."""
+    return state.slots[index] if index < len(state.slots) else None
 
 
 def _table(states: Sequence[SliceState], base: int, parts: Sequence[float]) -> dict[str, Any]:

@@ -376,6 +376,7 @@ def open_run(
         if is_named and folder.config.exists():
             kept = folder.checked()
             config, given = _in_its_policy(kept, config, given)
+            config, given = _with_its_servers(kept, config, given)
             servers = _other_servers(kept, config)
             has_more = given is None and has_more_epochs(kept.settings(), _with_servers(config, servers))
             _check_same(folder, config, given, has_more, servers)
@@ -494,6 +495,16 @@ def _check_is_run(folder: RunFolder) -> None:
     )
     if strange and not folder.config.exists():
         raise ConfigError(f"{folder.path} exists, but is not the folder of a run; move it, or give --run another name.")
+
+
+def _with_its_servers(
+    folder: RunFolder, config: Config, given: Mapping[str, Any] | None
+) -> tuple[Config, Mapping[str, Any] | None]:
+    """Where no number of servers is asked for, a run keeps its own."""
+    before = folder.settings().servers
+    if "servers" in config.model_fields_set or config.servers == before:
+        return config, given
+    return config.model_copy(update={"servers": before}), None if given is None else {**given, "servers": before}
 
 
 def _other_servers(folder: RunFolder, config: Config) -> int:

@@ -4,8 +4,8 @@ import os
 import shlex
 import shutil
 import time
-from collections.abc import Callable, Collection, Mapping, Sequence
-from contextlib import ExitStack, suppress
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import asdict
 from functools import partial
 from pathlib import Path
@@ -16,6 +16,7 @@ from paceline.core.chief.budget import all_but
 from paceline.core.chief.warnings import RunWarning
 from paceline.core.errors import (
     ConfigError,
+    DiskError,
     Diverged,
     Incomplete,
     NotYet,
@@ -118,8 +119,6 @@ class Progress:
         return self._examples if child.role == "server" else 0
 
 
-CAUGHT_UP = Stopped.exit_code
-"""The exit code of a launch that was to end as soon as something is so: it was stopped."""
 Until = Callable[[StatusReply], bool]
 POLL = 0.5
 """Seconds between two questions to the chief while no worker ends."""
@@ -156,7 +155,8 @@ def run_local(
     if keys := os.environ.get(TLS):
         check_keys(Path(keys), config)
 
-    def launch(config: Config, callbacks: Sequence[Callback], until: Until | None = None) -> Outcome:
+    def launch(config: Config, until: Until | None = None) -> Outcome | None:
+        """None: it has ended since what it was to go on `until` is so."""
         is_new = not place.has_trained
         with ExitStack() as stack:
             stack.enter_context(place.locked())
@@ -187,41 +187,61 @@ def run_local(
                 found.note_end(Ended(error.exit_code, str(error)))
             finally:
                 found.end()
+            if found.has_caught_up and signals.exit_code is None:
+                return None
         if found.outcome.refused and is_new and not keep:
             shutil.rmtree(place.path, ignore_errors=True)
         return found.outcome
 
-    if (behind := _recut(place, config, say)) is not None:
-        if others is not None:
-            raise ConfigError(
-                f"{behind} Go on with {behind.servers} servers, and stop the run once it trains; then change them."
-            )
+    if (behind := _recut(place, config, others, say)) is not None:
         outcome = _catch_up(place, config, behind, say, launch)
-        if outcome.exit_code != CAUGHT_UP:
+        if outcome is not None:
             return outcome
-        if (still := _recut(place, config, say)) is not None:
-            raise ConfigError(f"{still} Stay with {still.servers} servers, or start the run over with --fresh.")
-    return launch(config, callbacks)
+        if (still := _recut(place, config, others, say)) is not None:
+            raise ConfigError(
+                f"{still} They could not be made even, since a worker has not come back for it. Go on with {still.servers} "
+                f"servers and all workers, and change the number of servers once all of them train: {place.again} -s "
+                f"{still.servers}"
+            )
+    outcome = launch(config)
+    assert outcome is not None
+    return outcome
 
 
-def _recut(place: RunFolder, config: Config, say: Callable[[str], None]) -> Behind | None:
-    with place.locked():
-        return recut_run(place, config, say)
+def _recut(place: RunFolder, config: Config, others: Others | None, say: Callable[[str], None]) -> Behind | None:
+    """Raises DiskError, too, where the run's folder can't be changed."""
+    here = config.servers if others is None else others.servers_here(config)
+    with _disk_of(place), place.locked():
+        return recut_run(place, config, say, all_here=here >= config.servers)
+
+
+@contextmanager
+def _disk_of(place: RunFolder) -> Iterator[None]:
+    """A DiskError where the block can't use the run's folder."""
+    try:
+        yield
+    except OSError as error:
+        raise DiskError(
+            f"Can't change the servers in {place.path}: {error.strerror or error}. What the run has kept is still there; make "
+            "room, or let this user write there, and give the command again."
+        ) from error
 
 
 def _catch_up(
-    place: RunFolder, config: Config, behind: Behind, say: Callable[[str], None], launch: Callable[..., Outcome]
-) -> Outcome:
-    """Trains with the servers before until their slices are of one moment, as a crash has not left them. Returns with the exit
-    code CAUGHT_UP once they are."""
+    place: RunFolder, config: Config, behind: Behind, say: Callable[[str], None], launch: Callable[..., Outcome | None]
+) -> Outcome | None:
+    """Trains with the servers before until their slices are of one moment, as a crash has not left them. Returns None once they
+    are, and the run's end where it comes first."""
     say(f"{behind} So they go on first, until the workers have made up for it.")
-    with place.locked():
+    with _disk_of(place), place.locked():
         place.set_servers(behind.servers)
-    try:
-        return launch(config.model_copy(update={"servers": behind.servers}), (), behind.is_over)
-    finally:
-        with place.locked():
-            place.set_servers(config.servers)
+    outcome = launch(config.model_copy(update={"servers": behind.servers}), behind.until(config.start_timeout))
+    if outcome is not None and outcome.is_finished:
+        say(f"The run has finished with its {behind.servers} servers, before there was a use for {config.servers}.")
+        return outcome
+    with _disk_of(place), place.locked():
+        place.set_servers(config.servers)
+    return outcome
 
 
 class _Launch:
@@ -246,8 +266,10 @@ class _Launch:
         echo: Callable[[str], None],
         until: Until | None,
     ) -> None:
-        """`until`: what is looked for in each status, to end the run with the exit code CAUGHT_UP where it is so."""
+        """`until`: what is looked for in each status, to end this launch where it is so."""
         self.outcome = Outcome()
+        self.has_caught_up = False
+        """Whether it is so."""
         self._until = until
         self._config = config
         self._folder = folder
@@ -415,7 +437,8 @@ class _Launch:
                 if phase_of(status) == "finished":
                     return
                 if self._until is not None and self._until(status):
-                    raise Ended(CAUGHT_UP, "all servers have the same pushes")
+                    self.has_caught_up = True
+                    raise Ended(Stopped.exit_code, "all servers have the same pushes")
                 if phase_of(status) == "scoring" and is_deserted:
                     who = "every worker" if self._config.scored_by == "worker" else "the evaluator"
                     raise Ended(PacelineError.exit_code, f"nobody is left to take the final model: {who} has ended")

@@ -159,3 +159,14 @@ def test_slices_of_several_moments_are_uneven_with_the_reason():
     assert uneven([tables[0] | {"gathered": [1, 3]}, tables[1]]) == "1 and 0 pushes wait in their sums"
     rounds = [tables[0] | {"rounds": True}, tables[1] | {"rounds": True, "version": 99}]
     assert uneven(rounds) == "they are of different rounds"
+
+
+def test_a_slice_without_a_momentum_so_far_has_one_of_zeros() -> None:
+    two, one = (make_plan([("w", (8,))], servers, PlanConfig(alignment=1)) for servers in (2, 1))
+    model = Model(two, "asp", MOMENTUM)
+    model.train(1, 1)
+    first, second = model.states
+
+    (found,) = recut(two, [first, replace(second, slots=())], one)
+
+    assert found.slots[0].tolist() == [*first.slots[0].tolist(), *[0.0] * 4]

@@ -110,17 +110,52 @@ def test_after_a_crash_the_workers_are_behind_until_they_have_all_clocks_of_any_
     assert names(run) == ["server-0", "server-1", "server-2"]
 
 
-def test_workers_have_caught_up_once_all_members_are_beyond() -> None:
-    behind = Behind(2, {"a": 4, "b": 5}, "why")
+def status(a: int, b: int, *, b_is_member: bool = True, seconds: float = 0.0) -> StatusReply:
+    workers = [WorkerStatus(worker="a", clock=a, member=True), WorkerStatus(worker="b", clock=b, member=b_is_member)]
+    return StatusReply(workers=workers, seconds=seconds)
 
-    def status(a: int, b: int, is_member: bool = True) -> StatusReply:
-        workers = [WorkerStatus(worker="a", clock=a, member=True), WorkerStatus(worker="b", clock=b, member=is_member)]
-        return StatusReply(workers=workers)
+
+def test_workers_have_caught_up_once_those_that_train_and_those_that_are_uneven_are_beyond() -> None:
+    behind = Behind(2, {"a": 4, "b": 5}, {"a"}, "why")
 
     assert not behind.is_over(StatusReply())
     assert not behind.is_over(status(5, 5))
     assert behind.is_over(status(5, 6))
-    assert behind.is_over(status(5, 0, is_member=False))
+    assert behind.is_over(status(5, 0, b_is_member=False))
+    assert not Behind(2, {"a": 4, "b": 5}, {"b"}, "why").is_over(status(5, 0, b_is_member=False))
+    assert not Behind(2, {"a": 4}, (), "a change of policy has reached only some of them").is_over(StatusReply())
+
+
+def test_a_worker_that_does_not_come_back_is_waited_for_no_longer_than_a_start_may_take() -> None:
+    until = Behind(2, {"a": 4, "b": 5}, {"b"}, "why").until(300.0)
+
+    found = [until(status(9, 0, b_is_member=False, seconds=seconds)) for seconds in (50.0, 350.0, 351.0)]
+
+    assert found == [False, False, True]
+
+
+def test_servers_that_would_run_elsewhere_are_refused_before_anything_is_cut(run: RunFolder) -> None:
+    folder, config = open_run(Config(run="one", servers=4), runs=run.path.parent)
+
+    with pytest.raises(ConfigError, match="only where all of them run on this machine"):
+        recut_run(folder, config, lambda line: None, all_here=False)
+
+    assert names(run) == ["server-0", "server-1", "server-2"]
+
+
+def test_the_first_server_is_missed_too_and_nothing_starts_over(run: RunFolder) -> None:
+    folder, config = open_run(Config(run="one", servers=1), runs=run.path.parent)
+    for file in run.server(0).glob("snapshot-*"):
+        file.unlink()
+
+    with pytest.raises(DataError, match="Server 0 has no snapshot here"):
+        recut_run(folder, config, lambda line: None)
+
+
+def test_a_run_that_names_no_number_of_servers_keeps_its_own(run: RunFolder) -> None:
+    found = open_run(Config(run="one"), runs=run.path.parent)[1]
+
+    assert (found.servers, run.settings().servers) == (3, 3)
 
 
 def test_servers_alone_may_differ_and_a_finished_run_keeps_its_own(run: RunFolder) -> None:

@@ -286,35 +286,44 @@ def test_a_killed_worker_takes_up_what_it_owes(cluster: Cluster, tmp_path: Path)
     assert back.events("what earlier pushes left out is lost") == []
 
 
-def test_what_is_owed_goes_along_when_servers_are_cut_anew(tmp_path: Path) -> None:
+def fill(owed: Owed, clock: int, *rows: Vector) -> None:
+    """The next push of this clock leaves these."""
+    for own, row in zip((owed._other()), rows, strict=True):
+        own[:] = row
+    owed.sent(clock)
+
+
+@pytest.mark.parametrize("momentum", [0.0, 0.9])
+@pytest.mark.parametrize("counted", [7, 8])
+def test_what_is_owed_goes_along_to_other_servers_whichever_push_they_have_counted(
+    momentum: float, counted: int, tmp_path: Path
+) -> None:
     before, after = (make_plan([("w", (LENGTH,)), ("v", (3,))], servers, PlanConfig(alignment=1)) for servers in (2, 4))
-    facts = {"run": "one", "codec": "topk"}
+    facts, count = {"run": "one", "codec": "topk"}, 1 + (momentum > 0)
     whole = np.arange(15, dtype=np.float32)
-    for momentum, worker in ((0.0, "worker-0"), (0.9, "worker-1")):
-        for server, part in enumerate(before.parts(whole)):
-            file = open_owed(
-                tmp_path / "old", f"{worker}-server-{server}", {**facts, "plan": before.hash}, len(part), momentum
-            )
-            file[0].begin([part, -part][: 1 + (momentum > 0)], 7)
+    for server, part in enumerate(before.parts(whole)):
+        name, length = f"worker-0-server-{server}", len(part)
+        owed, _ = open_owed(tmp_path / "old", name, {**facts, "plan": before.hash}, length, momentum)
+        fill(owed, 7, *[part, -part][:count])
+        fill(owed, 8, *[part + 100, -part][:count])
     (tmp_path / "old" / "worker-0.schedulers0.json").write_text("{}")
 
     recut_owed(tmp_path / "old", tmp_path / "new", before, after)
 
-    for momentum, worker in ((0.0, "worker-0"), (0.9, "worker-1")):
-        for server, part in enumerate(after.parts(whole)):
-            name = f"{worker}-server-{server}"
-            owed, why = open_owed(tmp_path / "new", name, {**facts, "plan": after.hash}, len(part), momentum)
-            assert (why, owed.go_on_after(7)) == ("", True)
-            assert owed.residual.tolist() == part.tolist()
-            assert not momentum or owed.velocity.tolist() == (-part).tolist()
+    for server, part in enumerate(after.parts(whole)):
+        name = f"worker-0-server-{server}"
+        owed, why = open_owed(tmp_path / "new", name, {**facts, "plan": after.hash}, len(part), momentum)
+        assert (why, owed.clock, owed.go_on_after(counted)) == ("", 8, True)
+        assert owed.residual.tolist() == (part + 100 * (counted == 8)).tolist()
+        assert not momentum or owed.velocity.tolist() == (-part).tolist()
     assert (tmp_path / "new" / "worker-0.schedulers0.json").exists()
 
 
-def test_a_worker_whose_files_are_not_of_one_clock_owes_nothing_to_new_servers(tmp_path: Path) -> None:
+def test_a_worker_whose_files_are_of_several_clocks_owes_nothing_to_new_servers(tmp_path: Path) -> None:
     before, after = (make_plan([("w", (LENGTH,))], servers, PlanConfig(alignment=1)) for servers in (2, 1))
     for server, clock in enumerate((7, 9)):
         owed, _ = open_owed(tmp_path / "old", f"worker-0-server-{server}", {"plan": before.hash}, LENGTH // 2, 0.0)
-        owed.begin([np.ones(LENGTH // 2, np.float32)], clock)
+        fill(owed, clock, np.ones(LENGTH // 2, np.float32))
 
     recut_owed(tmp_path / "old", tmp_path / "new", before, after)
 
