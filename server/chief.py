@@ -193,7 +193,8 @@ class Chief:
     def _bring_view(self) -> None:
         """The slice takes the view in force, once it has counted the push at hand."""
         with self._driver.changed:
-            self._driver.view(self.membership.view, self.run.open_from(self._driver.clocks.version))
+            self.run.publish(self._driver.clocks.version)
+            self._driver.view(self.membership.view, self.run.open_from)
 
     def acknowledged(self, server: int, term: int, view: int, switch: int, gone: int) -> None:
         """Notes that another server follows this view. Hold the lock."""
@@ -201,7 +202,7 @@ class Chief:
             self.run.common_snapshots.soon(time.monotonic())
         self.run.other_servers.acknowledged(server, term, view, switch, gone)
         self._take_summary()
-        self._let_rounds_close()
+        self._keep_rounds_open()
         self._maybe_switched()
         self.changed.notify_all()
 
@@ -209,7 +210,7 @@ class Chief:
         """Notes which versions another server has on disk, which named one it knows, and which order to go back it has
         followed. Hold the lock."""
         self.run.common_snapshots.reported(server, kept, due, back)
-        self._let_rounds_close()
+        self._keep_rounds_open()
         self.changed.notify_all()
 
     def compare(self, version: int) -> None:
@@ -234,9 +235,9 @@ class Chief:
         self.changed.notify_all()
         return True
 
-    def _let_rounds_close(self) -> None:
-        if self.run.is_followed and self.run.common_snapshots.is_known:
-            self._driver.let_rounds_close()
+    def _keep_rounds_open(self) -> None:
+        """Keeps those rounds open that wait for another server to have a view or a name, and no others. Hold the lock."""
+        self._driver.keep_rounds_open(self.run.open_from)
 
     def _look_after_snapshots(self) -> None:
         """Names the next common snapshot, and goes back to one where that is the order; the disk is read without the lock."""
@@ -250,6 +251,7 @@ class Chief:
                 self.run.counted(clocks(), time.monotonic())
                 if not self.run.is_followed:
                     self._bring_view()
+                self._keep_rounds_open()
                 self._report_own()
                 self._writer.note()
         self._versions.bring_good_weights()
@@ -263,7 +265,7 @@ class Chief:
             self.settle()
             self._versions.spare(self.run.divergence.spared(0))
             if self.run.name_snapshot(clocks, self._snapshots.pause, time.monotonic()):
-                self._driver.keep_rounds_open(common.due)
+                self._keep_rounds_open()
                 self._driver.name(common.due)
             news = common.due, common.newest or 0
             self.changed.notify_all()

@@ -70,7 +70,7 @@ class ServerMetrics:
             registry=registry,
             buckets=(0, 1, 2, 4, 8, 16, 32, 64, 128),
         )
-        self.wait = seconds("wait_seconds", "Time the policy let a reply wait")
+        self.wait = seconds("wait_seconds", "Time the policy let a reply wait, also where its worker left first")
         self.slice_bytes = gauge("slice_bytes", "Weights of the slice")
         self.optimizer_bytes = gauge("optimizer_bytes", "Optimizer slots of the slice")
         self.members = gauge("members", "Workers that count")

@@ -41,6 +41,9 @@ _ENDING = 2 * LOOK
 class SliceDriver(SliceSnapshots):
     """One server's slice behind a lock. Thread-safe; calls block for LONGEST_WAIT seconds at most."""
 
+    _open_from: int | None = None
+    """The first round that stays open, also of a slice that is made later."""
+
     def __init__(self, config: Config, index: int, term: int, metrics: ServerMetrics) -> None:
         super().__init__(config)
         self.index = index
@@ -162,34 +165,29 @@ class SliceDriver(SliceSnapshots):
 
     # membership and start
     def view(self, view: View, open_from: int | None = None) -> None:
-        """Takes the new view."""
+        """Takes the new view. `open_from`: as for `keep_rounds_open`."""
         with self.changed, self._whole():
             if self._buffers is not None:
                 self._buffers.drop(partial(_is_over, self._view, view))
-            self._view = view
+            self._view, self._open_from = view, open_from
             if self.slice is not None:
-                if open_from is not None:
-                    self._after(self.slice.keep_rounds_open(open_from))
+                self._after(self.slice.keep_rounds_open(open_from))
+                for since in self.slice.waits_ended_by(view):
+                    self._metrics.wait.observe(time.monotonic() - since)
                 self._after(self.slice.view(view))
             self._metrics.follow(view.seats)
             self._summarise()
             self.changed.notify_all()
 
-    def keep_rounds_open(self, first: int) -> None:
-        """Keeps rounds from `first` on open until `let_rounds_close`."""
-        with self.changed, self._whole():
-            if self.slice is not None:
-                self._after(self.slice.keep_rounds_open(first))
-
-    def let_rounds_close(self) -> None:
-        """Lets rounds close again, since every server has the view. Waits for no push where none is kept open, for which the
-        caller keeps others from `view`."""
-        found = self.slice
-        if found is None or found.open_from is None:
+    def keep_rounds_open(self, first: int | None) -> None:
+        """Keeps rounds from `first` on open; None: none. Waits for no push where that is so already, for which the caller keeps
+        others from `view`."""
+        if self._open_from == first:
             return
         with self.changed, self._whole():
+            self._open_from = first
             if self.slice is not None:
-                self._after(self.slice.keep_rounds_open(None))
+                self._after(self.slice.keep_rounds_open(first))
 
     def resume(self, worker: str, incarnation: int) -> Standing:
         """The worker's state on the slice. A worker that asks and has pushes that could still be lost may wait for a snapshot
@@ -380,6 +378,7 @@ class SliceDriver(SliceSnapshots):
         self._exact_from = plan.elements_before(optimizer.averaged, self.index)
         self._clocks = self.slice.clocks
         self._buffers = AssemblyBuffers(length, assembly_buffers(length, config.workers, config.push_memory))
+        self.slice.keep_rounds_open(self._open_from)
         self.slice.view(self._view)
         self._metrics.slice_bytes.set(4 * length)
         self._metrics.optimizer_bytes.set(4 * length * self.slice.optimizer.slots)

@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 
 from paceline.core.chief.membership import Membership
+from paceline.core.chief.other_servers import OtherServers
 from paceline.core.errors import PacelineError
 from paceline.core.optimizers.builtin.sgd import Sgd
 from paceline.core.optimizers.layout import Layout
@@ -365,33 +366,32 @@ def test_how_to_step_with_a_push():
 
 def test_rounds_that_stay_open():
     chief, other = OneServer("bsp", W0, W1, clocks=7), OneServer("bsp", W0, W1, clocks=7)
-    rows = []
+    others, rows = OtherServers(2), []
 
     def row(step: str, *replies: list[Reply]) -> None:
         free = sorted({reply.worker for each in replies for reply in each})
         rows.append((step, str(chief.slice.version), str(other.slice.version), ", ".join(free) or "nobody"))
 
-    membership = chief.membership
-    membership.seat(W2, membership.join(W2, False, 1.0), 0, None, chief.slice.clocks, 1.0)
-    assert membership.view.seats[W2].handicap == 9
-    chief.slice.keep_rounds_open(chief.slice.version + 2)
-    chief.slice.view(membership.view)
-    row("worker-2 says Seat with clock 0: view 2 gives it the handicap 9")
-    for clock in (8, 9):
-        bases = chief.base(), other.base()
-        replies = [
-            [reply for worker in (W0, W1) for reply in server.push(worker, clock, 0.0, base)]
-            for server, base in zip((chief, other), bases, strict=True)
-        ]
-        both = [reply for reply in replies[0] if reply.worker in {each.worker for each in replies[1]}]
+    def both_push(clock: int) -> None:
+        pushed = [[reply for worker in (W0, W1) for reply in each.push(worker, clock, 0.0)] for each in (chief, other)]
+        both = [reply for reply in pushed[0] if reply.worker in {each.worker for each in pushed[1]}]
         row(f"worker-0 and worker-1 push clock {clock} to both", both)
+
+    membership = chief.membership
+    start = others.start_of(chief.slice.version)
+    membership.seat(W2, membership.join(W2, False, 1.0), 0, None, chief.slice.clocks, 1.0, start)
+    assert membership.view.seats[W2].handicap == start == 8
+    others.keep_open(membership.view.number, start)
+    chief.slice.keep_rounds_open(others.open_from)
+    chief.slice.view(membership.view)
+    row("worker-2 says Seat with clock 0: view 2 gives it the handicap 8")
+    both_push(8)
     other.slice.view(membership.view)
-    row("server 1 has view 2 and says so", chief.slice.keep_rounds_open(None))
-    for server in (chief, other):
-        assert not [reply for worker in (W0, W1) for reply in server.push(worker, 10, 0.0)]
-    row("worker-0 and worker-1 push clock 10 to both")
+    others.acknowledged(1, 1, membership.view.number, 0)
+    row("server 1 has view 2 and says so", chief.slice.keep_rounds_open(others.open_from))
+    both_push(9)
     replies = [server.push(W2, 1, 0.0) for server in (chief, other)]
-    row("worker-2 has pulled version 9 and pushes its clock 1 to both", *replies)
+    row("worker-2 has pulled version 8 and pushes its clock 1 to both", *replies)
 
     assert rows == example("Rounds that stay open")
 

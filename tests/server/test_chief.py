@@ -475,7 +475,7 @@ def test_the_policy_changes_twice_while_workers_push_to_two_servers(begin: Begin
     late.pusher.join()
     seat = late.pusher.chief.seat(late.pusher.incarnation, 0)
     assert (seat.switch.number, seat.switch.policy.name) == (2, "bsp")
-    assert seat.handicap == versions[0] + 2
+    assert seat.handicap == versions[0] + 1
 
 
 @pytest.mark.parametrize(

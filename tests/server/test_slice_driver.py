@@ -55,7 +55,8 @@ class Cast:
 
     def __init__(self, policy: str | Options, workers: int, arrays: int = 2) -> None:
         config = config_of(policy, workers, arrays)
-        self.driver = SliceDriver(config, 0, 1, ServerMetrics(CollectorRegistry(), config.policy.name))
+        self.registry = CollectorRegistry()
+        self.driver = SliceDriver(config, 0, 1, ServerMetrics(self.registry, config.policy.name))
         self.driver.adopt(SHAPES, make_plan(SHAPES, 1, config.plan).hash, "worker-0")
         self.driver.initialise(np.zeros(4, np.float32), b"first")
         self.driver.view(View(1, {f"worker-{index}": Seat(1, 0) for index in range(workers)}))
@@ -309,13 +310,26 @@ def test_a_plan_that_does_not_fit_or_that_no_memory_holds_does_not_become_the_ru
     assert driver.model_slice.length == 4
 
 
-def test_a_second_view_does_not_loosen_the_hold_of_the_first(cast: Stage) -> None:
+def test_the_wait_of_a_worker_that_leaves_before_its_reply_counts(cast: Stage) -> None:
+    play = cast("bsp", 3)
+    play.push("worker-0")
+    play.until(lambda: play.is_waiting("worker-0"))
+    assert play.registry.get_sample_value("paceline_server_wait_seconds_count") == 0
+
+    play.driver.view(View(2, {"worker-1": Seat(1, 0), "worker-2": Seat(1, 0)}))
+
+    assert play.registry.get_sample_value("paceline_server_wait_seconds_count") == 1
+
+
+def test_rounds_stay_open_from_the_one_that_the_newest_call_names(cast: Stage) -> None:
     play = cast("bsp", 2)
     play.driver.view(View(2, play.driver.clocks.view.seats), open_from=2)
-    play.driver.view(View(3, play.driver.clocks.view.seats), open_from=3)
-    assert play.driver.model_slice.open_from == 2
-    play.driver.let_rounds_close()
-    assert play.driver.model_slice.open_from is None
+    found = [play.driver.model_slice.open_from]
+    for first in (3, None):
+        play.driver.keep_rounds_open(first)
+        found.append(play.driver.model_slice.open_from)
+
+    assert found == [2, 3, None]
 
 
 @pytest.mark.parametrize("policy", ["asp", "bsp"])

@@ -90,15 +90,18 @@ class Cluster(Network):
         self.run.extend(lambda: self.servers[0].slice.clocks, self.now)
         if self._mark() != self._saved:
             self._save()
-        first, view = self.servers[0], self.run.membership.view
+        view = self.run.membership.view
         if view.number == self._published:
             return
         self._published = view.number
-        open_from = self.run.open_from(first.slice.version)
-        if open_from is not None:
-            first.deliver(first.slice.keep_rounds_open(open_from))
-        first.follow(view)
+        self._bring_view()
         self._spread()
+
+    def _bring_view(self) -> None:
+        first = self.servers[0]
+        self.run.publish(first.slice.version)
+        first.deliver(first.slice.keep_rounds_open(self.run.open_from))
+        first.follow(self.run.membership.view)
 
     def _mark(self) -> tuple[object, ...]:
         """What makes the chief save when it changes."""
@@ -150,9 +153,8 @@ class Cluster(Network):
 
     def _maybe_release(self) -> None:
         first = self.servers[0]
-        may_close = self.run.is_followed and self.run.common_snapshots.is_known
-        if first.is_up and first.slice.open_from is not None and may_close:
-            first.deliver(first.slice.keep_rounds_open(None))
+        if first.is_up and first.slice.open_from != self.run.open_from:
+            first.deliver(first.slice.keep_rounds_open(self.run.open_from))
 
     def _maybe_switched(self) -> None:
         first = self.servers[0]
@@ -177,9 +179,8 @@ class Cluster(Network):
             self.run.workers.fell_back()
             self.run.counted(first.slice.clocks, self.now)
             if not self.run.is_followed:
-                open_from = self.run.open_from(first.slice.version)
-                if open_from is not None:
-                    first.deliver(first.slice.keep_rounds_open(open_from))
+                self._bring_view()
+            self._maybe_release()
             self._report_own()
             self._save()
         first.versions.bring_good_weights()
@@ -188,7 +189,7 @@ class Cluster(Network):
         self.run.give_up(lambda: first.slice.clocks, self.now)
         first.versions.spare(self.run.divergence.spared(0))
         if self.run.name_snapshot(lambda: first.slice.clocks, _SNAPSHOTS, self.now):
-            first.deliver(first.slice.keep_rounds_open(common.due))
+            self._maybe_release()
         first.versions.heard(common.due, common.newest or 0)
 
     def _report_own(self) -> None:

@@ -403,9 +403,10 @@ class Server(SliceSnapshots):
 
     def go_back(self, plan: SlicePlan, state: SliceState, term: int) -> None:
         """As SliceDriver.go_back."""
-        view = self._view
+        view, open_from = self._view, self.slice.open_from
         self._open()
         self.slice.view(view)
+        self.slice.keep_rounds_open(open_from)
         self._restore(state)
         self.slice.folding.folds = list(self.folder.snapshots[-1].folds)
         self._is_taking = False

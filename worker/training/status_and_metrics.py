@@ -209,6 +209,8 @@ class Progress:
             self._note_drops(heads)
             if step is not None:
                 self._note(step)
+                if step.finite and any(head.outcome != pb.OUTCOME_DROPPED for head in heads):
+                    self._rate_examples += step.examples
 
     def sparse(self, touched: int, weights: int) -> None:
         """The next push changes `touched` of the weights."""
@@ -295,7 +297,6 @@ class Progress:
             self.alarm.set()
         if step.finite:
             self._examples.inc(step.examples)
-            self._rate_examples += step.examples
             return
         self._screened.inc()
         if step.searches:

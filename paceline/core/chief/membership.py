@@ -9,7 +9,7 @@ from paceline.core.policies.clocks import Clocks
 from paceline.core.values import Seat, Switch, View, worker_order
 
 ROUNDS_AHEAD = 2
-"""With rounds, a change of the view takes effect two rounds after the open one."""
+"""With rounds, a last clock, a switch clock and a snapshot are named for the round after the next."""
 _TOGETHER = 2.0
 """With rounds, stop signals that reach members within this time (seconds) count as one stop of all of them."""
 
@@ -32,12 +32,18 @@ class Claim:
     """It got a stop signal, and has left."""
     is_awaited: bool = False
     """The whole run was away, and this process is expected back with the others."""
+    heirs: int = 0
+    """Processes that have joined to take over the name's held seat, since the last one that made a step."""
+    heir_since: float = 0.0
+    """When the first of them joined."""
+    took_over_at: int | None = None
+    """The clock with which the present one took the seat over; None if it has not."""
 
 
 @dataclass
 class Membership:
-    """Admits, seats and expels workers. With rounds, a change of the view takes effect two rounds later: the chief's slice
-    keeps the round before it open until every server reports that it has the view. Not thread-safe."""
+    """Admits, seats and expels workers. With rounds, a change of the view takes effect in a round to come: the chief's slice
+    keeps the one before it open until every server reports that it has the view. Not thread-safe."""
 
     pool: int
     lease: float
@@ -77,8 +83,17 @@ class Membership:
         self.incarnations[worker] = self.incarnations.get(worker, 0) + 1
         self.places[worker] = Claim(index, self.incarnations[worker], now)
         self.candidates.pop(worker, None)
+        if place is not None and worker in self.view.seats:
+            heir = self.places[worker]
+            # a Join may be repeated after a lost answer, and a whole run that comes back waits for all its members
+            heir.heirs = 0 if place.is_awaited else max(1, place.heirs + place.is_heard)
+            heir.heir_since = place.heir_since if place.heirs else now
         self._came_back(now)
         return self.incarnations[worker]
+
+    def _vacate(self, *workers: str) -> None:
+        """These are no members any more; their places stay theirs."""
+        self._publish({name: seat for name, seat in self.view.seats.items() if name not in workers})
 
     def candidate(self, worker: str, incarnation: int, clock: int, now: float) -> None:
         """A worker is ready before the start."""
@@ -115,9 +130,18 @@ class Membership:
         """Below this progress pushes are of an older policy."""
         return 0 if self.view.made is None else self.view.made.version
 
-    def seat(self, worker: str, incarnation: int, clock: int, last: int | None, clocks: Clocks, now: float) -> None:
-        """Counts a ready worker from now on (with rounds: from the next but one), level with the slowest. A worker that
-        takes over a living seat keeps that seat's handicap."""
+    def seat(
+        self,
+        worker: str,
+        incarnation: int,
+        clock: int,
+        last: int | None,
+        clocks: Clocks,
+        now: float,
+        start: int | None = None,
+    ) -> None:
+        """Counts a ready worker from now on, level with the slowest. `start`: the version with which it begins in rounds (None:
+        that of the open one). A worker that takes over a living seat keeps that seat's handicap."""
         self.check(worker, incarnation)
         place, old = self.places[worker], self.view.seats.get(worker)
         place.last_beat = now
@@ -125,16 +149,24 @@ class Membership:
         place.is_idle = False
         if old is not None and old.incarnation == incarnation:
             return
-        level = clocks.version + ROUNDS_AHEAD if self.rounds else max(self._begun, clocks.slowest())
+        if old is None:
+            place.heirs = 0
+        else:
+            place.took_over_at = clock
+        level = max(self._begun, clocks.level())
+        if self.rounds:
+            level = clocks.version + 1 if start is None else start
         seat = replace(old, incarnation=incarnation) if old else Seat(incarnation, level - clock, last)
         self._publish(self.view.seats | {worker: seat})
 
-    def beat(self, worker: str, incarnation: int, now: float) -> None:
-        """Renews the lease; Fenced if the worker no longer counts."""
+    def beat(self, worker: str, incarnation: int, now: float, clock: int = 0) -> None:
+        """Renews the lease; Fenced if the worker no longer counts. `clock`: its last completed one."""
         place, seat = self.places.get(worker), self.view.seats.get(worker)
         if place is not None and place.incarnation == incarnation:
             place.last_beat = now
             place.is_heard = True
+            if place.took_over_at is not None and clock > place.took_over_at:
+                place.heirs, place.took_over_at = 0, None
             place.is_idle = place.is_idle and seat is None  # a finished worker's late beat changes nothing
             if place.is_awaited:  # only the chief was away
                 self._end_waiting(now)
@@ -152,7 +184,7 @@ class Membership:
             del self.places[worker]
         self.candidates.pop(worker, None)
         if worker in self.view.seats:
-            self._publish({name: seat for name, seat in self.view.seats.items() if name != worker})
+            self._vacate(worker)
 
     def stop_signal(self, worker: str, incarnation: int, now: float, has_left: bool = False) -> None:
         """The worker's process got a stop signal. With rounds its seat is kept for a moment: if all members get one, the whole
@@ -179,8 +211,9 @@ class Membership:
         """Members that those wait for who are back already."""
         return [] if self._returned is None else self.awaited
 
-    def tick(self, now: float) -> list[str]:
-        """Ends lapsed leases and returns their workers; restarts all leases if the chief itself was late."""
+    def tick(self, now: float, seats_are_given: bool = True) -> list[str]:
+        """Ends lapsed leases and returns their workers; restarts all leases if the chief itself was late. `seats_are_given`:
+        whether one that is vacated may be had again."""
         self._let_depart(now)
         if self._returned is not None and now - self._returned > self.start_timeout:
             self._end_waiting(now)
@@ -198,12 +231,31 @@ class Membership:
                 self.places[worker].is_idle = True
             else:
                 self.leave(worker, self.places[worker].incarnation)
+        self.end_vain_waits(now, seats_are_given)
         return lapsed
+
+    def end_vain_waits(self, now: float, seats_are_given: bool = True) -> None:
+        """Vacates seats that a process has had a lease to take over, and has not, or that one after the other has joined for
+        without a step: others don't wait for a worker that does not begin. A process that holds a seat keeps it.
+        `seats_are_given`: otherwise only both together count, since it would be for good."""
+        if self.waits_for_lost:
+            return
+        late = {worker for worker, place in self.places.items() if self._is_vain(worker, place, now, seats_are_given)}
+        if late:
+            self._vacate(*late)
+
+    def _is_vain(self, worker: str, place: Claim, now: float, seats_are_given: bool) -> bool:
+        seat = self.view.seats.get(worker)
+        if seat is None or seat.incarnation == place.incarnation or place.is_awaited or not place.heirs:
+            return False
+        is_late, is_repeated = now - place.heir_since > self.lease, place.heirs > 1
+        return (is_late or is_repeated) if seats_are_given else (is_late and is_repeated)
 
     def renew_leases(self, now: float) -> None:
         """Restarts all leases: the chief was away or late, which is not the workers' fault."""
         for place in self.places.values():
             place.last_beat = now
+            place.heir_since = now
 
     def stop(self, clocks: Clocks) -> None:
         """Names the last clock of every member."""

@@ -18,6 +18,8 @@ class OtherServers:
         self._gone: dict[int, tuple[int, int]] = {}
         """By server a view, and the examples that its slice has of workers that are not in it."""
         self._lacks = 0
+        self._first_open: dict[int, int] = {}
+        """By view that is on its way to them, the first round that the chief's slice keeps open meanwhile."""
 
     def acknowledged(self, server: int, term: int, view: int, switch: int, gone: int = 0) -> None:
         """A server reports its state. A process's newest report counts; a new process starts over. `gone`: the examples that
@@ -45,7 +47,19 @@ class OtherServers:
         """Whether all their slices have made this change of policy."""
         return all(self._switches.get(server, 0) >= switch for server in self._numbers)
 
-    def open_from(self, version: int) -> int | None:
-        """The first round that the chief's slice, at this version, keeps open until all servers have a new view; None if
-        there is no server to wait for."""
-        return version + ROUNDS_AHEAD if self._numbers else None
+    def start_of(self, version: int) -> int:
+        """Returns the version with which a worker begins that joins now; `version`: of the chief's slice. The open round is the
+        last one without it, or the next, if an earlier view keeps the open one open: that waits for one view at most."""
+        open_from = self.open_from
+        is_held = open_from is not None and open_from <= version + 1
+        return version + (ROUNDS_AHEAD if is_held else 1)
+
+    def keep_open(self, view: int, first: int) -> None:
+        """A view is on its way, and the chief's slice has to keep rounds from `first` on open meanwhile."""
+        self._first_open[view] = min(first, self._first_open.get(view, first))
+
+    @property
+    def open_from(self) -> int | None:
+        """The first round that the chief's slice keeps open, as a view is on its way; None if it keeps none open."""
+        self._first_open = {view: first for view, first in self._first_open.items() if not self.follow(view)}
+        return min(self._first_open.values(), default=None)

@@ -57,6 +57,8 @@ class Run:
         """The policy and the number of members that warnings know."""
         self._lacks = 0
         """How many examples fewer the slice that got the least has than the chief's."""
+        self._has_published = False
+        """Whether this chief has published a view yet."""
         self._round = 0.0
         """Examples of the last round that has closed on the chief's slice."""
 
@@ -89,6 +91,7 @@ class Run:
         """Admits a worker whose shards hold `examples` in all and take `steps` an epoch; all must have the same data."""
         self.budget.agree(worker, examples, steps, fingerprint)
         incarnation = self.membership.join(worker, was_fenced, now)
+        self.membership.end_vain_waits(now, self._is_steady)
         self.membership.examples_per_epoch = examples
         self.workers.joined(worker, address, now, host)
         return incarnation
@@ -99,10 +102,17 @@ class Run:
             self.membership.candidate(worker, incarnation, clock, now)
             self._maybe_start(now)
         elif self._may_seat(worker, clock):
-            last = self.budget.last_clock(self.policy)
-            self.membership.seat(worker, incarnation, clock, last, clocks(), now)
+            self._give_seat(worker, incarnation, clock, clocks(), now)
         seat = self.membership.view.seats.get(worker)
         return seat is not None and seat.incarnation == incarnation
+
+    def _give_seat(self, worker: str, incarnation: int, clock: int, clocks: Clocks, now: float) -> None:
+        """Seats a worker; in rounds no server closes the one before its first without its view."""
+        is_new = worker not in self.membership.view.seats
+        start = self.other_servers.start_of(clocks.version)
+        self.membership.seat(worker, incarnation, clock, self.budget.last_clock(self.policy), clocks, now, start)
+        if is_new and self.membership.rounds:
+            self.other_servers.keep_open(self.membership.view.number, start)
 
     def _may_seat(self, worker: str, clock: int) -> bool:
         """A taken seat may change hands until the end; a new seat needs to know how far the others are. A process with
@@ -123,7 +133,7 @@ class Run:
     def beat(self, worker: str, incarnation: int, report: WorkerReport, now: float, clock: int = 0) -> None:
         """Renews a worker's lease; `clock`: its clock on the chief's slice. A worker that beats but makes no step for
         `stall_timeout` has to leave."""
-        self.membership.beat(worker, incarnation, now)
+        self.membership.beat(worker, incarnation, now, max(report.clock, clock))
         self.workers.heard(worker, report, clock)
         self.policy_choice.heard(worker, report)
         self.warnings.large_inputs = report.large_inputs or self.warnings.large_inputs
@@ -375,15 +385,26 @@ class Run:
         self.policy_change.end()
 
     # the other servers
+    def publish(self, version: int) -> None:
+        """The newest view is on its way to the other servers; `version`: of the chief's slice. A chief that has just been
+        started does not know in which round the members of its view begin, but in none before the next one."""
+        if self.membership.rounds:
+            first = version + (ROUNDS_AHEAD if self._has_published else 1)
+            self.other_servers.keep_open(self.membership.view.number, first)
+        self._has_published = True
+
     @property
     def is_followed(self) -> bool:
         """Whether every other server has said that it follows the newest view."""
         return self.other_servers.follow(self.membership.view.number)
 
-    def open_from(self, version: int) -> int | None:
-        """The first round that the chief's slice, at this version, keeps open while the newest view is on its way to
-        the other servers (docs/understand/rounds.md#rounds-that-stay-open); None if it keeps none open."""
-        return self.other_servers.open_from(version) if self.membership.rounds else None
+    @property
+    def open_from(self) -> int | None:
+        """The first round that the chief's slice keeps open while a view (docs/understand/rounds.md#rounds-that-stay-open) or
+        the name of a common snapshot is on its way to the other servers; None if it keeps none open."""
+        common = self.common_snapshots
+        firsts = [self.other_servers.open_from, None if common.is_known else common.due]
+        return min((first for first in firsts if first is not None), default=None)
 
     # common snapshots
     def name_snapshot(self, clocks: Reading, pause: float, now: float) -> bool:
@@ -432,7 +453,7 @@ class Run:
     # time
     def tick(self, now: float) -> list[str]:
         """Lets time pass: leases, start and scoring time-outs. Returns workers whose lease lapsed."""
-        lapsed = self.membership.tick(now)
+        lapsed = self.membership.tick(now, self._is_steady)
         if self.phase is RunPhase.WAITING and not self.membership.candidates:
             self.phases.wait_anew(now)  # `start_timeout` counts from the first worker on: the data may still be read
         waited = self.phases.waited(now)

@@ -153,6 +153,16 @@ class Clocks:
             self._slowest = min(self._levels) if self._levels else max(everyone, default=0)
         return self._slowest
 
+    def level(self) -> int:
+        """Progress with which a joiner begins: that of the slowest member that has pushed since it took its seat. If the others
+        counted, the slowest would stay where it is, once workers join more often than a step lasts."""
+        begun = (
+            self.progress(worker)
+            for worker in self.members
+            if self.entry(worker).seen is not None and not self.is_done(worker)
+        )
+        return min(begun, default=self.slowest())
+
     def lead(self, worker: str) -> int:
         """How many clocks the worker is ahead of the slowest."""
         return self.progress(worker) - self.slowest()

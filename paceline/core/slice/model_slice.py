@@ -150,14 +150,19 @@ class ModelSlice:
         """Takes the new view; a departure may release waiting workers."""
         if view.number <= self.clocks.view.number:
             return []
-        holders = {worker: seat.incarnation for worker, seat in view.seats.items()}
-        self._waiting = {
-            worker: push
-            for worker, push in self._waiting.items()
-            if holders.get(worker) == self.clocks.entry(worker).incarnation
-        }
+        self._waiting = {worker: push for worker, push in self._waiting.items() if self._keeps_seat(worker, view)}
         self._policy_switch.take_view(view)
         return self._settle()
+
+    def waits_ended_by(self, view: View) -> list[float]:
+        """Returns since when those pushes have waited (`Push.time`) that get no reply, as this view takes their workers'
+        seats."""
+        return [time for worker, (_, time) in self._waiting.items() if not self._keeps_seat(worker, view)]
+
+    def _keeps_seat(self, worker: str, view: View) -> bool:
+        """Whether the process that has pushed last is still the worker's in this view."""
+        seat = view.seats.get(worker)
+        return seat is not None and seat.incarnation == self.clocks.entry(worker).incarnation
 
     @property
     def lacks_weights(self) -> Switch | None:
@@ -171,12 +176,14 @@ class ModelSlice:
 
     @property
     def open_from(self) -> int | None:
-        """The first round to keep open until every other server has the view; None if none is."""
+        """The first round that is kept open; None if none is."""
         return self._rounds.open_from
 
     def keep_rounds_open(self, first: int | None) -> list[Reply]:
-        """Keeps rounds from `first` on open until called with None: the chief's slice waits for the other servers. A second
-        view on its way does not raise the first one's limit."""
+        """Keeps rounds from `first` on open until called with a later one, or with None: the chief's slice waits for the other
+        servers. Changes nothing where that is so already."""
+        if first == self.open_from:
+            return []
         self._rounds.keep_open(first)
         return self._settle()
 
@@ -250,10 +257,14 @@ class ModelSlice:
         self.kept_switch = 0 if table["switch"] is None else table["switch"]["number"]
 
     def restore(self, state: SliceState) -> None:
-        """Starts from a snapshot, and serves at once."""
+        """Starts from a snapshot, and serves at once. A slice that has a view already closes the rounds in which no member
+        takes part."""
         self._recovery.restore(state)
         self.note_durable(state.table)
         self.phase = Phase.SERVING
+        if self.clocks.view.number and self.policy.rounds:
+            self.clocks.take_view(self.clocks.view)  # the snapshot has the incarnations of its time
+            self._settle()
 
     # inside
     def _rate(self, push: Push) -> float:

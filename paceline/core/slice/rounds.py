@@ -15,7 +15,7 @@ class Rounds:
         self._half = half
         self._folding = folding
         self.open_from: int | None = None
-        """No round at or above this one closes while it is set: a view is on its way to the other servers."""
+        """No round at or above this one closes while it is set: something is on its way to the other servers."""
 
     @property
     def is_open(self) -> bool:
@@ -29,8 +29,8 @@ class Rounds:
         return self.open_from is not None and self._clocks.version + 1 >= self.open_from
 
     def keep_open(self, first: int | None) -> None:
-        """Keeps rounds from `first` on open until called with None. A second call does not raise the limit."""
-        self.open_from = first if first is None or self.open_from is None else min(first, self.open_from)
+        """Keeps rounds from `first` on open until called with a later one, or with None."""
+        self.open_from = first
 
     def add(self, push: Push, staleness: int) -> None:
         """Gathers a push."""

@@ -39,7 +39,7 @@ def forecast(choice: Choice, figures: Figures, shapes: Shapes, place: Site) -> R
     tensors = shapes if is_dense else None
     found = timed(played, scene, values, pushes * batch * policy.most_steps, config.seed, tensors)
     served = figures.served(config.servers) if config.servers else 0.0
-    rate, full = found.throughput, ""
+    rate, full = found.examples / found.seconds, ""
     a_push = batch * policy.most_steps / rate
     traffic = plan_report(config, shapes, place.bandwidth)["traffic"]
     ceiling = None
@@ -56,7 +56,7 @@ def forecast(choice: Choice, figures: Figures, shapes: Shapes, place: Site) -> R
     cost = None if place.prices is None else place.prices.of(config.workers, config.server_processes, seconds)
     return Row(
         choice,
-        rate,
+        rate * (1 - found.dropped / found.examples),
         ceiling,
         found.staleness.mean,
         found.staleness.max,

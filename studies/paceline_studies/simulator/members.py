@@ -31,8 +31,8 @@ class Members(ABC):
     _names: list[str]
     """Of the servers."""
     _lengths: Sequence[int]
-    _awaited: list[list[tuple[Worker, int, int | None]]]
-    """By server: workers that are back, their incarnations, and which version they need (None: any)."""
+    _awaited: list[list[tuple[Worker, int, int | None, float]]]
+    """By server: workers that are back, their incarnations, which version they need (None: any), and since when."""
 
     @property
     def view(self) -> View:
@@ -42,9 +42,11 @@ class Members(ABC):
         return self._run.join(worker.name, False, self.examples, self._steps, "", self.time.now)
 
     def _publish(self) -> None:
-        """Tells all servers who counts."""
+        """Tells all servers who counts, at once, and the chief that they know."""
         for number, server in enumerate(self._slices):
             self._send(number, server.view(self.view))
+            if number:
+                self._run.other_servers.acknowledged(number, server.term, self.view.number, server.switch_number)
 
     def _leave(self, worker: Worker, finished: bool) -> None:
         self._run.leave(worker.name, worker.incarnation, finished, self.time.now)
@@ -61,11 +63,27 @@ class Members(ABC):
     def _goes(self, worker: Worker, end: float) -> None:
         if not worker.incarnation:
             return
+        self._account_for_the_rest(worker)
         self._leave(worker, False)
         worker.replies = []
         worker.held = 0.0
         if end < math.inf:
             self.time.after(max(0.0, end - self.time.now), partial(self._returns, worker))
+
+    def _account_for_the_rest(self, worker: Worker) -> None:
+        """What it does not finish has taken time, too, its wait for others included."""
+        now = self.time.now
+        if worker.asked is not None:
+            worker.waited += now - worker.asked
+            worker.asked, worker.returning = None, 0
+            self._awaited = [[each for each in waiting if each[0] is not worker] for waiting in self._awaited]
+        elif worker.is_sending:
+            there = max(worker.began, min(worker.ready, now))
+            worker.pushed += there - worker.began
+            worker.waited += now - there
+            worker.is_sending = False
+        else:
+            worker.compute -= max(0.0, worker.computes_until - now)
 
     def _returns(self, worker: Worker) -> None:
         """The worker joins again, and asks for the weights."""
@@ -77,7 +95,9 @@ class Members(ABC):
                 self.time.after(AGAIN, partial(self._returns, worker))
             return
         worker.incarnation = incarnation
+        worker.asked = self.time.now
         self._publish()
+        self._goes_later(worker)
         if (change := self.view.made) is not None and worker.in_force.adopt(change):
             self._begin_half(worker)  # it was away meanwhile
         version = worker.clock + self.view.seats[worker.name].handicap if worker.policy.rounds else None
@@ -86,15 +106,16 @@ class Members(ABC):
             self.pace.carry((worker.name, self._names[number]), 0, ask)
 
     def _asks(self, worker: Worker, incarnation: int, number: int, version: int | None) -> None:
-        self._awaited[number].append((worker, incarnation, version))
+        self._awaited[number].append((worker, incarnation, version, self.time.now))
         self._hand_out(number)
 
     def _hand_out(self, number: int) -> None:
         """Weights for those who are back, as soon as there are those that they need."""
         server, waiting = self._slices[number], self._awaited[number]
         self._awaited[number] = [each for each in waiting if each[2] is not None and each[2] > server.version]
-        for worker, incarnation, version in waiting:
+        for worker, incarnation, version, since in waiting:
             if version is None or version <= server.version:
+                worker.held = max(worker.held, self.time.now - since)
                 published = server.pull(version)
                 assert published is not None
                 values, base = published.values.copy(), Base(server.term, published.version)
@@ -110,8 +131,8 @@ class Members(ABC):
         self._has(worker, number, values)
         worker.returning += 1
         if worker.returning == len(self._slices):
-            worker.returning = 0
-            self._goes_later(worker)
+            worker.waited += worker.held
+            worker.asked, worker.returning, worker.held = None, 0, 0.0
             self._begin(worker)
 
     @abstractmethod

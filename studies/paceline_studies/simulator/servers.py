@@ -35,6 +35,7 @@ class Served(Training):
             time, examples = time + seconds, examples + count
             if count:
                 self._step(worker, position, count)
+        worker.computes_until = self.time.now + time
         self.time.after(time, partial(self._computed, worker, worker.incarnation, examples))
 
     def _computed(self, worker: Worker, incarnation: int, examples: int) -> None:

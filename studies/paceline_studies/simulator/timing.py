@@ -56,6 +56,8 @@ class Timed:
 
     seconds: float
     examples: int
+    dropped: int
+    """Those of them whose pushes the policy has not used."""
     pushes: int
     staleness: Staleness
     events: int
@@ -66,8 +68,8 @@ class Timed:
 
     @property
     def throughput(self) -> float:
-        """Examples per second."""
-        return self.examples / self.seconds if self.seconds else 0.0
+        """Examples per second that are in the model."""
+        return (self.examples - self.dropped) / self.seconds if self.seconds else 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,6 +165,7 @@ def times_of(training: Training) -> Timed:
     return Timed(
         training.time.now,
         training.trained,
+        training.dropped,
         training.pushes,
         staleness,
         training.time.events,

@@ -41,6 +41,12 @@ class Worker:
     """When the chief took its last push."""
     began: float = 0.0
     """When its last push went out, or its last gradient was computed."""
+    is_sending: bool = False
+    """Its last push has no answer yet."""
+    computes_until: float = 0.0
+    """When all mini-batches of its present clock will be computed."""
+    asked: float | None = None
+    """When it asked for the weights that it is to begin with, until it has them from all servers."""
     ready: float = 0.0
     """When its last push was with the last server, or its last gradient was computed."""
     held: float = 0.0

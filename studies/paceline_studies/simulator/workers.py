@@ -21,7 +21,7 @@ from paceline.core.settings.config import Config
 from paceline.core.slice.model_slice import ModelSlice
 from paceline.core.slice.norm_cap import NormCap
 from paceline.core.slice.plan import Shapes, make_plan
-from paceline.core.values import Base, Push, Reply, Update, Vector
+from paceline.core.values import Base, Outcome, Push, Reply, Update, Vector
 from paceline.data.sampler import Sampler, steps_per_epoch
 from paceline.worker.training.between_pushes import part_of
 from paceline_studies.simulator.changes import Changes
@@ -79,6 +79,8 @@ class Training(Changes):
         self.pace = pace(config, self.time)
         self.waited = 0.0
         """By all workers for others, without the way of messages."""
+        self.dropped = 0
+        """Examples of pushes that the policy has not used."""
         self.gradients = 0
         """That workers have begun to compute."""
         self.most_ahead = 0
@@ -203,6 +205,7 @@ class Training(Changes):
     def _exchange(self, worker: Worker, updates: Sequence[Update], examples: int) -> None:
         """The worker's next push sets out to all servers."""
         now = worker.began = self.time.now
+        worker.is_sending = True
         for number, update in enumerate(updates):
             values = self._lengths[number] if examples else 0
             told = worker, worker.incarnation, number, update, examples, self.view.number, now
@@ -228,6 +231,7 @@ class Training(Changes):
             self._norm_cap.hold(push)
         replies = server.push(push)
         if number == 0:
+            self.dropped += examples * (server.clocks.entry(worker.name).outcome is Outcome.DROPPED)
             self.most_ahead = max(self.most_ahead, server.clocks.lead(worker.name))
         self._send(number, replies)
         if number == 0:
@@ -266,6 +270,7 @@ class Training(Changes):
             return
         replies = worker.replies
         worker.replies = []
+        worker.is_sending = False
         self._account(worker)
         worker.own.lr = next(reply.lr for number, reply, _ in replies if number == 0)
         changes = [reply.switch for _, reply, _ in replies if reply.switch is not None]

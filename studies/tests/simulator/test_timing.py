@@ -5,7 +5,8 @@ from typing import Any
 import pytest
 
 from paceline.core.errors import ConfigError
-from paceline.core.settings.config import Config
+from paceline.core.policies.policy import build_policy
+from paceline.core.settings.config import Config, Options
 from paceline_studies.simulator.problem import Problem, problem_of
 from paceline_studies.simulator.scene import Scene
 from paceline_studies.simulator.timing import Timed, timed, timing_of
@@ -17,7 +18,7 @@ STILL = {"step": 0.01, "jitter": 0.0, "link": "1Gbit,0ms", "service": 0.0, "serv
 
 def config_of(policy: str = "asp", workers: int = 4, **more: Any) -> Config:
     name, *option = policy.split(":")
-    options = {"bound": int(option[0])} if option else {}
+    options = {build_policy(Options(name=name)).shorthand: int(option[0])} if option else {}
     settings = {"servers": 1, "batch": "worker", "batch_size": 10, "epochs": 2, **more}
     return Config.model_validate({"workers": workers, "policy": {"name": name, **options}, **settings})
 
@@ -120,6 +121,32 @@ def test_a_worker_goes_away_and_comes_back(policy: str) -> None:
     assert left.workers[2].clock < stayed.workers[2].clock
     assert left.examples >= 4000
     assert stayed.seconds < left.seconds < 1.2 * stayed.seconds
+
+
+@pytest.mark.parametrize(("policy", "most"), [("asp", 0.0), ("bsp", 0.01), ("local_sgd:8", 0.08)])
+def test_a_worker_that_comes_back_waits_for_the_open_round_at_most(policy: str, most: float) -> None:
+    found = time_of(policy, {"away": "worker-2@0.325s:0.4s"})
+
+    assert found.workers[2].wait == pytest.approx(most / 2, abs=most / 2)
+
+
+@pytest.mark.parametrize("servers", [1, 3])
+def test_what_workers_do_until_they_leave_is_all_counted(servers: int) -> None:
+    """A worker that leaves may wait for a slower one, for the round to begin with, or compute."""
+    scene = {"away": "1/1s:0.5s", "speeds": "1x,1x,1x,4x"}
+    found = time_of("local_sgd:8", scene, servers=servers, epochs=40)
+
+    spent = [each.compute + each.push + each.wait + each.pull for each in found.workers]
+    present = found.seconds - 0.5 * found.seconds / 1.5
+    assert sum(spent) == pytest.approx(4 * present, rel=0.2)
+    assert sum(each.wait for each in found.workers[:3]) > 0.3 * sum(spent[:3])
+
+
+def test_examples_a_second_are_those_in_the_model() -> None:
+    found = time_of("backup")
+
+    assert found.dropped / found.examples == pytest.approx(1 / 4, abs=0.02)  # one push of four is left out
+    assert found.throughput * found.seconds == pytest.approx(found.examples - found.dropped)
 
 
 @pytest.mark.parametrize("policy", ["asp", "bsp"])

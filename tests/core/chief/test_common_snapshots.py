@@ -236,8 +236,38 @@ def test_a_chief_without_other_servers_waits_for_nobody():
     for servers in (0, 1):
         others = OtherServers(servers)
 
-        assert (others.follow(9), others.have_made(9), others.open_from(7)) == (True, True, None)
+        others.keep_open(9, 8)
+        assert (others.follow(9), others.have_made(9), others.open_from) == (True, True, None)
 
 
-def test_rounds_stay_open_from_the_one_that_counts_a_joiner():
-    assert OtherServers(2).open_from(7) == 9
+def test_a_joiner_begins_with_the_next_version_unless_a_view_keeps_the_open_round_open_already():
+    others = OtherServers(2)
+    starts = []
+    for view, version in ((5, 7), (6, 7), (7, 8)):
+        starts.append(others.start_of(version))
+        others.keep_open(view, starts[-1])
+    others.acknowledged(1, term=1, view=7, switch=0)
+    starts.append(others.start_of(8))
+
+    assert starts == [8, 9, 10, 9]
+
+
+def test_a_round_waits_for_the_views_that_concern_it_and_for_no_later_one():
+    others = OtherServers(2)
+    others.keep_open(5, 8)
+    others.keep_open(6, 9)
+    firsts = [others.open_from]
+
+    for view in (5, 6):
+        others.acknowledged(1, term=1, view=view, switch=0)
+        firsts.append(others.open_from)
+
+    assert firsts == [8, 9, None]
+
+
+def test_a_view_that_keeps_two_rounds_open_keeps_the_earlier_one_open():
+    others = OtherServers(2)
+    for first in (8, 6, 10):
+        others.keep_open(5, first)
+
+    assert others.open_from == 6

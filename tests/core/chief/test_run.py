@@ -475,9 +475,38 @@ def test_a_change_of_policy_ends_once_every_slice_has_made_it():
 
 
 def test_only_rounds_and_only_with_other_servers_stay_open_for_a_view_on_its_way():
-    assert started("worker-0", policy=Options(name="bsp"))[0].open_from(7) == 9
-    assert started("worker-0", policy=Options(name="bsp"), servers=1)[0].open_from(7) is None
-    assert started("worker-0")[0].open_from(7) is None
+    firsts = []
+    for settings in ({"policy": Options(name="bsp")}, {"policy": Options(name="bsp"), "servers": 1}, {}):
+        run, _ = started("worker-0", **settings)
+        run.publish(0)
+        run.other_servers.acknowledged(1, 1, run.membership.view.number, 0)
+        run.membership.rename_ends(None)
+        run.publish(7)
+        firsts.append(run.open_from)
+
+    assert firsts == [9, None, None]
+
+
+def test_a_chief_that_was_started_again_keeps_the_open_round_open_as_a_member_may_begin_after_it():
+    run, _ = started("worker-0", policy=Options(name="bsp"))
+
+    run.publish(7)
+
+    assert run.open_from == 8
+
+
+def test_a_joiner_begins_with_the_version_of_the_round_that_its_view_keeps_open():
+    run, clocks = started("a", policy=Options(name="bsp"), workers=3, start_when=1)
+    run.publish(0)
+    run.other_servers.acknowledged(1, 1, run.membership.view.number, 0)
+    clocks.version = 7
+    found = []
+    for worker in "bc":
+        run.seat(worker, run.join(worker, False, *FACTS, 1.0), 0, lambda: clocks, 1.0)
+        run.publish(7)
+        found.append((run.membership.view.seats[worker].handicap, run.open_from))
+
+    assert found == [(8, 8), (9, 8)]
 
 
 def test_joiners_wait_until_the_policy_has_changed():

@@ -224,18 +224,29 @@ def test_only_the_last_clock_is_told_to_stop():
     assert stops == [[False, False], [True, True]]
 
 
+def test_a_slice_that_goes_back_closes_the_rounds_in_which_no_member_takes_part():
+    one = OneSlice("bsp")
+    before = one.slice.state()
+    again = one._new_slice(1, 2)
+    again.view(View(2, {"c": Seat(3, handicap=2)}))
+
+    again.restore(before)
+
+    assert (again.version, again.clocks.entry("c").incarnation) == (2, 3)
+
+
 # rounds that stay open
-def test_rounds_before_a_held_one_close_and_it_does_when_it_is_released_which_a_second_hold_does_not():
+def test_rounds_before_a_held_one_close_and_it_does_when_a_later_one_is_held_instead_or_none():
     one = OneSlice("bsp")
     one.slice.keep_rounds_open(2)
     one.push("a", 1.0)
     assert who(one.push("b", 1.0)) == {"a", "b"}
 
-    one.slice.keep_rounds_open(3)
-    one.push("a", 1.0)
-    assert one.push("b", 1.0) == []
+    for later in (3, None):
+        one.push("a", 1.0)
+        assert one.push("b", 1.0) == []
 
-    assert who(one.sent(one.slice.keep_rounds_open(None))) == {"a", "b"}
+        assert who(one.sent(one.slice.keep_rounds_open(later))) == {"a", "b"}
 
 
 def test_a_joiner_counts_from_the_round_of_its_handicap_on():

@@ -1,5 +1,6 @@
 """What a worker says of itself."""
 
+import time
 from typing import Any
 
 import pytest
@@ -112,6 +113,21 @@ def test_single_dropped_pushes_are_counted_but_not_told() -> None:
 
     assert told.said == []
     assert told.progress.state()[3]["dropped"] == 200
+
+
+@pytest.mark.parametrize(
+    ("outcomes", "is_used"),
+    [(["FOLDED", "FOLDED"], True), (["FOLDED", "DROPPED"], True), (["DROPPED", "DROPPED"], False)],
+)
+def test_examples_a_second_are_those_that_some_server_has_used(
+    outcomes: list[str], is_used: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    told, heads = Told(), [pb.PullHead(outcome=f"OUTCOME_{outcome}") for outcome in outcomes]
+    now = time.monotonic()
+    told.progress.stepped(1, 0, Step(None, 1.0, 8, True), heads, 1.0)
+    monkeypatch.setattr(time, "monotonic", lambda: now + 4.0)
+
+    assert (told.progress.state()[3]["examples_per_second"] > 0) is is_used
 
 
 def test_three_steps_without_a_finite_gradient_wake_the_heartbeat_and_stand_in_its_figures() -> None:
