@@ -7,8 +7,9 @@ import importlib.metadata
 import re
 import subprocess
 import tarfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import pytest
@@ -151,14 +152,15 @@ def bucket_with(rows: Dataset, namespace: str, folder: Path) -> Kubectl:
     return kubectl
 
 
-def reading(folder: Path, **data: Any) -> list[str]:
-    """A run of two workers whose data is in that bucket, and who may go out to it and nowhere else."""
+def reading(folder: Path, more: Mapping[str, Any] = MappingProxyType({}), **data: Any) -> list[str]:
+    """A run of two workers whose data is in that bucket, and who may go out to it and nowhere else. `more`: settings."""
     settings: dict[str, Any] = SVM | {
         "workers": 2,
         "data": {"path": "s3://mine/rcv1", "validation": 0.0, **data},
         "epochs": 20,
         "optimizer": {"name": "sgd", "lr": 0.02, "momentum": 0.0, "weight_decay": 0.0},
         "svm": {"stop": "own"},
+        **more,
     }
     store = {"podSelector": {"matchExpressions": [{"key": "app", "operator": "In", "values": ["s3"]}]}}
     way = {"to": [store], "ports": [{"protocol": "TCP", "port": PORT}]}
@@ -211,6 +213,34 @@ def test_workers_fetch_shards_that_stay_in_a_bucket(namespace: str, tmp_path: Pa
     address = {"s3": f"{kubectl.get('pod/s3')['status']['podIP']}:{PORT}"}
     labels = {"app.kubernetes.io/name": "paceline", RUN: "svm"}
     assert reaches(kubectl, labels | {COMPONENT: "server"}, address) == {"s3": False}
+
+
+def sent(kubectl: Kubectl, server: int) -> int:
+    """How many of this server's snapshots are whole in the bucket."""
+    with kubectl.forwarded("s3", PORT) as address:
+        files = s3fs.S3FileSystem(
+            endpoint_url=f"http://{address}", skip_instance_cache=True, key="key", secret="secret"
+        )
+        return len(files.glob(f"mine/checkpoints/svm/server-{server}/*/*/snapshot-*.json"))
+
+
+def test_a_server_whose_volume_is_gone_goes_on_from_the_bucket(namespace: str, tmp_path: Path, rows: Dataset) -> None:
+    kubectl = bucket_with(rows, namespace, tmp_path)
+    slow = {"epochs": 60, "slow": {"all": "2x"}, "nominal_step": 0.02, "servers": 2}
+    stored = {"checkpoint": {"at": "s3://mine/checkpoints", "every": "2s"}}
+    svm = reading(tmp_path / "run", slow | stored, shards_at="s3://mine/shards")
+    server = f"{kubectl.part('server')}-1"
+
+    credentials(kubectl, **KEYS)
+    assert paceline("k8s", "deploy", *svm, "-n", namespace).returncode == 0
+    until("snapshots in the bucket", lambda: min(sent(kubectl, 0), sent(kubectl, 1)) > 0)
+    kubectl.run("delete", f"pvc/checkpoints-{server}", "--wait=false")
+    kubectl.run("delete", f"pod/{server}", "--grace-period=0", "--force")
+    until("the server", lambda: "fetched snapshots from the store" in kubectl.logs(server, lines=200))
+    done = paceline("k8s", "run", *svm, "-n", namespace)
+
+    assert done.returncode == 0
+    assert accuracy_of(done.stdout) >= ACCURACY["svm"]
 
 
 def test_a_copy_goes_on_where_it_was_cut(namespace: str, tmp_path: Path) -> None:
