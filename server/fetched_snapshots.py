@@ -165,8 +165,9 @@ def newest_table(
     store: SnapshotStore, files: CheckedFiles, listing: Listing, name: str, say: Callable[..., None]
 ) -> Any:
     """What the newest intact file of that name holds; None where there is none. Says which ones are damaged. `files`: knows
-    whose they have to be."""
-    for where in (f"{each.folder}/{name}" for each in sorted(listing, reverse=True) if name in listing[each]):
+    whose they have to be. Settings are those of whole snapshots."""
+    newest = history(listing) if name == "settings.json" else sorted(listing, reverse=True)
+    for where in (f"{each.folder}/{name}" for each in newest if name in listing[each]):
         try:
             return _parsed(store, files, where, store.content(where, MOST_BYTES))
         except TooNew:

@@ -63,6 +63,7 @@ def recut_folders(old: Sequence[Path], new: Sequence[Path], config: Config, say:
         strikes = [folder.strikes() for folder in folders]
         most = {worker: max(each.get(worker, 0) for each in strikes) for each in strikes for worker in each}
         about, term = folders[0].load_run(), max(folder.term for folder in folders)
+        above = max(number for folder in folders for number in folder.terms)
         if about is None:
             raise DataError(f"{folders[0].run_file} is missing, though there are snapshots. Bring it back.")
 
@@ -78,7 +79,7 @@ def recut_folders(old: Sequence[Path], new: Sequence[Path], config: Config, say:
                 if index == 0:
                     folder.save_run(with_servers(about, len(new)))
                 folder.save_strikes(most)
-                folder.save_snapshot(after, state)
+                folder.save_snapshot(after, state, above)
     return plan, after
 
 

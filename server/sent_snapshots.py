@@ -10,7 +10,7 @@ from paceline.server.state_folder import StateFolder
 
 
 class Superseded(ConfigError):
-    """A later start of this server has sent snapshots: what this one has is older."""
+    """Another start of this server has sent snapshots that this one does not have."""
 
 
 class SentSnapshots:
@@ -29,10 +29,14 @@ class SentSnapshots:
         """The folder's snapshots that are in the store, too. Replaced, never changed: any thread may read it."""
 
     def look(self) -> None:
-        """At the start: learns what the store has. Raises Superseded where that is of a later start than the folder."""
+        """At the start: learns what the store has. Raises Superseded where that is newer than the folder."""
         self._store.look()
         self._list()
         terms = self._folder.terms
+        newest = next(iter(history(self._listing)), self._last)
+        # a folder that has gone back has a term that was not sent yet
+        if newest.number > max(terms, default=0) and newest.term >= self._folder.term - 1:
+            raise self._superseded(newest)
         self.numbers = frozenset(
             each.number for each in history(self._listing) if terms.get(each.number) == each.term > 0
         )
@@ -76,11 +80,16 @@ class SentSnapshots:
         self.numbers &= self._folder.terms.keys()
 
     def _list(self) -> None:
+        """Raises Superseded where another start has sent something since this one began: a later one, or one of another folder
+        at the same time."""
         self._listing = self._store.listing()
-        later = max(self._listing, default=self._last)
-        if later.term > self._folder.term:
-            raise Superseded(
-                f"{self._store.url} has snapshots of a later start of this server (term {later.term}; this one has term "
-                f"{self._folder.term}), so {self._folder.path} is older. To go on from the later ones, start it with an empty "
-                "folder; to start the run over, remove both."
-            )
+        others = [each for each in self._listing if each.term >= self._folder.term and each.start != self._start]
+        if others:
+            raise self._superseded(max(others))
+
+    def _superseded(self, other: StoredSnapshot) -> Superseded:
+        return Superseded(
+            f"{self._store.url} has snapshots that {self._folder.path} lacks: number {other.number} of a later start of this "
+            f"server (term {other.term}; this one has term {self._folder.term}), or of another run of the name. To go on from "
+            "them, start it with an empty folder; to start the run over, remove both; two runs at a time need two names."
+        )

@@ -54,10 +54,11 @@ class SnapshotFiles:
         self.good: frozenset[int] = frozenset()
         """Versions of others that are not removed: those that a start finds, until somebody says which."""
 
-    def save(self, plan: SlicePlan, state: SliceState) -> None:
-        """Saves a state and removes what is older than the newest `keep`. A DiskError leaves the older ones unchanged."""
+    def save(self, plan: SlicePlan, state: SliceState, above: int = 0) -> None:
+        """Saves a state and removes what is older than the newest `keep`. A DiskError leaves the older ones unchanged. Its
+        number is above `above`."""
         try:
-            number = 1 + max((*self.numbers(), *self.without_manifest()), default=0)
+            number = 1 + max((above, *self.numbers(), *self.without_manifest()))
             self._save(number, plan, state)
         except OSError as error:
             raise DiskError(f"Can't write a snapshot to {self._folder}: {error}. The older ones are intact.") from error

@@ -59,6 +59,12 @@ class SnapshotStore(StoredFolder):
         return found
 
 
+def is_of_a_server(path: str) -> bool:
+    """Whether servers have sent the file of this path below that of their run."""
+    server, _, name = path.partition("/")
+    return re.fullmatch(r"server-\d+", server) is not None and _FOLDER.fullmatch(name.rpartition("/")[0]) is not None
+
+
 def run_url(url: str, run: str) -> str:
     """Where all servers of a run have their folders."""
     return f"{url.rstrip('/')}/{run}" if run else url.rstrip("/")
@@ -68,10 +74,15 @@ def history(listing: Listing) -> list[StoredSnapshot]:
     """The whole snapshots of one history, the newest first: what an older start has sent since a newer one went on from an
     earlier snapshot is no part of it."""
     line: list[StoredSnapshot] = []
-    for snapshot in sorted(listing, reverse=True):
-        if _is_whole(snapshot, listing[snapshot]) and (not line or snapshot.number < line[-1].number):
+    for snapshot in sorted((each for each in listing if _is_whole(each, listing[each])), reverse=True):
+        if not line or _is_before(snapshot, line[-1]):
             line.append(snapshot)
     return line
+
+
+def _is_before(older: StoredSnapshot, newer: StoredSnapshot) -> bool:
+    """Whether the newer one may have gone on from the older one: two starts of one term know nothing of each other."""
+    return older.number < newer.number and (older.term < newer.term or older.start == newer.start)
 
 
 def _is_whole(snapshot: StoredSnapshot, names: Collection[str]) -> bool:

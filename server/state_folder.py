@@ -57,9 +57,10 @@ class StateFolder:
             self.close()
             raise
 
-    def save_snapshot(self, plan: SlicePlan, state: SliceState) -> None:
-        """Saves a state and keeps only the newest ones. A DiskError leaves the older ones unchanged."""
-        self._snapshots.save(plan, state)
+    def save_snapshot(self, plan: SlicePlan, state: SliceState, above: int = 0) -> None:
+        """Saves a state and keeps only the newest ones. A DiskError leaves the older ones unchanged. `above`: its number is
+        higher than this one."""
+        self._snapshots.save(plan, state, above)
 
     def newest_snapshot(self) -> tuple[SlicePlan, SliceState] | None:
         """The newest intact state (`SnapshotFiles.newest`)."""

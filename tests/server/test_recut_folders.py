@@ -79,6 +79,9 @@ def test_new_servers_find_the_model_that_the_old_ones_kept(policy: str, before: 
 
         assert plans == (PLANS[before], PLANS[after])
         assert [servers_of(folder) for folder in made] == [after] * after
+        assert {file.name for folder in made for file in folder.glob("snapshot-*.json")} == {
+            "snapshot-000000000002.json"
+        }
         chief = audit_folder(made[0], Owner("one", 0, after))
         check_chief(chief)
         assert chief.wrong == []

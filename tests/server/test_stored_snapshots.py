@@ -219,15 +219,45 @@ def test_a_folder_that_comes_back_after_a_later_start_is_refused(place: Place) -
         place.open("old").sent.look()
 
 
-def test_two_starts_at_once_leave_both_histories_whole(place: Place) -> None:
+def test_of_two_starts_at_once_each_learns_of_the_other_and_their_histories_are_not_mixed(place: Place) -> None:
     place.open("first").save(1, 2)
     one, two = place.open("one"), place.open("two")
     one.sent._folder.term = two.sent._folder.term  # in the same second
-    for start, version in ((one, 3), (two, 4)):
-        start.save(version)
+    one.save(3, 4)
+    with pytest.raises(Superseded, match="two runs at a time need two names"):
+        two.save(30, 31)
+    with pytest.raises(Superseded):
+        one.save(5)
 
-    assert place.open("again").version in (3, 4)
+    again = place.open("again")
+    assert again.version in (5, 30)
+    assert again.folder.versions in ([1, 2, 30], [1, 2, 3, 4, 5], [3, 4, 5])
     assert not [event for event, _ in place.said if event == DAMAGED]
+
+
+def test_a_copy_of_a_folder_from_before_the_last_snapshots_is_refused_and_removes_nothing(place: Place) -> None:
+    first = place.open("first").save(1, 2)
+    shutil.copytree(place.folder / "first", place.folder / "copy")
+    first.save(3, 4)
+    first.close()
+    before = place.names
+
+    with pytest.raises(Superseded, match=r"that .*copy lacks"):
+        place.open("copy").sent.look()
+
+    assert place.names == before
+    place.open("first").sent.look()
+
+
+def test_a_folder_that_has_gone_back_may_be_behind_the_store(place: Place) -> None:
+    first = place.open("first").save(1, 2, 3, rounds=True)
+    assert first.folder.go_back(2) is not None
+    first.close()
+
+    again = place.open("first")
+    again.sent.look()
+
+    assert again.save(4).version == 4
 
 
 @pytest.mark.parametrize("owner", [Owner("r", 1, 2), Owner("other", 0, 1)])
@@ -284,6 +314,18 @@ def test_a_run_file_gets_numbers_that_no_server_has_seen(place: Place) -> None:
     assert found["membership"]["view"] > 100_000 < found["back"][0]
     assert found["back"][1:] == [10, [0, 1]]
     assert (found["phase"], found["membership"]["incarnations"]) == ("training", {"worker-0": 2})
+
+
+def test_a_run_that_was_finished_is_scored_again_as_its_model_was_lost(place: Place) -> None:
+    first = place.open("first").save(1)
+    scores = [{"epoch": 1, "final": False}, {"epoch": 2, "final": True}]
+    first.folder.save_run({"membership": {"view": 7, "incarnations": {}}, "phase": "finished", "scores": scores})
+    first.sent.send_tables()
+
+    found = place.open("again").folder.load_run()
+
+    assert found is not None
+    assert (found["phase"], found["scores"]) == ("scoring", scores[:1])
 
 
 # a whole server

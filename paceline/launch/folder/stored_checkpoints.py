@@ -33,8 +33,10 @@ def remove_checkpoints(config: Config) -> None:
     url = config.checkpoint.at
     if url is not None:
         from paceline.data.stored_folder import StoredFolder, once
-        from paceline.server.snapshot_store import run_url
+        from paceline.server.snapshot_store import is_of_a_server, run_url
 
         folder = StoredFolder(run_url(url, config.run or ""), once)
         folder.look()
-        folder.remove(folder.sizes())
+        # other things may lie there, such as the run's models; without its manifest nobody takes a snapshot for whole
+        found = sorted(filter(is_of_a_server, folder.sizes()), key=lambda name: not name.endswith(".json"))
+        folder.remove(found)

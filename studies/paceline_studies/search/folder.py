@@ -94,7 +94,9 @@ class SearchFolder:
 
     def start_over(self, config: Config) -> RunFolder:
         """An empty folder for the run that the config names, with a link to the shards that it shares with others."""
-        folder, _ = open_run(config, fresh=True, runs=self.runs)
+        # its folder alone is resumed, and runs of other searches have the same name
+        checkpoint = config.checkpoint.model_copy(update={"at": None})
+        folder, _ = open_run(config.model_copy(update={"checkpoint": checkpoint}), fresh=True, runs=self.runs)
         folder.shards.symlink_to(Path("../../shards") / self.shards(config).name)
         return folder
 

@@ -79,11 +79,16 @@ def test_other_settings_are_refused_before_a_folder_is_made(tmp_path: Path) -> N
 def test_fresh_removes_the_checkpoints_of_this_run_alone(tmp_path: Path, store: ObjectStore) -> None:
     sent(config_of(tmp_path), tmp_path)
     other = sent(config_of(tmp_path, run="other"), tmp_path / "other")
+    url = str(config_of(tmp_path).checkpoint.at).removeprefix("s3://mine/")
+    theirs = [f"{url}/one/last.safetensors", f"{url}/one/inner/server-0/x"]
+    for name in theirs:
+        store.replace("mine", name, b"theirs")
 
     open_run(config_of(tmp_path), fresh=True, runs=tmp_path / "runs")
 
     assert not has_checkpoints(config_of(tmp_path))
     assert has_checkpoints(other)
+    assert set(theirs) <= set(store.names("mine")), "models of the run, and what is not ours"
 
 
 def test_a_run_without_a_name_never_goes_on_from_another_ones_checkpoints(
