@@ -54,6 +54,9 @@ class SentSnapshots:
 
         self._last, self._tables = snapshot, tables
         self._list()
+
+    def has(self, number: int) -> None:
+        """Notes that the store has this snapshot of the folder. Call it, as `forget`, where nobody changes the folder."""
         self.numbers |= {number}
 
     def send_tables(self) -> None:

@@ -14,7 +14,7 @@ from prometheus_client import CollectorRegistry
 
 from paceline.core.chief.phases import RunPhase
 from paceline.core.chief.run import Run
-from paceline.core.errors import ConfigError, ServersGone, Stopped, TryAgain
+from paceline.core.errors import ConfigError, DataError, DiskError, ServersGone, Stopped, TooNew, TryAgain
 from paceline.core.optimizers.effective import settings_lines as rates_told
 from paceline.core.policies.policy import build_policy
 from paceline.core.settings.config import Config
@@ -42,7 +42,7 @@ from paceline.server.own_figures import OwnFigures, ServerStart
 from paceline.server.parameter_servicer import ParameterServicer, Quarantine
 from paceline.server.run_servicer import RunServicer
 from paceline.server.script_settings import ScriptServicer, await_description
-from paceline.server.sent_snapshots import SentSnapshots
+from paceline.server.sent_snapshots import SentSnapshots, Superseded
 from paceline.server.slice_driver import SliceDriver
 from paceline.server.snapshots import Snapshots
 from paceline.server.state_folder import StateFolder
@@ -231,8 +231,11 @@ def _opened(
     sent = SentSnapshots(url, owner, opened)
     try:
         sent.look()
-    except ServersGone as error:
-        say("the store does not answer; goes on from the folder, and sends snapshots later", why=str(error))
+    except (ServersGone, DiskError, DataError, ConfigError) as error:
+        if isinstance(error, (Superseded, TooNew)) or not opened.versions:
+            opened.close()
+            raise
+        say("can't use the store; goes on from the folder, and sends snapshots later", why=str(error))
     except BaseException:
         opened.close()
         raise

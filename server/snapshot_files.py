@@ -49,6 +49,8 @@ class SnapshotFiles:
         """The number of the one that was written or read last."""
         self._in_rounds: frozenset[int] = frozenset()
         """The numbers of those that were written in rounds."""
+        self.being_sent: int | None = None
+        """The number of one that is not removed because of its age."""
         self.spared = 0
         """The version of one that is not removed, however old it is; 0: of none."""
         self.good: frozenset[int] = frozenset()
@@ -69,7 +71,7 @@ class SnapshotFiles:
         for old in sorted(self.numbers())[: -self._keep]:
             version = self.versions.get(old)
             is_common = self.spared and old in self._in_rounds and version == self.spared
-            if not is_common and version not in self.good:
+            if not is_common and version not in self.good and old != self.being_sent:
                 self._remove_both(old)
         self._forget({*self.versions} - {*self.numbers()})
 

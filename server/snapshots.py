@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
-from paceline.core.errors import DiskError, PacelineError
+from paceline.core.errors import DiskError, PacelineError, ServersGone
 from paceline.server.disk import DiskTrouble
 from paceline.server.metrics import ServerMetrics
 from paceline.server.sent_snapshots import SentSnapshots, Superseded
@@ -23,6 +23,8 @@ _SHARE = 2.0
 """Of the time that the last one took: the disk is busy for a third of the time at most."""
 _SHARE_OF_STORE = 9.0
 """Of the time that sending it took: requests cost a server's processor, so it sends for a tenth of the time at most."""
+_SILENCE = 60.0
+"""Time that the store may take for a snapshot before that is said (seconds)."""
 _LAST = 40.0
 """How long a server that stops waits for the store: `paceline run` gives it 60 s in all (seconds)."""
 
@@ -37,8 +39,9 @@ class Owed:
 
 
 class Snapshots:
-    """Writes a snapshot after each pause while something changes. A failing disk, or store, costs durability, not the run. The
-    store is written to by one thread at a time, which holds nothing that others wait for."""
+    """Writes a snapshot after each pause while something changes. A failing disk, or store, costs durability, not the run. A
+    thread by itself sends snapshots to the store: however long that takes, those on the disk go on. While the store does not
+    take them, rounds count what is on the disk, as without a store."""
 
     def __init__(
         self,
@@ -62,6 +65,9 @@ class Snapshots:
         self.store_trouble = DiskTrouble(
             "can't send snapshots to the store; training goes on", "snapshots are sent to the store again", say
         )
+        self.removal_trouble = DiskTrouble(
+            "can't remove older snapshots from the store", "older snapshots are removed from the store again", say
+        )
         self.seconds = 0.0
         """In which snapshots were written, or tried (seconds)."""
         self._writing = threading.Lock()
@@ -72,7 +78,11 @@ class Snapshots:
         self._sent = sent
         self._sending = threading.Lock()
         self._owed: Owed | None = None
+        self._sends_since: float | None = None
+        """When the present sending began; None: nothing is sent."""
+        self._to_send = threading.Event()
         self._thread = threading.Thread(target=self._work, name="snapshots", daemon=True)
+        self._sender = threading.Thread(target=self._send_on, name="sends-snapshots", daemon=True)
         metrics.checkpoint_interval.set(self.pause)
 
     @property
@@ -83,6 +93,8 @@ class Snapshots:
     def start(self) -> None:
         """Starts to write in the background."""
         self._thread.start()
+        if self._sent is not None:
+            self._sender.start()
 
     def write_now(self) -> bool:
         """Writes the present state unless it is already on disk; logs a failure, and returns whether it is on disk. Waits for
@@ -100,19 +112,22 @@ class Snapshots:
             if self._driver.failure is not None:
                 return False
             start, is_sent, has_news = time.monotonic(), False, self._owed is not None
+            self._sends_since = start
             try:
                 self._send(self._sent)
             except Superseded as error:
                 self._driver.fails(error)
             except (PacelineError, MemoryError) as error:
-                self._failed(error, self.store_trouble)
+                self._store_failed(error)
             except OSError as error:
-                self._failed(DiskError(f"Can't read {self._folder.path}: {error}."), self.store_trouble)
+                self._store_failed(DiskError(f"Can't read {self._folder.path}: {error}."))
             except Exception as error:
                 self._driver.fails(error)
             else:
                 is_sent = True
                 self.store_trouble.works()
+            finally:
+                self._sends_since = self._folder.being_sent = None
             took = time.monotonic() - start
             self._sent_in = took if has_news else self._sent_in
             self._note_time(took)
@@ -120,8 +135,9 @@ class Snapshots:
 
     @property
     def safe_numbers(self) -> Collection[int] | None:
-        """The snapshots of the folder that can't be lost with it; None: it has no store, and all count."""
-        return None if self._sent is None else self._sent.numbers
+        """The snapshots of the folder that can't be lost with it; None: all count, since it has no store, or none that takes
+        them. Any thread may read it."""
+        return None if self._sent is None or self.store_trouble.said else self._sent.numbers
 
     @contextmanager
     def none_written(self) -> Iterator[None]:
@@ -142,7 +158,7 @@ class Snapshots:
                 if not self._write(is_named):
                     return True
             except (DiskError, MemoryError) as error:
-                self._failed(error, self.trouble)
+                self._failed(error)
             except Exception as error:  # of a policy's own state, say: waiting does not help
                 self._driver.fails(error)
                 return False
@@ -155,11 +171,21 @@ class Snapshots:
             self._note_time(self._took)
             return is_kept
 
-    def _failed(self, error: PacelineError | MemoryError, trouble: DiskTrouble) -> None:
+    def _failed(self, error: PacelineError | MemoryError) -> None:
         """Notes that nothing more is safe now."""
         self._driver.note_durable(None)
         self._metrics.checkpoint_failures.inc()
-        trouble.failed(error)
+        self.trouble.failed(error)
+
+    def _store_failed(self, error: PacelineError | MemoryError) -> None:
+        """In rounds what is on the disk is as safe as it gets from now on, so that all can go back; otherwise workers keep
+        their pushes until the store has them."""
+        self._metrics.checkpoint_failures.inc()
+        self.store_trouble.failed(error)
+        with self._writing:
+            owed, in_rounds = self._owed, self._driver.keeps_step
+            is_here = in_rounds and owed is not None and owed.term == self._folder.term
+            self._driver.note_durable(owed.table if is_here and owed is not None else None)
 
     def _note_time(self, seconds: float) -> None:
         self.seconds += seconds
@@ -170,10 +196,13 @@ class Snapshots:
         a slow store is not waited for longer than the process has."""
         self._stop = True
         self._wake.set()
-        if has_thread := self._thread.is_alive():
-            self._thread.join(None if self._sent is None else _LAST)
+        if self._thread.is_alive():
+            self._thread.join()
         self.write_now()
-        if not has_thread:
+        if self._sender.is_alive():
+            self._to_send.set()
+            self._sender.join(_LAST)
+        else:
             self.send_now()
         if self._owed is not None and self._driver.failure is None:
             self._say(
@@ -189,10 +218,11 @@ class Snapshots:
                 return False
             plan, state, mark = found
             self._folder.save_snapshot(plan, state)
-            if self._sent is None:
+            if self._sent is None or (self.store_trouble.said and self._driver.keeps_step):
                 self._driver.note_durable(state.table)
-            else:
+            if self._sent is not None:
                 self._owed = Owed(self._folder.current, self._folder.term, state.table)
+                self._to_send.set()
             self._last = mark
             return True
 
@@ -202,18 +232,29 @@ class Snapshots:
             owed = self._owed
             if owed is not None and owed.term != self._folder.term:
                 self._owed = owed = None
+            self._folder.being_sent = None if owed is None else owed.number
         if owed is None:
             sent.send_tables()
-            sent.prune()  # what could not be removed before
+            self._prune(sent)  # what could not be removed before
             return
 
         sent.send(owed.number)
         with self._writing:
             if owed.term == self._folder.term:
+                sent.has(owed.number)
                 self._driver.note_durable(owed.table)
             if self._owed is owed:
                 self._owed = None
-        sent.prune()
+        self._prune(sent)
+
+    def _prune(self, sent: SentSnapshots) -> None:
+        """What can't be removed costs room in the store, and nothing that was sent. Raises Superseded and ServersGone."""
+        try:
+            sent.prune()
+        except DiskError as error:
+            self.removal_trouble.failed(error)
+        else:
+            self.removal_trouble.works()
 
     def _work(self) -> None:
         while not self._stop:
@@ -223,10 +264,17 @@ class Snapshots:
                 self._keep(is_named=True)
             elif not self._driver.keeps_step:
                 self._keep()
+            since = self._sends_since
+            if since is not None and time.monotonic() - since > _SILENCE and not self.store_trouble.said:
+                self._store_failed(ServersGone(f"The store has not taken a snapshot for {_SILENCE:g} s."))
+            self._to_send.set()
+
+    def _send_on(self) -> None:
+        while not self._stop:
+            self._to_send.wait()
+            self._to_send.clear()
             self.send_now()
-        if self._sent is not None:
-            self.write_now()
-            self.send_now()
+        self.send_now()
 
 
 def snapshot_pause(every: float | None, took: float | None, sent_in: float = 0.0) -> float:

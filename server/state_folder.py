@@ -76,6 +76,15 @@ class StateFolder:
         self._snapshots.passed_over = count
 
     @property
+    def being_sent(self) -> int | None:
+        """The snapshot that is not removed because of its age, since somebody reads it."""
+        return self._snapshots.being_sent
+
+    @being_sent.setter
+    def being_sent(self, number: int | None) -> None:
+        self._snapshots.being_sent = number
+
+    @property
     def path(self) -> Path:
         """The folder itself."""
         return self._folder

@@ -91,6 +91,7 @@ class Start:
             table |= {"rounds": True} if rounds else {}
             self.folder.save_snapshot(PLAN, SliceState(np.full(9, version, np.float32), [], table))
             self.sent.send(self.folder.current)
+            self.sent.has(self.folder.current)
             self.sent.prune()
         return self
 
@@ -364,6 +365,55 @@ def test_only_what_the_store_has_is_durable_and_one_that_refuses_costs_durabilit
         bucket.let_in_everybody()
         cluster.close()
     assert not [event for event, _ in cluster.said[0] if "the last snapshot" in event]
+
+
+def test_a_store_that_never_answers_stops_no_snapshot_on_the_disk(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    gate, is_sending = threading.Event(), threading.Event()
+    real = SentSnapshots.send
+
+    def silent(self: SentSnapshots, number: int) -> None:
+        is_sending.set()
+        gate.wait()
+        real(self, number)
+
+    monkeypatch.setattr(SentSnapshots, "send", silent)
+    monkeypatch.setattr("paceline.server.snapshots._SILENCE", 0.2)
+    cluster = cluster_of(place)
+    try:
+        pusher = seated(cluster)[0]
+        pusher.push(1.0)
+        eventually(is_sending.is_set, "a snapshot on its way")
+        for version in range(2, 9):
+            pusher.push(1.0)
+            eventually(lambda version=version: version in cluster.servers[0].folder.versions, "it on the disk")
+        words = "can't send snapshots to the store; training goes on"
+        eventually(lambda: words in [event for event, _ in cluster.said[0]], "the trouble")
+        assert durable(cluster) == {}
+        gate.set()
+        eventually(lambda: durable(cluster) == {pusher.name: 8}, "all pushes in the store")
+    finally:
+        gate.set()
+        cluster.close()
+
+
+def test_in_rounds_a_store_that_is_away_costs_its_durability_and_not_that_of_the_disks(
+    place: Place, bucket: ObjectStore
+) -> None:
+    settings = {"epochs": 99, "checkpoint": {"every": 0.05, "at": place.url}, "run": "r", "servers": 2}
+    cluster = Cluster(config_of("bsp", **settings), place.folder)
+    try:
+        pushers = seated(cluster)
+        bucket.let_in_everybody(False)
+        for _ in range(40):
+            for pusher in pushers:
+                pusher.push(1.0)
+        common = lambda: cluster.servers[0].chief and cluster.servers[0].chief.run.common_snapshots.newest  # noqa: E731
+        eventually(lambda: (common() or 0) > 0, "a version that all servers have on their disks")
+    finally:
+        bucket.let_in_everybody()
+        cluster.close()
 
 
 def test_a_server_that_restarts_with_what_the_store_lacks_calls_it_durable_only_when_it_is_there(
