@@ -36,9 +36,11 @@ class Timm:
 
 
 def once(name):
-    if is_new := not Path(name).exists():
-        Path(name).touch()
-    return is_new
+    try:  # both workers may come here at the same time, and a second Ctrl-C ends the run without a last snapshot
+        Path(name).touch(exist_ok=False)
+    except FileExistsError:
+        return False
+    return True
 
 
 model = torch.nn.Linear(4, 1)
