@@ -22,7 +22,9 @@ class CommonVersions:
         self.back = 0
         """The newest order to go back that this server has followed."""
         self.common = 0
-        """The newest version that all servers have, as far as this one has heard."""
+        """The newest version that all servers have, as the chief last said."""
+        self._had = 0
+        """The newest that it has said since all last went back: it may know fewer once a store answers again."""
 
     @property
     def due(self) -> int:
@@ -31,8 +33,10 @@ class CommonVersions:
 
     @property
     def durable(self) -> list[int]:
-        """The versions of its snapshots that are safe: on disk, and in the store if there is one."""
-        return sorted(self._folder.round_versions(self._snapshots.safe_numbers))
+        """The versions of its snapshots that are safe: on disk, and in the store if there is one. That which all servers have
+        stays one of them, also if the store was away then, and lacks it."""
+        common = {self._had} & self._folder.round_versions()
+        return sorted(self._folder.round_versions(self._snapshots.safe_numbers) | common)
 
     @property
     def stored(self) -> list[int]:
@@ -66,8 +70,8 @@ class CommonVersions:
 
     def heard(self, due: int, common: int) -> None:
         """The chief names a version to write a snapshot at (0: none), and the newest one that all servers have."""
-        self.common = common
-        self._folder.spare(common)
+        self.common, self._had = common, max(common, self._had)
+        self._folder.spare(self._had)
         self._driver.name(due)
         self._driver.is_common(common)
 
@@ -82,7 +86,7 @@ class CommonVersions:
                 return False
             plan, state = found
             self._driver.go_back(plan, state, self._folder.term)
-        self.back = order.number
+        self.back, self._had = order.number, order.version
         self._say(
             "goes back to the newest snapshot that all servers have; workers compute again what it lacks",
             term=self._folder.term,

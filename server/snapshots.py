@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
-from paceline.core.errors import DiskError, PacelineError, ServersGone
+from paceline.core.errors import ConfigError, DiskError, PacelineError, ServersGone
 from paceline.server.disk import DiskTrouble
 from paceline.server.metrics import ServerMetrics
 from paceline.server.sent_snapshots import SentSnapshots, Superseded
@@ -248,10 +248,10 @@ class Snapshots:
         self._prune(sent)
 
     def _prune(self, sent: SentSnapshots) -> None:
-        """What can't be removed costs room in the store, and nothing that was sent. Raises Superseded and ServersGone."""
+        """What can't be removed costs room in the store, and nothing that was sent. Raises ServersGone."""
         try:
             sent.prune()
-        except DiskError as error:
+        except (ConfigError, DiskError) as error:
             self.removal_trouble.failed(error)
         else:
             self.removal_trouble.works()

@@ -1,7 +1,9 @@
 """A folder in an object store, or anywhere else that fsspec reaches."""
 
+import threading
 from collections.abc import Callable, Iterable
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
@@ -15,6 +17,10 @@ _PART, _MOST_PARTS = 5 << 20, 9000
 parts a file may have there."""
 
 
+_SILENCE, _SLOWEST = 60.0, 40_000
+"""How long a store may say nothing (seconds), and the slowest line (bytes a second), which has more time."""
+
+
 class Again(Protocol):
     """Repeats a call while it raises StoreGone, as long as that is worth it."""
 
@@ -24,6 +30,27 @@ class Again(Protocol):
 def once(attempt: Callable[[], T]) -> T:
     """An `Again` that does not repeat it."""
     return attempt()
+
+
+def answered(attempt: Callable[[], T], size: int = 0) -> T:
+    """What the store answers to a call that carries `size` bytes. TimeoutError if it does not: its packages may wait forever.
+    The call then goes on in a thread that nobody waits for."""
+    results, errors = list[T](), list[BaseException]()
+
+    def work() -> None:
+        try:
+            results.append(attempt())
+        except BaseException as error:
+            errors.append(error)
+
+    thread = threading.Thread(target=work, name="object-store", daemon=True)
+    thread.start()
+    thread.join(most := _SILENCE + size / _SLOWEST)
+    if errors:
+        raise errors[0]
+    if results:
+        return results[0]
+    raise TimeoutError(f"no answer for {most:.0f} s")
 
 
 class StoredFolder:
@@ -47,15 +74,16 @@ class StoredFolder:
 
     def put(self, folder: Path, name: str) -> None:
         """Copies a file of a folder under its name. Raises DiskError if the store does not take it."""
-        self._write(name, lambda path: self._files.put_file(str(folder / name), path))
+        file = folder / name
+        self._write(name, lambda path: self._files.put_file(str(file), path), file.stat().st_size)
 
     def stream(self, file: Path, name: str) -> None:
         """The same in little memory, however large the file is. Nothing of that name is seen until it is whole."""
-        self._write(name, lambda path: self._stream(file, path))
+        self._again(lambda: self._tried(lambda: self._stream(file, f"{self._root}/{name}"), "write"))
 
     def put_content(self, name: str, content: bytes) -> None:
         """Makes a small file of that content."""
-        self._write(name, lambda path: self._files.pipe_file(path, content))
+        self._write(name, lambda path: self._files.pipe_file(path, content), len(content))
 
     def sizes(self) -> dict[str, int]:
         """Returns every file's bytes, by its path below the folder."""
@@ -86,7 +114,7 @@ class StoredFolder:
                 return None
             return content
 
-        return self._called(read)
+        return self._called(read, size=min(stop - start, _PART))
 
     def remove(self, names: Iterable[str]) -> None:
         """Removes these files, as far as they exist."""
@@ -101,32 +129,32 @@ class StoredFolder:
     def _stream(self, file: Path, path: str) -> None:
         block = max(_PART, -(-file.stat().st_size // _MOST_PARTS // _PART) * _PART)
         with file.open("rb") as source:
-            target: Any = self._files.open(path, "wb", block_size=block)
+            target: Any = answered(lambda: self._files.open(path, "wb", block_size=block))
             try:
                 while part := source.read(block):
-                    target.write(part)
-                target.close()
-            except BaseException:
+                    answered(partial(target.write, part), len(part))
+                answered(target.close, block)  # sends the last part
+            except BaseException as error:
                 target.closed = True  # or it would be closed, and seen, when it is collected
-                with suppress(Exception):
-                    target.discard()
+                if not isinstance(error, TimeoutError):
+                    with suppress(Exception):
+                        answered(target.discard)
                 raise
 
-    def _write(self, name: str, write: Callable[[str], None]) -> None:
-        self._called(lambda: write(f"{self._root}/{name}"), "write")
+    def _write(self, name: str, write: Callable[[str], None], size: int = 0) -> None:
+        self._called(lambda: write(f"{self._root}/{name}"), "write", size)
 
-    def _called(self, attempt: Callable[[], T], right: str = "read") -> T:
-        """What the store answers, in the end. `right`: what is done with its objects."""
+    def _called(self, attempt: Callable[[], T], right: str = "read", size: int = 0) -> T:
+        """What the store answers, in the end. `right`: what is done with its objects; `size`: the bytes that it carries."""
+        return self._again(lambda: self._tried(lambda: answered(attempt, size), right))
 
-        def tried() -> T:
-            try:
-                return attempt()
-            except PacelineError:
-                raise
-            except Exception as error:  # each store has its own kinds
-                raise self._refusal(error, right) from error
-
-        return self._again(tried)
+    def _tried(self, attempt: Callable[[], T], right: str) -> T:
+        try:
+            return attempt()
+        except PacelineError:
+            raise
+        except Exception as error:  # each store has its own kinds
+            raise self._refusal(error, right) from error
 
     def _refusal(self, error: Exception, right: str) -> PacelineError:
         """The error to raise for one of the store's."""

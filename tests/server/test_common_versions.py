@@ -2,13 +2,24 @@
 
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any, cast
 
+import numpy as np
 import pytest
+from prometheus_client import CollectorRegistry
 
+from paceline.core.slice.plan import make_plan
+from paceline.core.slice.state import SliceState
+from paceline.server.common_versions import CommonVersions
+from paceline.server.metrics import ServerMetrics
 from paceline.server.slice_driver import SliceDriver
+from paceline.server.state_folder import StateFolder
 from paceline.v1 import run_service_pb2 as pb
-from tests.support.in_process import Cluster, Context, Pusher, config_of
+from tests.support.in_process import Cluster, Context, Pusher, Said, config_of
 from tests.support.processes import eventually
+
+CONFIG = config_of("bsp", servers=2)
+PLAN = make_plan((("a.weight", (3, 2)), ("a.bias", (3,))), 1, CONFIG.plan)
 
 
 @pytest.fixture
@@ -134,3 +145,37 @@ def test_servers_that_have_gone_back_come_back_there_after_a_restart(cluster: Cl
     standings = pusher.client.attach(pusher.incarnation)
     assert [standing.version for standing in standings] == [reached, reached]
     assert [standing.term for standing in standings] == [2, 3]
+
+
+class Store:
+    """Says which numbers are safe, as `Snapshots` does."""
+
+    def __init__(self) -> None:
+        self.safe_numbers: frozenset[int] | None = None
+
+
+def test_what_all_servers_had_while_the_store_was_away_stays_once_the_store_is_back(tmp_path: Path) -> None:
+    folder, store = StateFolder(tmp_path, 2, Said()), Store()
+    driver = SliceDriver(CONFIG, 0, folder.term, ServerMetrics(CollectorRegistry(), "bsp"))
+    versions = CommonVersions(driver, folder, cast(Any, store), Said())
+    for version in (1, 2, 3):
+        save(folder, version)
+        versions.heard(0, 2 if version > 1 else 0)
+    assert versions.durable == [2, 3]
+
+    store.safe_numbers = frozenset({3})
+    versions.heard(0, 0)
+    for version in (4, 5, 6):
+        save(folder, version)
+    assert versions.durable == [2], "the chief may still let all go back to it"
+
+    versions.heard(0, 6)
+    save(folder, 7)
+    store.safe_numbers = frozenset({6, 7})
+    assert (versions.durable, folder.versions) == ([6, 7], [6, 7])
+    folder.close()
+
+
+def save(folder: StateFolder, version: int) -> None:
+    table = {"version": version, "pushes": version, "examples": version, "clocks": {}, "policy": {}, "rounds": True}
+    folder.save_snapshot(PLAN, SliceState(np.full(9, version, np.float32), [], table))

@@ -3,6 +3,7 @@
 import errno
 import json
 import shutil
+import socket
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -13,10 +14,11 @@ import pytest
 
 pytest.importorskip("moto", reason="moto is not installed: make setup")
 
-from paceline.core.errors import ConfigError, DataError, DiskError, Stopped
+from paceline.core.errors import ConfigError, DataError, DiskError, Stopped, StoreGone
 from paceline.core.settings.config import Config
 from paceline.core.slice.plan import make_plan
 from paceline.core.slice.state import SliceState
+from paceline.data.stored_folder import StoredFolder, once
 from paceline.server import snapshots
 from paceline.server.disk import Disk
 from paceline.server.fetched_snapshots import FetchedSnapshots
@@ -482,3 +484,83 @@ def test_a_stop_does_not_wait_longer_for_the_store_than_it_may(place: Place, mon
     manifests = sorted((place.folder / "server-0").glob("snapshot-*.json"))
     assert json.loads(manifests[-1].read_text().splitlines()[0])["table"]["version"] == 2
     may_go_on.set()
+
+
+def test_a_server_whose_rights_have_expired_goes_on_from_its_folder_and_an_empty_folder_does_not(
+    place: Place, bucket: ObjectStore
+) -> None:
+    cluster = cluster_of(place)
+    try:
+        pusher = seated(cluster)[0]
+        pusher.push(1.0)
+        eventually(lambda: durable(cluster).get(pusher.name) == 1, "the first push in the store")
+        cluster.servers[0].close(grace=0)
+        bucket.let_in_everybody(False)
+
+        cluster.servers[0] = cluster.begin(0, cluster.servers[0].port)
+        assert cluster.servers[0].folder.versions[-1] == 1
+        why = next(facts["why"] for event, facts in cluster.said[0] if event.startswith("can't use the store"))
+        assert "The credentials do not suffice" in why
+
+        cluster.servers[0].close(grace=0)
+        shutil.rmtree(place.folder / "server-0")
+        with pytest.raises(ConfigError, match="The credentials do not suffice"):
+            cluster.begin(0, cluster.servers[0].port)
+        bucket.let_in_everybody()
+        cluster.servers[0] = cluster.begin(0, cluster.servers[0].port)
+    finally:
+        bucket.let_in_everybody()
+        cluster.close()
+
+
+def test_old_snapshots_that_may_not_be_removed_cost_no_durability(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuses(self: SentSnapshots) -> None:
+        raise ConfigError("The credentials do not suffice")
+
+    cluster = cluster_of(place)
+    with monkeypatch.context() as patch:
+        patch.setattr(SentSnapshots, "prune", refuses)
+        pusher = seated(cluster)[0]
+        for clock in (1, 2):
+            pusher.push(1.0)
+            eventually(lambda: durable(cluster).get(pusher.name) == pusher.clock, f"push {clock} in the store")
+        assert cluster.servers[0]._snapshots.send_now()
+    cluster.close()
+
+    assert [event for event, _ in cluster.said[0] if "the store" in event] == [
+        "can't remove older snapshots from the store",
+        "older snapshots are removed from the store again",
+    ]
+
+
+@pytest.fixture
+def silent_store(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Accepts connections, and never answers."""
+    from s3fs import S3FileSystem
+
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        monkeypatch.setenv("AWS_ENDPOINT_URL", f"http://127.0.0.1:{listener.getsockname()[1]}")
+        S3FileSystem.clear_instance_cache()
+        yield
+    S3FileSystem.clear_instance_cache()
+
+
+@pytest.mark.parametrize("call", ["stream", "put", "put_content", "sizes", "part", "look"])
+def test_a_store_that_accepts_a_call_and_says_nothing_is_one_that_does_not_answer(
+    call: str, silent_store: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("paceline.data.stored_folder._SILENCE", 0.1)
+    (tmp_path / "file").write_bytes(b"x")
+    folder = StoredFolder("s3://mine/x", once)
+    calls = {
+        "stream": lambda: folder.stream(tmp_path / "file", "file"),
+        "put": lambda: folder.put(tmp_path, "file"),
+        "put_content": lambda: folder.put_content("file", b"x"),
+        "sizes": folder.sizes,
+        "part": lambda: folder.part("file", 0, 1),
+        "look": folder.look,
+    }
+    with pytest.raises(StoreGone, match="no answer for"):
+        calls[call]()
