@@ -1,6 +1,5 @@
 """Fills the empty folder of a server from its object store, before it is opened."""
 
-import hashlib
 import os
 import threading
 import time
@@ -14,6 +13,7 @@ from paceline.data.stored_folder import once
 from paceline.rpc.retries import Patient
 from paceline.server.disk import Disk
 from paceline.server.json_files import MOST_BYTES, CheckedFiles, Owner, understood
+from paceline.server.snapshot_files import digest
 from paceline.server.snapshot_store import Listing, SnapshotStore, StoredSnapshot, history
 from paceline.server.state_folder import TABLES, differing_settings, other_settings
 
@@ -110,7 +110,7 @@ class FetchedSnapshots:
         content = self._store.content(where, MOST_BYTES)
         facts = _parsed(self._store, files, where, content)
         with understood(f"{self._store.url}/{where}"):
-            size, digest = sizes[data], facts["sha256"]
+            size, expected = sizes[data], facts["sha256"]
             if facts["bytes"] != size:
                 raise DataError(f"{data} has {size:,} bytes, expected {facts['bytes']:,}")
         if _holds(files.folder / manifest, content):
@@ -118,7 +118,7 @@ class FetchedSnapshots:
 
         part = files.folder / f"{stored.start}-{stored.term}-{stored.number}.part"
         self._fetch_data(f"{stored.folder}/{data}", size, part, disk)
-        if _digest(part) != digest:
+        if digest(part) != expected:
             disk.unlink(part)
             raise DataError(f"{data} does not have the checksum of its manifest")
         waiting = files.folder / f"{manifest}.tmp"
@@ -206,8 +206,3 @@ def _has_snapshots(folder: Path) -> bool:
 
 def _holds(path: Path, content: bytes | None) -> bool:
     return path.exists() and path.read_bytes() == content
-
-
-def _digest(path: Path) -> str:
-    with open(path, "rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()

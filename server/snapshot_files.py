@@ -169,7 +169,7 @@ class SnapshotFiles:
         manifest, term = self._files.read_with_term(name := _MANIFEST.format(number), None)
         data = self.data(number)
         with understood(self._folder / name):
-            if data.stat().st_size != manifest["bytes"] or _digest(data) != manifest["sha256"]:
+            if data.stat().st_size != manifest["bytes"] or digest(data) != manifest["sha256"]:
                 raise DataError(f"{data.name} does not have the size and checksum of its manifest")
             _check_table(manifest["table"])
         return manifest, term
@@ -398,7 +398,8 @@ def _plain(slices: Sequence[Sequence[Range]]) -> list[list[list[int]]]:
     return [[[part.start, part.stop] for part in ranges] for ranges in slices]
 
 
-def _digest(path: Path) -> str:
+def digest(path: Path) -> str:
+    """The SHA-256 of a file."""
     with open(path, "rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 

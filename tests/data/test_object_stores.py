@@ -13,7 +13,7 @@ import s3fs
 from paceline.core.errors import ConfigError, DataError, PacelineError, StoreGone
 from paceline.data.files import at, reading
 from paceline.data.table import read_table
-from tests.support.object_store import KEYS, NOBODY, ObjectStore, object_store
+from tests.support.object_store import ObjectStore, object_store
 
 TABLE = b"a,b,y\n" + b"".join(b"%d,%d,%s\n" % (row, row % 7, (b"no", b"yes")[row % 2]) for row in range(200))
 
@@ -28,8 +28,7 @@ def store() -> Iterator[ObjectStore]:
 @pytest.fixture(autouse=True)
 def variables(store: ObjectStore, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Those that a user sets, and no file of credentials."""
-    for name, value in {**NOBODY, **KEYS, "AWS_ENDPOINT_URL": store.url}.items():
-        monkeypatch.setenv(name, value)
+    store.set_variables(monkeypatch)
     s3fs.S3FileSystem.clear_instance_cache()
     yield
     s3fs.S3FileSystem.clear_instance_cache()

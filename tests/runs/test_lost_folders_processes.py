@@ -12,7 +12,7 @@ pytest.importorskip("moto", reason="moto is not installed: make setup")
 from tests.runs.test_lock_step_bits import SETTINGS as LOCK_STEP
 from tests.runs.test_lock_step_bits import begun, end, goes_on, resumed, undisturbed
 from tests.support.nights import some
-from tests.support.object_store import KEYS, NOBODY, ObjectStore, object_store
+from tests.support.object_store import ObjectStore, object_store
 from tests.support.processes import Cluster
 
 FETCHED = "fetched snapshots from the store"
@@ -28,8 +28,7 @@ def store() -> Iterator[ObjectStore]:
 @pytest.fixture(autouse=True)
 def variables(store: ObjectStore, monkeypatch: pytest.MonkeyPatch) -> None:
     """Of all that is started."""
-    for name, value in {**NOBODY, **KEYS, "AWS_ENDPOINT_URL": store.url}.items():
-        monkeypatch.setenv(name, value)
+    store.set_variables(monkeypatch)
 
 
 def settings(folder: Path, **more: Any) -> dict[str, Any]:

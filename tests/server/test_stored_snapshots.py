@@ -27,7 +27,7 @@ from paceline.server.sent_snapshots import SentSnapshots, Superseded
 from paceline.server.state_folder import StateFolder
 from tests.support.disks import FailingDisk
 from tests.support.in_process import Cluster, Said, config_of, seated
-from tests.support.object_store import KEYS, NOBODY, ObjectStore, object_store
+from tests.support.object_store import ObjectStore, object_store
 from tests.support.processes import eventually
 
 PLAN = make_plan((("a.weight", (3, 2)), ("a.bias", (3,))), 1, Config().plan)
@@ -44,8 +44,7 @@ def bucket() -> Iterator[ObjectStore]:
 
 @pytest.fixture(autouse=True)
 def variables(bucket: ObjectStore, monkeypatch: pytest.MonkeyPatch) -> None:
-    for name, value in {**NOBODY, **KEYS, "AWS_ENDPOINT_URL": bucket.url}.items():
-        monkeypatch.setenv(name, value)
+    bucket.set_variables(monkeypatch)
 
 
 class Place:

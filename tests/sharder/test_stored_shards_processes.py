@@ -17,7 +17,7 @@ from paceline.sharder.sharding import make_shards, placed
 from paceline.tasks.task import load_config
 from tests.sharder.test_serve_processes import SPARSE, copied, libsvm
 from tests.support.commands import paceline
-from tests.support.object_store import KEYS, NOBODY, ObjectStore, object_store
+from tests.support.object_store import ObjectStore, object_store
 from tests.support.processes import Cluster
 
 URL = "s3://mine/run/shards"
@@ -34,8 +34,7 @@ def store() -> Iterator[ObjectStore]:
 @pytest.fixture(autouse=True)
 def variables(store: ObjectStore, monkeypatch: pytest.MonkeyPatch) -> None:
     """Of all that is started."""
-    for name, value in {**NOBODY, **KEYS, "AWS_ENDPOINT_URL": store.url}.items():
-        monkeypatch.setenv(name, value)
+    store.set_variables(monkeypatch)
 
 
 def test_workers_and_evaluator_fetch_their_shards_from_a_bucket_and_a_killed_worker_finds_its_own(

@@ -5,6 +5,7 @@ from contextlib import contextmanager
 from urllib.request import Request, urlopen
 
 import boto3
+import pytest
 import s3fs
 from moto.moto_server.threaded_moto_server import ThreadedMotoServer
 
@@ -26,6 +27,11 @@ class ObjectStore:
         self._files = s3fs.S3FileSystem(
             endpoint_url=url, key="key", secret="secret", skip_instance_cache=True, use_listings_cache=False
         )
+
+    def set_variables(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        """Makes it the store that this process, and those that it starts, find with its keys."""
+        for name, value in {**NOBODY, **KEYS, "AWS_ENDPOINT_URL": self.url}.items():
+            monkeypatch.setenv(name, value)
 
     def put(self, bucket: str, files: Mapping[str, bytes]) -> None:
         """Makes the bucket, with these files."""

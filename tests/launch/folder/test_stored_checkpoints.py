@@ -23,7 +23,7 @@ from paceline.server.json_files import Owner
 from paceline.server.sent_snapshots import SentSnapshots
 from paceline.server.state_folder import StateFolder
 from tests.support.in_process import Said
-from tests.support.object_store import KEYS, NOBODY, ObjectStore, object_store
+from tests.support.object_store import ObjectStore, object_store
 
 
 @pytest.fixture(scope="module")
@@ -35,8 +35,7 @@ def store() -> Iterator[ObjectStore]:
 
 @pytest.fixture(autouse=True)
 def variables(store: ObjectStore, monkeypatch: pytest.MonkeyPatch) -> None:
-    for name, value in {**NOBODY, **KEYS, "AWS_ENDPOINT_URL": store.url}.items():
-        monkeypatch.setenv(name, value)
+    store.set_variables(monkeypatch)
 
 
 def config_of(tmp_path: Path, **more: Any) -> Config:

@@ -313,15 +313,14 @@ def test_a_machine_joins_with_its_own_credentials_and_says_which_are_missing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     pytest.importorskip("moto", reason="moto is not installed: make setup")
-    from tests.support.object_store import KEYS, NOBODY, object_store
+    from tests.support.object_store import object_store
 
     keys = Authority().write(tmp_path / "keys")
     (tmp_path / "made.svm").write_text(libsvm(400, 30))
     settings = SPARSE | {"servers": 1, "workers": 1, "epochs": 3, "start_timeout": 80, "transport": "grpc"}
     with object_store() as store:
         store.put("mine", {})
-        for name, value in {**NOBODY, **KEYS, "AWS_ENDPOINT_URL": store.url}.items():
-            monkeypatch.setenv(name, value)
+        store.set_variables(monkeypatch)
         data = {"shards_at": URL, "path": str(tmp_path / "made.svm"), "validation": 0.15}
         with Cluster(tmp_path / "run", run="demo", data=data, **settings) as run:
             sharder = run.start("sharder", "-m", "paceline.sharder", "--config", run.config)

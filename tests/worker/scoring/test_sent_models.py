@@ -15,7 +15,7 @@ from paceline.worker.scoring.sent_models import SentModels
 from paceline.worker.surroundings import Surroundings
 from tests.sharder.test_serve_processes import libsvm
 from tests.support.commands import paceline
-from tests.support.object_store import KEYS, NOBODY, ObjectStore, object_store
+from tests.support.object_store import ObjectStore, object_store
 
 
 @pytest.fixture(scope="module")
@@ -28,8 +28,7 @@ def store() -> Iterator[ObjectStore]:
 @pytest.fixture(autouse=True)
 def variables(store: ObjectStore, monkeypatch: pytest.MonkeyPatch) -> None:
     """Of all that is started."""
-    for name, value in {**NOBODY, **KEYS, "AWS_ENDPOINT_URL": store.url}.items():
-        monkeypatch.setenv(name, value)
+    store.set_variables(monkeypatch)
 
 
 def run(folder: Path, models_at: str) -> list[str]:
