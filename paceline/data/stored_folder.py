@@ -127,13 +127,14 @@ class StoredFolder:
             self._write(name, remove_file)
 
     def _stream(self, file: Path, path: str) -> None:
-        block = max(_PART, -(-file.stat().st_size // _MOST_PARTS // _PART) * _PART)
+        size = file.stat().st_size
+        block = max(_PART, -(-size // _MOST_PARTS // _PART) * _PART)
         with file.open("rb") as source:
             target: Any = answered(lambda: self._files.open(path, "wb", block_size=block))
             try:
                 while part := source.read(block):
                     answered(partial(target.write, part), len(part))
-                answered(target.close, block)  # sends the last part
+                answered(target.close, min(block, size))  # sends the last part
             except BaseException as error:
                 target.closed = True  # or it would be closed, and seen, when it is collected
                 if not isinstance(error, TimeoutError):
