@@ -42,6 +42,11 @@ def servers_of(folder: Path) -> int:
     return next(filter(None, map(snapshots.servers, sorted(snapshots.numbers(), reverse=True))), 0)
 
 
+def servers_of_run(folder: Path) -> int:
+    """Returns the same of a run's folder, whichever of its servers has a snapshot."""
+    return max(map(servers_of, folder.glob("server-*")), default=0)
+
+
 def recut_folders(old: Sequence[Path], new: Sequence[Path], config: Config, say: Say) -> tuple[SlicePlan, SlicePlan]:
     """Writes the folders `new`, one for each of `config.servers`, from those of the servers before; returns how they cut the
     model, before and after. The old ones stay as they are. Raises Uneven, ConfigError or DataError where that can't be done."""
@@ -104,7 +109,9 @@ def _newest(folders: Sequence[StateFolder]) -> tuple[SlicePlan, list[SliceState]
         why = "" if states else why
     if why:
         raise Uneven(why, tables)
-    return _one({plan.hash: plan for plan, _ in states}), [state for _, state in states]
+    if len({plan.hash for plan, _ in states}) > 1:
+        raise DataError("The servers' snapshots are cut by different plans. Start the run over with --fresh.")
+    return states[0][0], [state for _, state in states]
 
 
 def _common(folders: Sequence[StateFolder]) -> list[tuple[SlicePlan, SliceState]]:
@@ -114,10 +121,3 @@ def _common(folders: Sequence[StateFolder]) -> list[tuple[SlicePlan, SliceState]
         if len(found) == len(folders):
             return found
     return []
-
-
-def _one(plans: Mapping[str, SlicePlan]) -> SlicePlan:
-    """Returns the only one of these plans. DataError: there are several."""
-    if len(plans) > 1:
-        raise DataError("The servers' snapshots are cut by different plans. Start the run over with --fresh.")
-    return next(iter(plans.values()))

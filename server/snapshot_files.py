@@ -16,7 +16,7 @@ from paceline.core.values import Places, Sparse, Vector
 from paceline.server.disk import Disk
 from paceline.server.json_files import CheckedFiles, Owner, understood
 
-_MANIFEST = "snapshot-{:012d}.json"
+_MANIFEST, _DATA = "snapshot-{:012d}.json", "snapshot-{:012d}.safetensors"
 _MOST_NUMBER = (1 << 63) - 1
 _BLOCK = 4 << 20
 """Bytes that are hashed and written at a time."""
@@ -318,11 +318,16 @@ class SnapshotFiles:
 
     def data(self, number: int) -> Path:
         """The file of a snapshot's arrays."""
-        return self._folder / f"snapshot-{number:012d}.safetensors"
+        return self._folder / _DATA.format(number)
 
     def _numbered(self, kind: str) -> list[int]:
         found = [path.stem.removeprefix("snapshot-") for path in self._folder.glob(f"snapshot-*.{kind}")]
         return [int(number) for number in found if number.isdecimal()]
+
+
+def names_of(number: int) -> tuple[str, str]:
+    """The names of a snapshot's data and of its manifest."""
+    return _DATA.format(number), _MANIFEST.format(number)
 
 
 def packed(arrays: Mapping[str, Vector | Places]) -> Iterator[bytes | memoryview]:

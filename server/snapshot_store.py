@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from paceline.data.stored_folder import Again, StoredFolder
 from paceline.server.json_files import Owner
+from paceline.server.snapshot_files import names_of
 
 _FOLDER = re.compile(r"(\d{19})-([0-9a-f]{8})/(\d{12})-(\d{1,19})")
 
@@ -31,7 +32,7 @@ class StoredSnapshot:
     @property
     def files(self) -> tuple[str, str]:
         """Its data and its manifest, which is sent last."""
-        return f"snapshot-{self.number:012d}.safetensors", f"snapshot-{self.number:012d}.json"
+        return names_of(self.number)
 
 
 Listing = Mapping[StoredSnapshot, Mapping[str, int]]

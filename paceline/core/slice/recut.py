@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from paceline.core.slice.plan import SlicePlan
+from paceline.core.slice.plan import Range, SlicePlan
 from paceline.core.slice.state import SliceState
 from paceline.core.values import Places, Sparse, Vector
 
@@ -99,14 +99,14 @@ def _shares(before: SlicePlan, states: Sequence[SliceState], after: SlicePlan) -
     if not workers:
         return found
     old, new = ([_places(plan, server) for server in range(plan.servers)] for plan in (before, after))
+    sorters = [np.argsort(places, kind="stable") for places in new]
     for worker in workers:
         mine = [
             (places, state.shares[worker]) for places, state in zip(old, states, strict=True) if worker in state.shares
         ]
         wide = np.concatenate([places[share.places] for places, share in mine])
         values = np.concatenate([share.values for _, share in mine])
-        for places, shares in zip(new, found, strict=True):
-            at = np.argsort(places, kind="stable")
+        for places, at, shares in zip(new, sorters, found, strict=True):
             inside = np.isin(wide, places)
             own = at[np.searchsorted(places, wide[inside], sorter=at)]
             order = np.argsort(own, kind="stable")
@@ -120,7 +120,7 @@ def _places(plan: SlicePlan, server: int) -> Places:
     return np.concatenate(parts) if parts else np.empty(0, np.int64)
 
 
-def _shared(some: Sequence[Any], others: Sequence[Any]) -> int:
+def _shared(some: Sequence[Range], others: Sequence[Range]) -> int:
     """Returns the elements that two slices have in common."""
     return sum(max(0, min(a.stop, b.stop) - max(a.start, b.start)) for a in some for b in others)
 

@@ -12,7 +12,7 @@ from paceline.core.units import size
 from paceline.core.values import worker_order
 from paceline.launch.folder.run_folder import RunFolder
 from paceline.server.json_files import Owner
-from paceline.server.recut_folders import servers_of
+from paceline.server.recut_folders import servers_of_run
 from paceline.server.state_audit import FolderAudit, audit_folder, check_chief
 
 
@@ -101,7 +101,7 @@ def audit_run(folder: RunFolder) -> RunAudit:
         raise UsageError(
             f"Run '{folder.name}' has no servers: its models are in the workers' memory, and nothing is kept."
         )
-    count = servers_of(folder.server(0)) or config.servers  # the model may still be to be cut for those of the settings
+    count = servers_of_run(folder.path) or config.servers  # the model may still be to be cut for those of the settings
     found = {
         f"server-{index}": audit_folder(folder.server(index), Owner(folder.name, index, count))
         for index in range(count)

@@ -10,7 +10,7 @@ from paceline.core.settings.config import Config
 from paceline.data.whole_file import replacing
 from paceline.launch.folder.run_folder import RunFolder
 from paceline.server.disk import Disk
-from paceline.server.recut_folders import Uneven, recut_folders, servers_of
+from paceline.server.recut_folders import Uneven, recut_folders, servers_of_run
 from paceline.v1.run_service_pb2 import StatusReply
 from paceline.worker.exchange.residuals import recut_owed
 
@@ -60,7 +60,7 @@ def recut_run(folder: RunFolder, config: Config, say: Callable[[str], None], all
     if (staging / _WHOLE).exists():
         _replace(folder, staging)
     shutil.rmtree(staging, ignore_errors=True)
-    before, now = max(map(servers_of, folder.path.glob("server-*")), default=0), config.servers
+    before, now = servers_of_run(folder.path), config.servers
     if before in (0, now) or not now:
         return None
     if not all_here:

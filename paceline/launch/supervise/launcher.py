@@ -4,8 +4,8 @@ import os
 import shlex
 import shutil
 import time
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager, suppress
+from collections.abc import Callable, Collection, Mapping, Sequence
+from contextlib import ExitStack, suppress
 from dataclasses import asdict
 from functools import partial
 from pathlib import Path
@@ -15,8 +15,6 @@ from paceline.callback import Callback
 from paceline.core.chief.budget import all_but
 from paceline.core.chief.warnings import RunWarning
 from paceline.core.errors import (
-    ConfigError,
-    DiskError,
     Diverged,
     Incomplete,
     NotYet,
@@ -29,7 +27,6 @@ from paceline.core.settings.config import Config
 from paceline.data.shards import is_there
 from paceline.launch.folder.audit import lost_pushes
 from paceline.launch.folder.own_records import OwnRecords
-from paceline.launch.folder.recut_run import Behind, recut_run
 from paceline.launch.folder.run_folder import RunFolder
 from paceline.launch.folder.run_tokens import check_keys
 from paceline.launch.forks.forker import Forker
@@ -41,6 +38,7 @@ from paceline.launch.status.evidence import Causes
 from paceline.launch.status.live_table import Show
 from paceline.launch.status.recoveries import Recoveries
 from paceline.launch.status.run_status import Connect
+from paceline.launch.supervise.changed_servers import Until, with_its_servers
 from paceline.launch.supervise.children import Child
 from paceline.launch.supervise.faults import Faults
 from paceline.launch.supervise.frozen_servers import FrozenServers
@@ -119,7 +117,6 @@ class Progress:
         return self._examples if child.role == "server" else 0
 
 
-Until = Callable[[StatusReply], bool]
 POLL = 0.5
 """Seconds between two questions to the chief while no worker ends."""
 FAREWELL = 30.0
@@ -193,55 +190,7 @@ def run_local(
             shutil.rmtree(place.path, ignore_errors=True)
         return found.outcome
 
-    if (behind := _recut(place, config, others, say)) is not None:
-        outcome = _catch_up(place, config, behind, say, launch)
-        if outcome is not None:
-            return outcome
-        if (still := _recut(place, config, others, say)) is not None:
-            raise ConfigError(
-                f"{still} They could not be made even, since a worker has not come back for it. Go on with {still.servers} "
-                f"servers and all workers, and change the number of servers once all of them train: {place.again} -s "
-                f"{still.servers}"
-            )
-    outcome = launch(config)
-    assert outcome is not None
-    return outcome
-
-
-def _recut(place: RunFolder, config: Config, others: Others | None, say: Callable[[str], None]) -> Behind | None:
-    """Raises DiskError, too, where the run's folder can't be changed."""
-    here = config.servers if others is None else others.servers_here(config)
-    with _disk_of(place), place.locked():
-        return recut_run(place, config, say, all_here=here >= config.servers)
-
-
-@contextmanager
-def _disk_of(place: RunFolder) -> Iterator[None]:
-    """A DiskError where the block can't use the run's folder."""
-    try:
-        yield
-    except OSError as error:
-        raise DiskError(
-            f"Can't change the servers in {place.path}: {error.strerror or error}. What the run has kept is still there; make "
-            "room, or let this user write there, and give the command again."
-        ) from error
-
-
-def _catch_up(
-    place: RunFolder, config: Config, behind: Behind, say: Callable[[str], None], launch: Callable[..., Outcome | None]
-) -> Outcome | None:
-    """Trains with the servers before until their slices are of one moment, as a crash has not left them. Returns None once they
-    are, and the run's end where it comes first."""
-    say(f"{behind} So they go on first, until the workers have made up for it.")
-    with _disk_of(place), place.locked():
-        place.set_servers(behind.servers)
-    outcome = launch(config.model_copy(update={"servers": behind.servers}), behind.until(config.start_timeout))
-    if outcome is not None and outcome.is_finished:
-        say(f"The run has finished with its {behind.servers} servers, before there was a use for {config.servers}.")
-        return outcome
-    with _disk_of(place), place.locked():
-        place.set_servers(config.servers)
-    return outcome
+    return with_its_servers(place, config, others, say, launch)
 
 
 class _Launch:
