@@ -15,8 +15,15 @@ from paceline.rpc.conversions import score_value, warning_value
 from paceline.rpc.enums import value_of
 from paceline.rpc.listening import PLAIN_TEXT
 from paceline.rpc.setting_values import policy_message, policy_value
+from paceline.v1.run_service_pb2 import (
+    LeaveRequest,
+    SetPolicyReply,
+    SetPolicyRequest,
+    StatusReply,
+    StatusRequest,
+    StopRequest,
+)
 from paceline.v1.run_service_pb2 import RunWarning as RunWarningMessage
-from paceline.v1.run_service_pb2 import SetPolicyReply, SetPolicyRequest, StatusReply, StatusRequest, StopRequest
 from paceline.v1.settings_pb2 import Policy
 from paceline.v1.switch_pb2 import Switch
 
@@ -38,6 +45,10 @@ class Chief(Protocol):
     def stop(self, reason: str) -> bool:
         """Ends the training early; the run is then scored. False when the chief can't be reached; NotYet where it can't end the
         training just now."""
+
+    def dismiss(self, worker: str, incarnation: int) -> None:
+        """A worker's process is gone for good: what it has not done goes to the others at once. Does nothing where the chief
+        can't be reached, which then waits for the worker's lease."""
 
     def set_policy(self, policy: Mapping[str, Any]) -> Switch:
         """Changes the policy to this name and options. TryAgain where the run can't do it just now, ConfigError where never."""
@@ -65,6 +76,9 @@ class RemoteChief:
 
     def stop(self, reason: str) -> bool:
         return self._call(self._service.Stop, StopRequest(reason=reason)) is not None
+
+    def dismiss(self, worker: str, incarnation: int) -> None:
+        self._call(self._service.Leave, LeaveRequest(worker=worker, incarnation=incarnation))
 
     def set_policy(self, policy: Mapping[str, Any]) -> Switch:
         from paceline.rpc.channel import call

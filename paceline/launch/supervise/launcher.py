@@ -395,6 +395,9 @@ class _Launch:
                     self._processes.call_back()
                 elif phase_of(status) == "waiting" and not status.seconds:
                     self._processes.refuse_untrained(ended)
+                for worker in status.workers:
+                    if worker.member and self._processes.has_given_up(worker.worker):
+                        server.dismiss(worker.worker, worker.incarnation)
                 self._processes.start_unfinished(_still_members(status, ended, 2 * self._config.heartbeat))
                 if status.unfinished and self._processes.are_gone(status.unfinished):
                     self._processes.give_up_unfinished(status.unfinished)

@@ -215,6 +215,10 @@ class Processes:
             if child.given_up and (child.restarts or child.lacked_memory or child.code not in _BY_OTHERS)
         ]
 
+    def has_given_up(self, name: str) -> bool:
+        """Whether a process of this machine has ended, and is not started again."""
+        return any(child.name == name and child.given_up for child in self._children)
+
     def are_gone(self, workers: Collection[str]) -> bool:
         """Whether these have ended for good: they are not started again, and no machine lends them."""
         gone = {child.name for child in self._children if child.given_up or child.is_done}

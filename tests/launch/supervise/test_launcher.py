@@ -364,6 +364,25 @@ def test_a_final_score_is_not_waited_for_where_nobody_is_left_to_take_it(stage: 
     assert outcome.reason == "nobody is left to take the final model: the evaluator has ended"
 
 
+def test_the_chief_hears_at_once_of_a_worker_that_is_not_started_again(stage: Stage) -> None:
+    dismissed = list[tuple[str, int]]()
+
+    class Waits(FakeChief):
+        def status(self) -> StatusReply:
+            found = super().status()
+            found.workers.add(worker="worker-1", incarnation=3, member=not dismissed)
+            return found
+
+        def dismiss(self, worker: str, incarnation: int) -> None:
+            dismissed.append((worker, incarnation))
+
+    stage.plot(worker_1=[3])
+
+    run_local(stage.config, stage.run.path, say=stage.said.append, connect=lambda *_: Waits(lambda: bool(dismissed)))
+
+    assert dismissed == [("worker-1", 3)]
+
+
 @pytest.mark.parametrize(
     ("first", "second", "codes"),
     [([3], [4, -11], (3, 70)), ([74], [74], (PacelineError.exit_code,))],
