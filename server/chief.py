@@ -2,10 +2,11 @@
 
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from typing import Any
 
+from paceline.core.chief.leases import Lease, Wish
 from paceline.core.chief.membership import Membership
 from paceline.core.chief.phases import RunPhase
 from paceline.core.chief.run import Run
@@ -180,7 +181,7 @@ class Chief:
     def _publish(self) -> None:
         """Has a change written, and brings a new view to the slice."""
         view = self.membership.view
-        mark = (view.number, self.run.phase, sum(self.membership.incarnations.values()))
+        mark = (view.number, self.run.phase, sum(self.membership.incarnations.values()), self.run.leasing.number)
         if mark != self._saved:
             self._saved = mark
             self._writer.note()
@@ -188,7 +189,14 @@ class Chief:
             self._published = view.number
             self._view_change = self._writer.noted
             self._bring_view()
+        self._free_batches()
         self._take_summary()
+
+    def _free_batches(self) -> None:
+        """Frees what workers that have left have not done, as far as all servers know that. Hold the lock."""
+        if self.summary.view.number == self.membership.view.number:
+            for worker, count in self.run.leasing.free(self.summary.unseated).items():
+                self._say("others compute the rest of a worker's mini-batches", worker=worker, count=count)
 
     def _bring_view(self) -> None:
         """The slice takes the view in force, once it has counted the push at hand."""
@@ -196,11 +204,14 @@ class Chief:
             self.run.publish(self._driver.clocks.version)
             self._driver.view(self.membership.view, self.run.open_from)
 
-    def acknowledged(self, server: int, term: int, view: int, switch: int, gone: int) -> None:
+    def acknowledged(
+        self, server: int, term: int, view: int, switch: int, gone: int, unseated: Mapping[str, int]
+    ) -> None:
         """Notes that another server follows this view. Hold the lock."""
         if self.run.other_servers.terms.get(server, term) != term:
             self.run.common_snapshots.soon(time.monotonic())
-        self.run.other_servers.acknowledged(server, term, view, switch, gone)
+        self.run.other_servers.acknowledged(server, term, view, switch, gone, unseated)
+        self._free_batches()
         self._take_summary()
         self._keep_rounds_open()
         self._maybe_switched()
@@ -326,6 +337,13 @@ class Chief:
             done = self.run.seat(worker, incarnation, clock, clocks, time.monotonic())
             self.settle()
             return done
+
+    def lease(self, wish: Wish, incarnation: int) -> Lease:
+        """Gives a worker the mini-batches of its next clocks. Hold the lock."""
+        with self.at_work() as clocks:
+            lease = self.run.lease(wish, incarnation, clocks)
+            self.settle()
+            return lease
 
     def stop(self, reason: str) -> None:
         """Takes a request to end the run. Hold the lock."""

@@ -102,6 +102,7 @@ class Follower:
             view=self._view.number,
             switch=summary.switch,
             unseated_examples=summary.gone,
+            unseated=summary.unseated,
             version=summary.version,
             round_snapshots=self._versions.durable,
             snapshots=self._versions.stored,

@@ -14,7 +14,7 @@ from paceline.core.settings.config import NAME
 
 _SECONDS = (0.001, 0.0025, 0.01, 0.025, 0.1, 0.5, 2.5, 20)
 """Coarse, so that a server with 64 workers stays below 250 series."""
-_ROUGH_SECONDS = (0.1, 2.5, 20)
+_ROUGH_SECONDS = (2.5, 20)
 """Buckets for times that no panel draws: only long ones matter."""
 _DATA_PLANE = {"PushPull", "PushPullSparse", "ExchangeSparse", "Push", "Pull"}
 _REASONS = ("old_policy", "old_version", "too_stale", "BadPush")

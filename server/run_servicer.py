@@ -4,12 +4,13 @@ import time
 from typing import Any
 
 from paceline.base.own_files import is_own
+from paceline.core.chief.leases import Wish
 from paceline.core.chief.phases import RunPhase
 from paceline.core.chief.workers import WorkerReport
 from paceline.core.errors import BadPush, ConfigError, PermissionDenied, TryAgain
 from paceline.core.settings.config import NAME, Config
 from paceline.rpc.agreed_settings import changed_settings, joining_settings
-from paceline.rpc.conversions import run_phase, score_value, switch_message, view_message
+from paceline.rpc.conversions import lease_message, run_phase, score_value, switch_message, view_message
 from paceline.rpc.enums import phase_of
 from paceline.rpc.protocol_version import check_protocol
 from paceline.rpc.roles import caller, speak_for
@@ -88,6 +89,14 @@ class RunServicer(RunServiceServicer):
                 peers=self._peers(),
                 founder=run.workers.founders.get(request.worker) == request.incarnation,
             )
+
+    def LeaseBatches(self, request: pb.LeaseBatchesRequest, context: Any) -> pb.LeaseBatchesReply:
+        speak_for(request.worker)
+        if not request.width:
+            raise BadPush(f"{request.worker} asks for clocks without mini-batches; expected a width of 1 or more.")
+        wish = Wish(request.worker, request.after, request.width, request.most, request.rows)
+        with self._chief.answering():
+            return lease_message(self._chief.lease(wish, request.incarnation))
 
     def Heartbeat(self, request: pb.HeartbeatRequest, context: Any) -> pb.HeartbeatReply:
         speak_for(request.worker)
@@ -178,7 +187,8 @@ class RunServicer(RunServiceServicer):
         with chief.answering():
             chief.figures[server] = request.figures
             chief.starts[server] = start_value(request.start)
-            chief.acknowledged(server, request.term, request.view, request.switch, request.unseated_examples)
+            gone, unseated = request.unseated_examples, dict(request.unseated)
+            chief.acknowledged(server, request.term, request.view, request.switch, gone, unseated)
             chief.reported(server, request.round_snapshots, request.due, request.back)
             chief.run.divergence.reported(server, request.snapshots, request.spared)
             chief.compare(request.version)

@@ -198,6 +198,9 @@ class SliceSnapshots:
             else {**self.summary.clocks, pusher: clocks.entry(pusher).clock},
             clocks.trained,
             clocks.gone,
+            {worker: mark for worker, mark in clocks.marks().items() if worker not in clocks.view.seats}
+            if pusher is None
+            else self.summary.unseated,
             clocks.round_examples,
             found is not None and found.phase is not Phase.EMPTY,
             switch,

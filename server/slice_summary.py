@@ -17,6 +17,8 @@ class SliceSummary(NamedTuple):
     trained: int = 0
     """Examples; see `Clocks`."""
     gone: int = 0
+    unseated: Mapping[str, int] = {}
+    """How far each worker is that is not in the view; see `Entry.mark`."""
     in_round: float = 0.0
     """Examples of the last round that has closed."""
     has_weights: bool = False

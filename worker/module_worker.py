@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -17,7 +18,7 @@ from paceline.core.settings.config import Config
 from paceline.core.slice.plan import make_plan
 from paceline.core.values import Empty, Vector
 from paceline.data.manifest import Manifest
-from paceline.data.sampler import Sampler, proportions
+from paceline.data.sampler import proportions
 from paceline.data.shards import Shards
 from paceline.rpc.conversions import switch_value
 from paceline.rpc.listening import LOOPBACK, with_port
@@ -33,8 +34,9 @@ from paceline.worker.startup.start import Start
 from paceline.worker.surroundings import Surroundings, rank_of
 from paceline.worker.training import between_pushes
 from paceline.worker.training.model_and_gradient import Replica
-from paceline.worker.training.training_loop import epoch, position, train, weight
+from paceline.worker.training.training_loop import train, weight
 from paceline.worker.training.training_state import Batches, StepSettings, Training
+from paceline.worker.training.way import Stream, Streams
 
 
 class Listen(NamedTuple):
@@ -105,9 +107,9 @@ class Worker(Member):
     def first_weights(self) -> Vector:
         return self.replica.local.copy()
 
-    def train(self, clock: int, place: int, seat: SeatReply, mine: Sequence[int], sampler: Sampler) -> None:
+    def train(self, clock: int, place: int, seat: SeatReply) -> None:
         if self._peers is not None:
-            self._train_among(self._peers, clock, place, seat, mine, sampler)
+            self._train_among(self._peers, clock, place, seat)
             return
         if self.in_force is not None:  # it may have made steps that do not count, and makes them again
             self.replica.forget_steps()
@@ -117,8 +119,8 @@ class Worker(Member):
             self._forgot = in_force.number
         versions = self.client.pull_start(in_force, self.replica.local, clock + seat.handicap)
         self.replica.refresh()
-        self.say("training", clock=clock, versions=versions, view=seat.view, shards=mine)
-        training = self._training(in_force, place, seat, mine, sampler)
+        self.say("training", clock=clock, versions=versions, view=seat.view, shards=self.shards_of(place))
+        training = self._training(in_force, place, seat)
         if clock and training.remembers:
             self.say("its own part of the optimizer begins with zeros", clock=clock)
         last = train(training, clock)
@@ -126,12 +128,10 @@ class Worker(Member):
             self._peer.model.finish(self.replica.local)
         self.say("done", clock=last, retries=self.client.retries)
 
-    def _train_among(
-        self, peers: Peers, clock: int, place: int, seat: SeatReply, mine: Sequence[int], sampler: Sampler
-    ) -> None:
+    def _train_among(self, peers: Peers, clock: int, place: int, seat: SeatReply) -> None:
         """Without servers, whose chief has a slice of no elements."""
         self.client.pull(self.replica.local[:0])  # the schedule's rate comes with it
-        training = self._training(PolicyInForce(build_policy(self.config.policy)), place, seat, mine, sampler)
+        training = self._training(PolicyInForce(build_policy(self.config.policy)), place, seat)
         own = Own(self.replica.local.copy(), training.optimizer, self.client.lr, grouping=training.grouping)
         own.clip = Clip(self.config.clip, "mean")  # of allreduce, whose members have it
         own.slots = own.optimizer.new_slots(self.replica.length)
@@ -141,7 +141,7 @@ class Worker(Member):
         begins = seat.founder and peers.is_first(self.incarnation, seat.peers)
         usual = self.config.worker_batch
         peers.begin(self.incarnation, policy, topology, own, seed, begins, wanted, usual, seat.founder)
-        self.say("training", clock=clock, view=seat.view, shards=mine, founder=seat.founder)
+        self.say("training", clock=clock, view=seat.view, shards=self.shards_of(place), founder=seat.founder)
         try:
             last = train_among(training, peers, clock)
         finally:
@@ -151,16 +151,24 @@ class Worker(Member):
         self._peer.model.finish(own.local)
         self.say("done", clock=last, retries=self.client.retries)
 
-    def _training(
-        self, in_force: PolicyInForce, place: int, seat: SeatReply, mine: Sequence[int], sampler: Sampler
-    ) -> Training:
-        shards = [self._shards.shard(shard) for shard in mine]
+    def batches(self, place: int) -> Batches:
+        """The mini-batches of the worker at that place."""
+        streams = Streams(partial(self._stream, place), self._steps)
+        return Batches(streams=streams, way=self.way(place), seed=self.config.seed, pause=self.pause)
+
+    def _stream(self, place: int, number: int) -> Stream:
+        mine = self.shards_of(number)
+        if number != place:
+            self.take_over(number, mine)
+        return Stream(self.sampler(number, mine), [self._shards.shard(shard) for shard in mine])
+
+    def _training(self, in_force: PolicyInForce, place: int, seat: SeatReply) -> Training:
         return Training(
             replica=self.replica,
             client=self.client,
             in_force=in_force,
             asked=StepSettings.by(self.config),
-            batches=Batches(sampler=sampler, shards=shards, seed=self.config.seed, place=place),
+            batches=self.batches(place),
             progress=self.progress,
             slowness=self._slowness(place),
             shared=self._peer.model,
@@ -235,11 +243,11 @@ def train_among(training: Training, peers: Peers, clock: int) -> int:
         gradient = done.gradient if done is not None and usable else None
         waited = peers.end_step(gradient, wanted, max(1, weight(done)))
         told = training.view, Empty(replica.length), weight(done), None
-        (head,) = training.client.push_pull(clock, *told, round=peers.round, position=position(done))
+        (head,) = training.client.push_pull(clock, *told, round=peers.round, position=worked.position)
         head.waited = waited  # not for the chief, but for the others
         peers.take_rate(head.lr)
         with peers.model() as model:
             training.shared.offer(model)
-        training.progress.stepped(clock, epoch(training, clock), done, [head], 1.0)
+        training.progress.stepped(clock, worked.epoch, done, [head], 1.0)
         if worked.is_last or head.stop:
             return clock

@@ -191,6 +191,14 @@ RULES: dict[str, dict[str, Rule]] = {
         "text_hash": ANY,
     },
     "SeatRequest": {"worker": LINE, "incarnation": COUNT, "clock": COUNT},
+    "LeaseBatchesRequest": {
+        "worker": LINE,
+        "incarnation": COUNT,
+        "after": COUNT,
+        "width": whole(_MODEL),
+        "most": whole(_MODEL),
+        "rows": COUNT,
+    },
     "HeartbeatRequest": {
         "worker": LINE,
         "incarnation": COUNT,
@@ -233,6 +241,7 @@ RULES: dict[str, dict[str, Rule]] = {
         "back": COUNT,
         "spared": several(COUNT, _VERSIONS),
         "protocol": ANY,
+        "unseated": named(_VERSIONS, COUNT),
     },
     "ServerFigures": {
         "seconds": SECONDS,

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable
 
+from paceline.core.chief.leases import NOTHING, Lease
 from paceline.core.chief.phases import RunPhase
 from paceline.core.chief.scoring import Score
 from paceline.core.chief.warnings import RunWarning
@@ -17,6 +18,20 @@ def run_phase(phase: RunPhase) -> pb.RunPhase.ValueType:
     """Returns the number of the run's phase."""
     found: pb.RunPhase.ValueType = number_of(pb.RunPhase.DESCRIPTOR, phase)
     return found
+
+
+def lease_message(lease: Lease) -> pb.LeaseBatchesReply:
+    """The lease as the worker gets it."""
+    stream = None if lease.stream == NOTHING else lease.stream
+    return pb.LeaseBatchesReply(
+        after=lease.after, stream=stream, start=lease.start, stop=lease.stop, width=lease.width, has=lease.has
+    )
+
+
+def lease_value(message: pb.LeaseBatchesReply) -> Lease:
+    """The lease that the chief sent."""
+    stream = message.stream if message.HasField("stream") else NOTHING
+    return Lease(message.after, stream, message.start, message.stop, message.width, tuple(message.has))
 
 
 def view_message(view: View, phase: RunPhase) -> pb.FollowViewReply:

@@ -12,7 +12,7 @@ if TYPE_CHECKING:  # it needs cryptography, which a command line does not
 Role = Literal["worker", "evaluator", "server", "reader", "admin"]
 ROLES: tuple[Role, ...] = get_args(Role)
 _OPEN: tuple[tuple[str, tuple[Role, ...]], ...] = (
-    ("Join Seat Heartbeat Validated Leave GoBack", ("worker",)),
+    ("Join Seat LeaseBatches Heartbeat Validated Leave GoBack", ("worker",)),
     ("Describe", ("worker", "evaluator")),
     ("Resume Initialise PushPull Push Ask PushPullSparse ExchangeSparse AskSparse", ("worker",)),
     ("Deliver Welcome", ("worker",)),

@@ -334,6 +334,92 @@ class SeatReply(_message.Message):
 Global___SeatReply: _TypeAlias = SeatReply  # noqa: Y015
 
 @_typing.final
+class LeaseBatchesRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    WORKER_FIELD_NUMBER: _builtins.int
+    INCARNATION_FIELD_NUMBER: _builtins.int
+    AFTER_FIELD_NUMBER: _builtins.int
+    WIDTH_FIELD_NUMBER: _builtins.int
+    MOST_FIELD_NUMBER: _builtins.int
+    ROWS_FIELD_NUMBER: _builtins.int
+    worker: _builtins.str
+    """Name of the worker."""
+    incarnation: _builtins.int
+    """Restart number of its process, from Join."""
+    after: _builtins.int
+    """The clock after which it needs mini-batches; of a script the number of those that it has had (pushes, mini-batches)."""
+    width: _builtins.int
+    """Mini-batches of a clock under its policy; 1 of a script."""
+    most: _builtins.int
+    """Mini-batches that it wants in all, at most."""
+    rows: _builtins.int
+    """Mini-batches that each seat's shards give in all epochs of the caller's script; 0: as the run's settings have it."""
+    def __init__(
+        self,
+        *,
+        worker: _builtins.str = ...,
+        incarnation: _builtins.int = ...,
+        after: _builtins.int = ...,
+        width: _builtins.int = ...,
+        most: _builtins.int = ...,
+        rows: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["after", b"after", "incarnation", b"incarnation", "most", b"most", "rows", b"rows", "width", b"width", "worker", b"worker"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___LeaseBatchesRequest: _TypeAlias = LeaseBatchesRequest  # noqa: Y015
+
+@_typing.final
+class LeaseBatchesReply(_message.Message):
+    """A part of a worker's way: which mini-batches its next clocks have (paceline/core/chief/leases.py)."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    AFTER_FIELD_NUMBER: _builtins.int
+    STREAM_FIELD_NUMBER: _builtins.int
+    START_FIELD_NUMBER: _builtins.int
+    STOP_FIELD_NUMBER: _builtins.int
+    WIDTH_FIELD_NUMBER: _builtins.int
+    HAS_FIELD_NUMBER: _builtins.int
+    after: _builtins.int
+    """The clock after which it begins; at most that of the request."""
+    stream: _builtins.int
+    """The seat whose shards the mini-batches are of, from 0; absent where these clocks have none."""
+    start: _builtins.int
+    """The first one, over all epochs, from 0."""
+    stop: _builtins.int
+    """The one after the last."""
+    width: _builtins.int
+    """Mini-batches of each clock; the last one has what is left."""
+    @_builtins.property
+    def has(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
+        """Servers whose slices have these already, from a worker that has left: they get an empty push."""
+
+    def __init__(
+        self,
+        *,
+        after: _builtins.int = ...,
+        stream: _builtins.int | None = ...,
+        start: _builtins.int = ...,
+        stop: _builtins.int = ...,
+        width: _builtins.int = ...,
+        has: _abc.Iterable[_builtins.int] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_stream", b"_stream", "stream", b"stream"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_stream", b"_stream", "after", b"after", "has", b"has", "start", b"start", "stop", b"stop", "stream", b"stream", "width", b"width"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__stream: _TypeAlias = _typing.Literal["stream"]  # noqa: Y015
+    _WhichOneofArgType__stream: _TypeAlias = _typing.Literal["_stream", b"_stream"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__stream) -> _WhichOneofReturnType__stream | None: ...
+
+Global___LeaseBatchesReply: _TypeAlias = LeaseBatchesReply  # noqa: Y015
+
+@_typing.final
 class HeartbeatRequest(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -695,6 +781,26 @@ class ReportServerRequest(_message.Message):
 
     DESCRIPTOR: _descriptor.Descriptor
 
+    @_typing.final
+    class UnseatedEntry(_message.Message):
+        DESCRIPTOR: _descriptor.Descriptor
+
+        KEY_FIELD_NUMBER: _builtins.int
+        VALUE_FIELD_NUMBER: _builtins.int
+        key: _builtins.str
+        value: _builtins.int
+        def __init__(
+            self,
+            *,
+            key: _builtins.str = ...,
+            value: _builtins.int = ...,
+        ) -> None: ...
+        _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+        def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["key", b"key", "value", b"value"]  # noqa: Y015
+        def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+        def WhichOneof(self, oneof_group: _Never) -> None: ...
+
     SERVER_FIELD_NUMBER: _builtins.int
     TERM_FIELD_NUMBER: _builtins.int
     VIEW_FIELD_NUMBER: _builtins.int
@@ -709,6 +815,7 @@ class ReportServerRequest(_message.Message):
     START_FIELD_NUMBER: _builtins.int
     FIGURES_FIELD_NUMBER: _builtins.int
     PROTOCOL_FIELD_NUMBER: _builtins.int
+    UNSEATED_FIELD_NUMBER: _builtins.int
     server: _builtins.int
     """Number of the server, from 1."""
     term: _builtins.int
@@ -747,6 +854,10 @@ class ReportServerRequest(_message.Message):
     def figures(self) -> Global___ServerFigures:
         """What its process has done so far."""
 
+    @_builtins.property
+    def unseated(self) -> _containers.ScalarMap[_builtins.str, _builtins.int]:
+        """By name the clock of each worker that has no seat in that view (pushes), of a script the mini-batches that were done."""
+
     def __init__(
         self,
         *,
@@ -764,10 +875,11 @@ class ReportServerRequest(_message.Message):
         start: Global___ServerStart | None = ...,
         figures: Global___ServerFigures | None = ...,
         protocol: _builtins.int = ...,
+        unseated: _abc.Mapping[_builtins.str, _builtins.int] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["figures", b"figures", "start", b"start"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["back", b"back", "due", b"due", "figures", b"figures", "protocol", b"protocol", "round_snapshots", b"round_snapshots", "server", b"server", "snapshots", b"snapshots", "spared", b"spared", "start", b"start", "switch", b"switch", "term", b"term", "unseated_examples", b"unseated_examples", "version", b"version", "view", b"view"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["back", b"back", "due", b"due", "figures", b"figures", "protocol", b"protocol", "round_snapshots", b"round_snapshots", "server", b"server", "snapshots", b"snapshots", "spared", b"spared", "start", b"start", "switch", b"switch", "term", b"term", "unseated", b"unseated", "unseated_examples", b"unseated_examples", "version", b"version", "view", b"view"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

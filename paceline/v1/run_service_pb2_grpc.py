@@ -44,6 +44,11 @@ class RunServiceStub:
                 request_serializer=paceline_dot_v1_dot_run__service__pb2.SeatRequest.SerializeToString,
                 response_deserializer=paceline_dot_v1_dot_run__service__pb2.SeatReply.FromString,
                 _registered_method=True)
+        self.LeaseBatches = channel.unary_unary(
+                '/paceline.v1.RunService/LeaseBatches',
+                request_serializer=paceline_dot_v1_dot_run__service__pb2.LeaseBatchesRequest.SerializeToString,
+                response_deserializer=paceline_dot_v1_dot_run__service__pb2.LeaseBatchesReply.FromString,
+                _registered_method=True)
         self.Heartbeat = channel.unary_unary(
                 '/paceline.v1.RunService/Heartbeat',
                 request_serializer=paceline_dot_v1_dot_run__service__pb2.HeartbeatRequest.SerializeToString,
@@ -110,6 +115,14 @@ class RunServiceServicer:
     def Seat(self, request, context):
         """Asks for the seat: the worker is ready and will go on from `clock`. Waits for up to 2 s before the start, then
         answers what the run waits for; the worker asks again. Safe to repeat.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def LeaseBatches(self, request, context):
+        """Gives a worker that has a seat the mini-batches of its next clocks, which are its own from then on; they are written down
+        before the answer. Never blocks; a repeat gives the same.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -202,6 +215,11 @@ def add_RunServiceServicer_to_server(servicer, server):
                     servicer.Seat,
                     request_deserializer=paceline_dot_v1_dot_run__service__pb2.SeatRequest.FromString,
                     response_serializer=paceline_dot_v1_dot_run__service__pb2.SeatReply.SerializeToString,
+            ),
+            'LeaseBatches': grpc.unary_unary_rpc_method_handler(
+                    servicer.LeaseBatches,
+                    request_deserializer=paceline_dot_v1_dot_run__service__pb2.LeaseBatchesRequest.FromString,
+                    response_serializer=paceline_dot_v1_dot_run__service__pb2.LeaseBatchesReply.SerializeToString,
             ),
             'Heartbeat': grpc.unary_unary_rpc_method_handler(
                     servicer.Heartbeat,
@@ -308,6 +326,33 @@ class RunService:
             '/paceline.v1.RunService/Seat',
             paceline_dot_v1_dot_run__service__pb2.SeatRequest.SerializeToString,
             paceline_dot_v1_dot_run__service__pb2.SeatReply.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def LeaseBatches(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/paceline.v1.RunService/LeaseBatches',
+            paceline_dot_v1_dot_run__service__pb2.LeaseBatchesRequest.SerializeToString,
+            paceline_dot_v1_dot_run__service__pb2.LeaseBatchesReply.FromString,
             options,
             channel_credentials,
             insecure,

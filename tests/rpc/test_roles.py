@@ -44,7 +44,7 @@ CASES = [
 NOT_IN_THIS_RUN = {("Evaluate", "worker"), ("Stop", "worker"), ("Stop", "evaluator")}
 """Calls that the run decides on: it has an evaluator, and is no script's."""
 OF_A_SCRIPT: dict[Role, str] = {
-    "worker": "Join Seat Heartbeat Validated Leave GoBack Evaluate Stop",
+    "worker": "Join Seat LeaseBatches Heartbeat Validated Leave GoBack Evaluate Stop",
     "evaluator": "Evaluate Stop",
 }
 """What the processes of a script's run ask the chief."""
@@ -126,6 +126,7 @@ OTHERS = {
     "Join": run_pb.JoinRequest(worker="worker-1"),
     "Seat": run_pb.SeatRequest(worker="worker-1"),
     "Heartbeat": run_pb.HeartbeatRequest(worker="worker-1"),
+    "LeaseBatches": run_pb.LeaseBatchesRequest(worker="worker-1"),
     "Validated": run_pb.ValidatedRequest(worker="worker-1"),
     "Leave": run_pb.LeaveRequest(worker="worker-1"),
     "GoBack": run_pb.GoBackRequest(worker="worker-1"),

@@ -67,7 +67,7 @@ def test_a_worker_that_lost_its_seat_joins_anew_as_often_as_the_seat_is_vacant()
     chief = Chief(run_pb.JoinReply(), run_pb.JoinReply(), run_pb.JoinReply())
     ends: list[Exception | None] = [Fenced("lease lapsed"), Fenced("lease lapsed"), None]
 
-    def session(joined: Any, steps: int, length: int) -> None:
+    def session(joined: Any) -> None:
         end = ends.pop(0)
         if end is not None:
             raise end
@@ -113,10 +113,10 @@ def test_a_worker_that_fails_keeps_its_seat_where_the_others_are_to_wait_for_it(
     one.progress = SimpleNamespace(state=None, alarm=None, enter=lambda phase: None)
     one.client = SimpleNamespace(fenced=lambda: None)
     monkeypatch.setattr(member, "Heartbeat", lambda *_, **__: SimpleNamespace(close=lambda: None))
-    monkeypatch.setattr(one, "sizes", lambda mine: (_ for _ in ()).throw(error), raising=False)
+    monkeypatch.setattr(one, "shards_of", lambda place: (_ for _ in ()).throw(error), raising=False)
 
     with pytest.raises(type(error)):
-        one._session(run_pb.JoinReply(incarnation=7, shards=[]), 1, 1)
+        one._session(run_pb.JoinReply(incarnation=7, shards=[]))
 
     assert left == [(7, False)] * leaves
 
@@ -206,10 +206,11 @@ def test_a_worker_takes_its_own_shards_or_all(access: str, mine: list[int], monk
     one._shards.manifest.sizes = (6, 4)
     one._shards.manifest.train_examples = 10
     one._shards.verify = verified.append
-    one._take_seat = lambda incarnation, place, shards, sampler: trained.append((shards, sampler))
-    one._session(run_pb.JoinReply(shards=[1], seat=1), 3, one.epoch_lens()[1])
+    one._take_seat = lambda incarnation, place: trained.append(one.shards_of(place))
+    one._lens, one._steps = one.epoch_lens(), 3
+    one._session(run_pb.JoinReply(shards=[1], seat=1))
 
-    (shards, sampler), rows = trained[0], set()
+    (shards,), sampler, rows = trained, one.sampler(1, mine), set()
     for clock in range(1, 61):
         rows |= set(sampler.indices(clock).tolist())
     assert (shards, verified) == (mine, mine)
@@ -251,7 +252,7 @@ def test_a_worker_that_has_trained_to_the_end_goes_back_when_a_server_loses_its_
     client = Servers([0, 0], [100, 93], settling=[Behind("server 1 has come back with clock 93"), True])
     one, trained = seated(client, last=100)
 
-    one._take_seat(1, 0, [0], None)
+    one._take_seat(1, 0)
 
     assert trained == client.started == [0, 93]
     assert one.renewed == [True], "the abandoned exchange may still send the old gradient"
@@ -268,7 +269,7 @@ def test_what_own_steps_remember_is_forgotten_when_a_worker_takes_its_seat_again
     monkeypatch.setattr(app, "train", lambda training, clock: clock)
 
     for clock in (0, 3):
-        one.train(clock, 0, run_pb.SeatReply(), [0], None)
+        one.train(clock, 0, run_pb.SeatReply())
 
     assert forgotten == [2], "once, before the second training"
     assert said == ["training", "done", "training", "its own part of the optimizer begins with zeros", "done"]
@@ -278,7 +279,7 @@ def test_a_worker_started_after_its_last_clock_stays_until_no_server_can_lose_it
     client = Servers([100, 100], [93, 100], settling=[Behind("server 0 has come back with clock 93"), True])
     one, trained = seated(client, last=100)
 
-    one._take_seat(2, 0, [0], None)
+    one._take_seat(2, 0)
 
     assert (trained, client.settling) == ([93], [])
 
@@ -313,7 +314,7 @@ def test_a_worker_lets_all_servers_go_back_once_for_pushes_of_an_earlier_process
     one.config = Config(workers=1, servers=2, batch_size=2, policy={"name": "bsp"})
     one.chief.go_back = lambda incarnation, terms: asked.append(list(terms)) or True
 
-    one._take_seat(2, 0, [0], None)
+    one._take_seat(2, 0)
 
     assert (len(asked), clocks) == (gone_back, [trained])
     assert client.may_differ is (trained == 0)

@@ -150,16 +150,19 @@ class ParameterClient:
         manner: Manner = AS_SET,
         round: int = 0,
         position: Position | None = None,
+        spared: Collection[int] = (),
     ) -> Callable[[], list[pb.PullHead]]:
         """As `push_pull`, but waits for the replies only when what it returns is called, before any other call. Until then
-        the update must not change. `manner`: how the servers are to step with it."""
+        the update must not change. `manner`: how the servers are to step with it; `spared`: servers that get an empty one."""
         gradient = update.values if isinstance(update, Dense) else None
         known, epoch = bases or self.bases, self.epoch
 
         def exchange(link: Link) -> pb.PullHead:
             link.enter_epoch(epoch)
             where = None if choose is None else lambda head: choose(link.index, head)
-            return link.push_pull(clock, view, gradient, examples, known[link.index], where, manner, round, position)
+            mine = (None, 0) if link.index in spared else (gradient, examples)
+            at = position if mine[1] or position is None else position._replace(examples=0)
+            return link.push_pull(clock, view, *mine, known[link.index], where, manner, round, at)
 
         return self._begin(exchange)
 

@@ -3,11 +3,13 @@ servers' optimizer. Each server gets the part of an update that lies in its slic
 
 import math
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 
+from paceline.core.chief.leases import NOTHING
 from paceline.core.chief.workers import WorkerPhase
 from paceline.core.errors import ConfigError
 from paceline.core.linear.model import Examples, Fit, Longs, score
@@ -20,7 +22,6 @@ from paceline.core.policies.policy_in_force import PolicyInForce
 from paceline.core.slice.plan import make_plan
 from paceline.core.values import Base, Places, Sparse, Vector
 from paceline.data.linear_model import shapes_of
-from paceline.data.sampler import Sampler
 from paceline.data.shards import Shards
 from paceline.rpc.conversions import newest_switch, switch_value
 from paceline.rpc.transport import decoded
@@ -50,16 +51,26 @@ class SparseClient(ParameterClient):
     """As `ParameterClient`; slices are one range each."""
 
     def begin_sparse(
-        self, clock: int, view: int, update: Sparse, examples: int, bases: Sequence[Base], wanted: Places | None = None
+        self,
+        clock: int,
+        view: int,
+        update: Sparse,
+        examples: int,
+        bases: Sequence[Base],
+        wanted: Places | None = None,
+        spared: Collection[int] = (),
     ) -> Callable[[], list[Answer]]:
         """Pushes one clock's update (`examples` 0: an empty one), cut by slices; what is returned waits for the answers. They
-        bring the weights that are wanted, or without such all that differ from `bases`, the weights it was computed on."""
+        bring the weights that are wanted, or without such all that differ from `bases`, the weights it was computed on.
+        `spared`: servers that get an empty push."""
 
         def exchange(link: Link) -> Answer:
             start, stop = bounds(link)
-            own = within(update, start, stop)
+            own, counted = within(update, start, stop), examples
+            if link.index in spared:
+                own, counted = Sparse(own.places[:0], own.values[:0], stop - start), 0
             asked = None if wanted is None else _cut(wanted, start, stop) - start
-            found = link.push_sparse(clock, view, own, examples, bases[link.index], asked)
+            found = link.push_sparse(clock, view, own, counted, bases[link.index], asked)
             return Answer(found.head, self._weights(link, found, asked))
 
         return self._begin(exchange)
@@ -129,7 +140,8 @@ class LinearWorker(Member):
     def first_weights(self) -> Vector:
         return np.zeros(self._width, np.float32)
 
-    def train(self, clock: int, place: int, seat: SeatReply, mine: Sequence[int], sampler: Sampler) -> None:
+    def train(self, clock: int, place: int, seat: SeatReply) -> None:
+        mine = self.shards_of(place)
         in_force = PolicyInForce(build_policy(self.config.policy), switch_value(seat.switch))
         rows = self.data.rows(mine)
         examples, train = rows.examples, rows.train
@@ -138,9 +150,49 @@ class LinearWorker(Member):
         fit = Fit.of(examples, self.config.svm.intercept) if self.config.svm.steps == "fitted" else None
         decays = self.config.svm.objective.decays(self.data.counts)
         model = linear_model(weights, self.data.classes, self.data.objective, decays, tracks=True, fit=fit)
-        self.say("training", clock=clock, view=seat.view, shards=list(mine), examples=len(train))
-        loop = Loop(self, model, fit, rows, sampler, in_force, seat)
+        self.say("training", clock=clock, view=seat.view, shards=mine, examples=len(train))
+        loop = Loop(self, model, fit, rows, place, in_force, seat)
         loop.run(clock, self._slowness(place).delay)
+
+
+class Batch(NamedTuple):
+    """The mini-batches of one clock."""
+
+    examples: Examples
+    rows: Longs
+    """Of these examples."""
+    has: tuple[int, ...] = ()
+    """Servers that have them already."""
+    is_idle: bool = False
+    """Nothing is left to compute."""
+
+
+class LinearBatches:
+    """The mini-batches of a seat, from its shards and from others that it takes over."""
+
+    def __init__(self, worker: LinearWorker, rows: Rows, place: int) -> None:
+        """`rows`: those of the seat's shards."""
+        self._worker = worker
+        self._nothing = Batch(rows.examples, np.zeros(0, np.int64), is_idle=True)
+        self._way = worker.way(place)
+        self._opened = {place: (rows, worker.sampler(place, worker.shards_of(place)))}
+        """By place, the rows and the order of shards that it has come to."""
+
+    def at(self, clock: int) -> Batch:
+        """Those of a clock; a clock to come is leased, too."""
+        lease = self._way.lease(clock - 1, 1)
+        if lease.stream == NOTHING:
+            return self._nothing
+        if lease.stream not in self._opened:
+            shards = self._worker.shards_of(lease.stream)
+            self._worker.take_over(lease.stream, shards)
+            self._opened[lease.stream] = self._worker.data.rows(shards), self._worker.sampler(lease.stream, shards)
+        rows, sampler = self._opened[lease.stream]
+        return Batch(rows.examples, rows.train[sampler.indices(lease.rows(clock).start + 1)], lease.has)
+
+    def pause(self) -> None:
+        """Waits a moment, since nothing is left just now."""
+        self._worker.pause()
 
 
 class Loop:
@@ -153,13 +205,14 @@ class Loop:
         model: AnyModel,
         fit: Fit | None,
         rows: Rows,
-        sampler: Sampler,
+        place: int,
         in_force: PolicyInForce,
         seat: SeatReply,
     ) -> None:
         self._worker = worker
         self._model = model
-        self._sampler = sampler
+        self._batches = LinearBatches(worker, rows, place)
+        self._sampler = worker.sampler(place, worker.shards_of(place))
         self._examples, self._own, self._train, self._validation = rows
         self._in_force = in_force
         self._view = seat.view
@@ -188,12 +241,12 @@ class Loop:
         while True:
             clock += 1
             self._progress.enter(WorkerPhase.DATA)
-            rows, bases = self._rows(clock), self._client.bases
-            self._compute(clock, rows, delay)
+            batch, bases = self._batches.at(clock), self._client.bases
+            self._compute(clock, batch, delay)
             self._progress.enter(WorkerPhase.EXCHANGE)
             if end is not None and self._take(clock - 1, end):
                 break
-            end = self._push(clock, rows, bases)
+            end = self._push(clock, batch, bases)
             is_end = self._sampler.is_end(clock)
             if is_end or not self._overlaps:
                 is_last, end = self._take(clock, end), None
@@ -209,38 +262,37 @@ class Loop:
         """Whether batches are computed while a push is on its way: asked for, and the policy allows it."""
         return self._config.overlap and self._in_force.policy.overlaps
 
-    def _rows(self, clock: int) -> Longs:
-        found: Longs = self._train[self._sampler.indices(clock)]
-        return found
-
-    def _compute(self, clock: int, rows: Longs, delay: Callable[[int], None]) -> None:
+    def _compute(self, clock: int, batch: Batch, delay: Callable[[int], None]) -> None:
+        if batch.is_idle and not self._in_force.policy.rounds:
+            self._batches.pause()
         self._progress.enter(WorkerPhase.COMPUTE)
         began = time.monotonic()
         if self._servers_step:
-            self._gradient = self._model.gradient(self._examples, rows)
-        elif len(rows):
-            self._model.step(self._examples, rows, self._config.worker_batch, self._client.lr)
+            self._gradient = self._model.gradient(batch.examples, batch.rows)
+        elif len(batch.rows):
+            self._model.step(batch.examples, batch.rows, self._config.worker_batch, self._client.lr)
         delay(clock)
-        self._progress.computed(len(rows), time.monotonic() - began)
+        self._progress.computed(len(batch.rows), time.monotonic() - began)
 
-    def _push(self, clock: int, rows: Longs, bases: Sequence[Base]) -> Callable[[], list[Answer]]:
+    def _push(self, clock: int, batch: Batch, bases: Sequence[Base]) -> Callable[[], list[Answer]]:
         """Sends what has changed since the last push. `bases`: the weights that it was computed on."""
         moved = self._model.moves() if self._gradient is None else self._gradient
         if not np.isfinite(moved.values).all():
             raise diverged()
-        self._sent = Step(moved.values, math.nan, len(rows), True)
+        count, wanted = len(batch.rows), self._wanted(clock)
+        self._sent = Step(moved.values, math.nan, count, True)
         self._progress.sparse(len(moved.places), len(self._model.weights))
-        return self._client.begin_sparse(clock, self._view, moved, len(rows), bases, self._wanted(clock))
+        return self._client.begin_sparse(clock, self._view, moved, count, bases, wanted, batch.has)
 
     def _wanted(self, clock: int) -> Places | None:
         """The places of the batches that are computed after the reply; None: all that have changed."""
         if self._config.svm.pull == "changed":
             return None
         ahead = 2 if self._overlaps else 1
-        rows = self._rows(clock + ahead)
-        found = touched(self._examples, rows)
-        if self._config.svm.intercept and len(rows):
-            found = np.append(found, self._examples.width)
+        batch = self._batches.at(clock + ahead)
+        found = touched(batch.examples, batch.rows)
+        if self._config.svm.intercept and len(batch.rows):
+            found = np.append(found, batch.examples.width)
         if self._classes == 2:
             return found
         each = len(self._model.weights) // self._classes

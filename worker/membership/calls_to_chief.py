@@ -5,10 +5,12 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import TypeVar
 
+from paceline.core.chief.leases import Lease
 from paceline.core.chief.phases import RunPhase
 from paceline.core.errors import Fenced, PacelineError, PoolFull, ServersGone, Stopped, TryAgain
 from paceline.rpc.agreed_settings import joining_settings
 from paceline.rpc.channel import call, open_channel, waiting_call
+from paceline.rpc.conversions import lease_value
 from paceline.rpc.enums import number_of, phase_of
 from paceline.rpc.protocol_version import PROTOCOL
 from paceline.rpc.retries import retried
@@ -103,6 +105,14 @@ class ChiefClient:
                 said = time.monotonic()
                 self._say("waiting for the start", missing=list(reply.missing))
             self._pause(0.05)
+
+    def lease(self, incarnation: int, after: int, width: int, most: int, rows: int = 0) -> Lease:
+        """The lease that has the clock after this one, of `width` mini-batches, `most` in all; `rows`: as in
+        LeaseBatchesRequest. Fenced without a seat."""
+        request = pb.LeaseBatchesRequest(
+            worker=self._worker, incarnation=incarnation, after=after, width=width, most=most, rows=rows
+        )
+        return lease_value(self._retried("LeaseBatches", lambda: call(self._stub.LeaseBatches, request, 10.0)))
 
     def beat(
         self,

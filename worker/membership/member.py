@@ -1,5 +1,6 @@
 """A worker's membership, whatever it trains: joins, takes its seat, trains and leaves; joins again if it loses its seat."""
 
+import sys
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
@@ -27,7 +28,10 @@ from paceline.worker.membership.calls_to_chief import ChiefClient, Heartbeat
 from paceline.worker.surroundings import Surroundings
 from paceline.worker.training.emulated_slowness import Slowness
 from paceline.worker.training.status_and_metrics import Progress
+from paceline.worker.training.way import Ask, Way
 
+_IDLE = 0.1
+"""Time between two looks whether others have left something undone (seconds)."""
 _PATIENCE = 10.0
 """Time that a worker without place 0 gives the others to send the first weights (seconds)."""
 
@@ -49,6 +53,10 @@ class Member(ABC):
         self.progress = Progress(around.registry, around.say)
         self.incarnation = 0
         self._returns = Returns()
+        self._lens: list[int] = []
+        """Examples that one epoch takes at each place; known from the join on."""
+        self._steps = 0
+        """Mini-batches of an epoch, likewise."""
         self.position: int | None = None
         """Mini-batches that its script had done when it took its seat; None: the servers don't know."""
         self.client = self.client_kind(around, plan, self.progress.retried, around.registry)
@@ -57,9 +65,9 @@ class Member(ABC):
     def run(self) -> None:
         """Trains until the run is over; joins again when its seat is lost. Fenced if another process holds it."""
         manifest, was_fenced = self._shards.manifest, False
-        lens = self.epoch_lens()
+        lens = self._lens = self.epoch_lens()
         check_batch(self.config, max(lens))
-        steps = steps_per_epoch(lens, [[place] for place in range(len(lens))], self.clock_batch)
+        steps = self._steps = steps_per_epoch(lens, [[place] for place in range(len(lens))], self.clock_batch)
         while True:
             facts = self.train_examples, steps, manifest.fingerprint, len(manifest.shards)
             joined = self.chief.join(was_fenced, *facts, self.frozen, self.text_hash)
@@ -68,7 +76,7 @@ class Member(ABC):
                 self.late()
                 return
             try:
-                self._session(joined, steps, lens[joined.seat])
+                self._session(joined)
                 return
             except Fenced as error:
                 self.say("joining anew", why=str(error))
@@ -107,8 +115,53 @@ class Member(ABC):
         """The whole model as it starts, for this worker to send if it must."""
 
     @abstractmethod
-    def train(self, clock: int, place: int, seat: SeatReply, mine: Sequence[int], sampler: Sampler) -> None:
+    def train(self, clock: int, place: int, seat: SeatReply) -> None:
         """From the clock after this one to the last one."""
+
+    def shards_of(self, place: int) -> list[int]:
+        """The numbers of the shards that belong to a place in the pool."""
+        total = len(self._shards)
+        return list(range(total) if self.config.data.access == "all" else range(place, total, self.config.workers))
+
+    def sampler(self, place: int, shards: Sequence[int]) -> Sampler:
+        """The mini-batches of a place, whose shards these are; the same in every worker."""
+        return Sampler(
+            self.sizes(shards),
+            self.clock_batch,
+            self._steps,
+            self.config.seed,
+            f"worker-{place}",
+            self._lens[place],
+            shuffle=self._shards.shuffle,
+            fills=self._shards.fills,
+        )
+
+    def way(self, place: int) -> Way:
+        """Which mini-batches it computes at which clock."""
+        is_own = self.config.budget == "per_worker" and not self.config.is_script
+        return Way(place, self._ask(), self.config.epochs * self._steps if is_own else sys.maxsize)
+
+    def _ask(self) -> Ask | None:
+        """How it leases mini-batches; None where it has those of its stream, and no others."""
+        config = self.config
+        if not config.data.leases or (config.budget == "per_worker" and not config.is_script):
+            return None
+        return lambda after, width, most: self.chief.lease(self.incarnation, after, width, most, self._own_rows)
+
+    @property
+    def _own_rows(self) -> int:
+        """Mini-batches that each seat's shards give in all epochs of its script; 0: it has none."""
+        return 0
+
+    def take_over(self, place: int, shards: Sequence[int]) -> None:
+        """Another place's mini-batches come from now on. Raises DataError where its shards are damaged."""
+        self.say("computes mini-batches of another seat, too", seat=place, shards=list(shards))
+        for shard in shards:
+            self._shards.verify(shard)
+
+    def pause(self) -> None:
+        """Waits a moment, since nothing is left just now."""
+        self._stop.wait(_IDLE)
 
     def left(self, incarnation: int) -> None:  # noqa: B027 - most have nothing to do
         """The worker has left; it may have something to do still."""
@@ -116,7 +169,7 @@ class Member(ABC):
     def late(self) -> None:  # noqa: B027 - most have nothing to do
         """The run was over before this worker had a seat."""
 
-    def _session(self, joined: JoinReply, steps: int, length: int) -> None:
+    def _session(self, joined: JoinReply) -> None:
         """From Join to Leave."""
         heartbeat = Heartbeat(
             self.chief,
@@ -131,21 +184,9 @@ class Member(ABC):
         finished = keeps_seat = False
         self.incarnation = joined.incarnation
         try:
-            everything = range(len(self._shards))
-            mine = list(everything if self.config.data.access == "all" else joined.shards)
-            for shard in mine:
+            for shard in self.shards_of(joined.seat):
                 self._shards.verify(shard)
-            sampler = Sampler(
-                self.sizes(mine),
-                self.clock_batch,
-                steps,
-                self.config.seed,
-                self.name,
-                length,
-                shuffle=self._shards.shuffle,
-                fills=self._shards.fills,
-            )
-            self._take_seat(joined.incarnation, joined.seat, mine, sampler)
+            self._take_seat(joined.incarnation, joined.seat)
             finished = True
         except BaseException as error:
             is_failure = getattr(error, "is_failure", isinstance(error, Exception))
@@ -158,16 +199,16 @@ class Member(ABC):
                 self.chief.leave(joined.incarnation, finished)
         self.left(joined.incarnation)
 
-    def _take_seat(self, incarnation: int, place: int, mine: list[int], sampler: Sampler) -> None:
+    def _take_seat(self, incarnation: int, place: int) -> None:
         """Takes the seat and trains to the last clock, as often as a server comes back without what it had answered."""
         while True:
             try:
-                self._train_from_seat(incarnation, place, mine, sampler)
+                self._train_from_seat(incarnation, place)
                 return
             except Behind as error:
                 self._goes_back(error)
 
-    def _train_from_seat(self, incarnation: int, place: int, mine: list[int], sampler: Sampler) -> None:
+    def _train_from_seat(self, incarnation: int, place: int) -> None:
         """Trains from the smallest clock of all slices to the last one, and stays until no server can lose it any more, also
         where an earlier process has trained so far; returns at once when the run is over."""
         standings = self._ready(incarnation, place)
@@ -182,11 +223,11 @@ class Member(ABC):
         if seat is None:
             return
         if self._is_beyond(standings, clock, seat) and self._all_go_back(incarnation, standings):
-            self._train_from_seat(incarnation, place, mine, sampler)
+            self._train_from_seat(incarnation, place)
             return
         self._returns.trains()
         if not seat.HasField("last") or clock < seat.last:
-            self.train(clock, place, seat, mine, sampler)
+            self.train(clock, place, seat)
         if not self.client.settle():
             self.say("leaves before all servers have written down its last pushes; see why they can't")
 

@@ -266,6 +266,7 @@ class OwnBatches:
 
     shuffle = True
     fills = False
+    is_common = False
 
     def __init__(self, workers: int) -> None:
         self.asks: dict[str, Any] = {"batch_size": workers, "budget": "per_worker"}

@@ -1,14 +1,14 @@
 """The mini-batches of a script's worker: where the next ones come from, which the script has, and which are done."""
 
 from collections.abc import Callable, Iterator
-from copy import copy
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
+from paceline.core.chief.leases import NOTHING
 from paceline.core.values import Position
 from paceline.data.dataset import Rows
-from paceline.data.sampler import Sampler
 from paceline.data.shards import take
 from paceline.worker.script.course import BatchesDone, PresentEpoch
+from paceline.worker.training.way import Streams, Way
 
 
 class Stepped(NamedTuple):
@@ -18,6 +18,15 @@ class Stepped(NamedTuple):
     loaded: float
     """Time that its mini-batches took to come out of the loader (seconds)."""
     position: Position
+
+
+class At(NamedTuple):
+    """Where a mini-batch is."""
+
+    stream: int
+    row: int
+    has: tuple[int, ...]
+    """Servers that have it already."""
 
 
 class MiniBatches:
@@ -30,37 +39,62 @@ class MiniBatches:
         """Those whose examples have been counted."""
         self._loaded = 0.0
         """Time that the next step's took to come out of the loader (seconds)."""
-        self._sampler: Sampler | None = None
-        """Of the steps; the loop has it, too."""
-        self._ahead: Sampler | None = None
-        """Of the loader, which may be an epoch ahead: each keeps one epoch's order."""
-        self._shards: list[Any] = []
+        self._streams: Streams | None = None
+        self._way: Way | None = None
+        self.is_short = False
+        """A pass was ended before its time, since no mini-batch was left."""
 
-    def sit(self, position: int, sampler: Sampler, shards: list[Any]) -> None:
-        """The worker has its seat: the mini-batches that are done, where the next ones come from, and the shards of these."""
+    def sit(self, position: int, streams: Streams, way: Way) -> None:
+        """The worker has its seat: the mini-batches that are done, and where the next ones come from."""
         self.counts, self._counted = BatchesDone(position), position
-        self._sampler = sampler
-        self._ahead = copy(sampler)
-        self._shards = shards
+        self._streams, self._way = streams, way
 
-    def rows(self, position: int) -> Rows:
-        """The data set's rows that make this worker's mini-batch at this position, from 1."""
-        assert self._ahead is not None
-        found: Rows = take(self._shards, *self._ahead.batch(position))[0]
+    def rows(self, position: int) -> Rows | None:
+        """The data set's rows that make this worker's mini-batch at this position, from 1; None where nothing is left."""
+        assert self._streams is not None
+        at = self.at(position)
+        if at.stream == NOTHING:
+            return None
+        shards, batch = self._streams.batch(at.stream, at.row)
+        found: Rows = take(shards, *batch)[0]
         return found
 
-    def epoch(self, ends: Callable[[], bool], is_over: Callable[[], bool]) -> Iterator[int]:
-        """Positions of an epoch's mini-batches, from the next one on: to its end, or, if it has none, until the run is over."""
-        assert self._ahead is not None
+    def at(self, position: int) -> At:
+        """Which mini-batch of which stream this worker computes at this position, from 1."""
+        assert self._way is not None
+        lease = self._way.lease(position - 1, 1)
+        return At(lease.stream, lease.rows(position).start, lease.has)
+
+    def epoch(self, ends: Callable[[int], bool], is_over: Callable[[], bool]) -> Iterator[int]:
+        """Positions of an epoch's mini-batches, from the next one on: to where it `ends`, which is asked from the end of the
+        worker's own ones on, or until the run is over or nothing is left for the time being."""
+        assert self._streams is not None
         position = self.counts.done
-        self.present.begin(position, self._ahead.steps)
+        self.present.begin(position, self._streams.steps)
         self.counts.begin()
         while not is_over():
             position += 1
-            if len(self.rows(position)):
-                yield position
-            if position == self.present.end and ends():
+            found = self.rows(position)
+            if found is None and position > self.counts.done:  # others have been passed by
+                self.is_short = True
                 return
+            if found is not None and len(found):
+                yield position
+            if position >= self.present.end and ends(position):
+                return
+
+    def is_left(self, position: int) -> bool:
+        """Whether this worker's last pass goes on after this position, with what others have left undone."""
+        assert self._way is not None
+        return self._way.is_leased and self.at(position + 1).stream != NOTHING
+
+    def upcoming(self) -> At:
+        """The mini-batch that the script computes next, as far as can be known before it has come to it."""
+        return self.at(self.counts.done + 1)
+
+    def pass_by(self) -> None:
+        """The upcoming mini-batch has no rows, and is done without the script."""
+        self.counts.done += 1
 
     def drew(self, position: int, seconds: float) -> None:
         """The script gets the mini-batch at this position, or a part of it, which took this long to load (seconds)."""
@@ -84,5 +118,6 @@ class MiniBatches:
         return Stepped(examples, loaded, Position(self.counts.done, sum(map(self._examples, new))))
 
     def _examples(self, position: int) -> int:
-        assert self._sampler is not None
-        return len(self._sampler.indices(position))
+        assert self._streams is not None
+        at = self.at(position)
+        return self._streams.examples(at.stream, at.row)

@@ -19,7 +19,6 @@ from paceline.core.policies.policy import build_policy
 from paceline.core.settings.config import Config
 from paceline.core.values import AS_SET, Manner
 from paceline.data.dataset import Rows
-from paceline.data.sampler import Sampler
 from paceline.rpc.channel import call, open_channel
 from paceline.rpc.process import make_log
 from paceline.settings.load_settings import load
@@ -42,6 +41,7 @@ from paceline.worker.script.training_plan import TrainingPlan
 from paceline.worker.startup.run_process import check_addresses, run_process
 from paceline.worker.startup.start import Start
 from paceline.worker.surroundings import Surroundings
+from paceline.worker.training.way import Streams, Way
 
 _PATIENCE = 5.0
 """Longest time in which the chief answers whether this worker has joined (seconds)."""
@@ -194,6 +194,9 @@ class ScriptRun:
             if not self._has_joined:
                 self._complete()
             if not self.is_over and self.steps_made == before:
+                if self._batches.is_short:  # others have done what was to be done
+                    self.finish()
+                    break
                 raise ConfigError(
                     "An epoch had no optimizer.step() of the optimizer that paceline.wrap returned. Call it once "
                     f"for each {self._batches.present.mini_batches}."
@@ -296,7 +299,16 @@ class ScriptRun:
             self._describe(around)
             listen = Listen(told.peer_host, told.peer_port, told.bind)
             scorer = self._scorer if around.config.scored_by == "worker" and told.models else None
-            self._worker = ScriptWorker(around, shards, replica, listen=listen, on_seat=self._seated, scorer=scorer)
+            self._worker = ScriptWorker(
+                around,
+                shards,
+                replica,
+                listen=listen,
+                on_seat=self._seated,
+                ends_by_itself=lambda: self._ends_by_itself,
+                epochs=self._plan.length["epochs"],
+                scorer=scorer,
+            )
             self._worker.run()
 
         return run_process(start, work, stopping, shards=data)
@@ -317,10 +329,11 @@ class ScriptRun:
             around.say,
         )
 
-    def _seated(self, position: int, sampler: Sampler, shards: list[Any]) -> None:
+    def _seated(self, position: int, streams: Streams, way: Way) -> MiniBatches:
         """In the loop's thread, while the script waits."""
-        self._batches.sit(position, sampler, shards)
-        self.steps_per_epoch = sampler.steps
+        self._batches.sit(position, streams, way)
+        self.steps_per_epoch = streams.steps
+        return self._batches
 
     def _score(self) -> None:
         """This process is the evaluator: scores until the run is finished, and ends."""
@@ -365,14 +378,20 @@ class ScriptRun:
     # training
     def rows(self, position: int) -> Rows:
         """The data set's rows that make this worker's mini-batch at this position, from 1."""
-        return self._batches.rows(position)
+        rows = self._batches.rows(position)
+        assert rows is not None
+        return rows
 
     def positions(self) -> Iterator[int]:
         """Those of this epoch's mini-batches, from the next one on: to the end of the epoch, or until the run is over, for
         which the last one waits where other workers' examples count, too."""
         self.join()
-        is_last = self._epoch == self._plan.length["epochs"] - 1
-        yield from self._batches.epoch(lambda: not is_last or self._ends_by_itself, lambda: self.is_over)
+        is_last, batches = self._epoch == self._plan.length["epochs"] - 1, self._batches
+
+        def ends(position: int) -> bool:
+            return not is_last or (self._ends_by_itself and not batches.is_left(position))
+
+        yield from batches.epoch(ends, lambda: self.is_over)
 
     @property
     def _ends_by_itself(self) -> bool:
@@ -474,7 +493,7 @@ class ScriptRun:
             return
         assert self._plan.replica is not None
         of = self.steps_per_epoch * self._plan.length["epochs"]
-        if self.position < of:
+        if self.position < of and not self._batches.is_short:
             tell(f"{self.script} has ended after {self.position:,} of {of:,} steps; {self.told.name} has finished.")
             if self._worker is not None:
                 self._worker.progress.figure(**{ENDED_EARLY: 1.0})

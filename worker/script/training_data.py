@@ -59,9 +59,10 @@ class TrainingData(Shards):
     """Shards of a data set that stays where it is: features, labels and ids of an example are its row's number. Each epoch
     takes every row once over all workers, but for what `drop_last` leaves out and what a strategy gives to several."""
 
-    def __init__(self, rows: Sequence[Rows], manifest: Manifest, asked: Cut) -> None:
-        """`rows`: of each shard."""
+    def __init__(self, rows: Sequence[Rows], manifest: Manifest, asked: Cut, is_common: bool = True) -> None:
+        """`rows`: of each shard; `is_common`: any worker can read any of them at any time."""
         super().__init__(Path(), manifest)
+        self.is_common = is_common
         self._rows = rows
         self.shuffle = asked.shuffle
         self.fills = asked.fills
@@ -158,7 +159,8 @@ class Brought:
         )
         if parts > 1:
             _check_parts(config, manifest, parts)
-        return TrainingData(examples, manifest, asked)
+        is_common = not (self.is_stream or self._sampled is not None or asked.fills)
+        return TrainingData(examples, manifest, asked, is_common)
 
     def _rows(self, config: Config, asked: Cut) -> Sequence[Rows]:
         """The rows of each shard."""

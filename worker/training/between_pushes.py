@@ -1,18 +1,19 @@
 """What a worker computes between two pushes: the mini-batches of a clock, and its own steps where the policy has any."""
 
 import time
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
 
 from paceline.core import kernels
 from paceline.core.chief.workers import WorkerPhase
-from paceline.core.values import Base
+from paceline.core.values import Base, Position
 from paceline.data.sampler import Batch
 from paceline.data.shards import take
 from paceline.worker.training.step_result import Finished, Step
 from paceline.worker.training.training_state import Training
+from paceline.worker.training.way import Item
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -25,19 +26,23 @@ class Work:
     """The weights that it was computed on."""
     is_last: bool = False
     """Whether the script has finished after it."""
+    spared: Collection[int] = ()
+    """Servers that get an empty push, since they have these mini-batches already."""
+    epoch: int = 0
+    """The pass over the data that the newest mini-batch is of."""
+    position: Position | None = None
+    """Where a script is in its data."""
 
 
 def work(training: Training, clock: int) -> Work:
     """The mini-batches that belong to this clock, with own steps between them where the policy has any. Raises Finished where
     the script has none left."""
-    most = training.policy.most_steps
     training.own.lr = training.client.lr * training.own_rate
-    first, done = (clock - 1) * most, None
-    last = min(first + training.policy.local_steps(training.progress.speed), training.last_position)
+    mine, done = training.batches.of(clock, training.policy, training.progress.speed), None
     is_last = False
-    for position in range(first + 1, last + 1):
+    for item in mine.items:
         try:
-            step = compute(training, position)
+            step = compute(training, item)
         except Finished:
             if done is None:
                 raise
@@ -49,7 +54,8 @@ def work(training: Training, clock: int) -> Work:
         done = together(done, step)
     if training.stepper is not None and done is not None and not kernels.all_finite(training.replica.local):
         done = replace(done, finite=False)  # own steps have exploded after the last gradient that had not
-    return Work(done, training.bases, is_last)
+    where = training.batches.position(done)
+    return Work(done, training.bases, is_last, mine.has, training.batches.epoch, where)
 
 
 def together(before: Step | None, step: Step | None) -> Step | None:
@@ -65,18 +71,18 @@ def together(before: Step | None, step: Step | None) -> Step | None:
     return replace(step, loss=loss, examples=examples, manner=manner, position=position)
 
 
-def compute(training: Training, position: int) -> Step | None:
-    """The gradient of the mini-batch at this position of the worker's data, clipped, with the worker's own momentum; None for
-    an empty one."""
+def compute(training: Training, item: Item) -> Step | None:
+    """The gradient of a mini-batch, clipped, with the worker's own momentum; None for an empty one."""
     training.progress.enter(WorkerPhase.DATA)
-    batches, clip = training.batches, training.asked.clip
-    batch, share = part(batches.sampler.batch(position), training.progress.speed if training.asked.by_speed else 1.0)
+    batches, clip, position = training.batches, training.asked.clip, item.seed[1]
+    shards, whole = batches.streams.batch(item.stream, item.row)
+    batch, share = part(whole, training.progress.speed if training.asked.by_speed else 1.0)
     if not len(batch):
         return None
-    features, labels = take(batches.shards, *batch)
+    features, labels = take(shards, *batch)
     training.progress.enter(WorkerPhase.COMPUTE)
     began = time.monotonic()
-    seeds = np.random.SeedSequence([batches.seed, batches.place, position])
+    seeds = np.random.SeedSequence([batches.seed, *item.seed])
     step = training.replica.gradient(features, labels, int(seeds.generate_state(1)[0]), np.random.default_rng(seeds))
     training.progress.loaded(training.replica.loaded)
     training.slowness.delay(position, share)

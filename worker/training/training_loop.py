@@ -9,7 +9,7 @@ from paceline.core import kernels
 from paceline.core.chief.workers import WorkerPhase
 from paceline.core.optimizers.groups import Grouped
 from paceline.core.slice.plan import Range
-from paceline.core.values import AS_SET, Dense, Empty, Manner, Position, Update
+from paceline.core.values import AS_SET, Dense, Empty, Manner, Update
 from paceline.rpc.conversions import newest_switch, switch_value
 from paceline.v1 import parameter_service_pb2 as pb
 from paceline.worker.exchange.parameter_client import Choose
@@ -38,7 +38,7 @@ def train(training: Training, clock: int) -> int:
         training.shared.offer(training.replica.local)
         smallest = min(alpha(training, head) for head in heads)
         pulled = training.client.pulled if has_pulled else None
-        training.progress.stepped(clock, epoch(training, clock), ready.step, heads, smallest, pulled)
+        training.progress.stepped(clock, ready.epoch, ready.step, heads, smallest, pulled)
         if is_last or any(head.stop for head in heads):
             return clock
         if change_policy(training, heads):
@@ -54,10 +54,10 @@ def begin_exchange(training: Training, clock: int, ready: Work) -> Callable[[], 
     pulls = training.policy.pulls(clock)
     target = destination(training) if pulls else None
     update, examples = outgoing(training, ready.step), weight(ready.step)
-    training.client.epoch = epoch(training, clock)
+    training.client.epoch = ready.epoch
     asks = manner(training, ready.step)
-    where = position(ready.step)
-    end = training.client.begin_push(clock, training.view, update, examples, target, ready.bases, asks, position=where)
+    push = clock, training.view, update, examples, target, ready.bases, asks
+    end = training.client.begin_push(*push, position=ready.position, spared=ready.spared)
     return lambda: (end(), pulls)
 
 
@@ -76,17 +76,6 @@ def manner(training: Training, step: Step | None) -> Manner:
 def weight(step: Step | None) -> int:
     """Examples behind the push."""
     return step.examples if step is not None and step.finite else 0
-
-
-def position(step: Step | None) -> Position | None:
-    """Where a script is in its data with the push. Examples that train nothing don't count."""
-    found = None if step is None else step.position
-    return found if found is None or weight(step) else found._replace(examples=0)
-
-
-def epoch(training: Training, clock: int) -> int:
-    """Which pass over its data the worker is in."""
-    return training.batches.sampler.position(clock * training.policy.most_steps).epoch
 
 
 # after the reply

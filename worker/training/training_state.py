@@ -1,14 +1,14 @@
 """What one worker trains with, what changes while it does, and its model for readers meanwhile."""
 
-import sys
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field
 from typing import Self
 
 import numpy as np
 
+from paceline.core.chief.leases import NOTHING
 from paceline.core.optimizers.builtin.sgd import plainly
 from paceline.core.optimizers.clip import Clip
 from paceline.core.optimizers.effective import Pool, effective, pool_of
@@ -19,13 +19,13 @@ from paceline.core.optimizers.worker_half import WorkerHalf
 from paceline.core.policies.policy import Own, Policy
 from paceline.core.policies.policy_in_force import PolicyInForce
 from paceline.core.settings.config import Config
-from paceline.core.values import Base, GroupOption, Manner, Vector
-from paceline.data.sampler import Sampler
-from paceline.data.shards import Shard
+from paceline.core.values import Base, GroupOption, Manner, Position, Vector
 from paceline.worker.exchange.parameter_client import ParameterClient
 from paceline.worker.training.emulated_slowness import Slowness
 from paceline.worker.training.model_and_gradient import Replica
 from paceline.worker.training.status_and_metrics import Progress
+from paceline.worker.training.step_result import Step
+from paceline.worker.training.way import Item, Items, Streams, Way
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -41,8 +41,6 @@ class StepSettings:
     """Whether a slower worker takes a smaller part of each mini-batch."""
     overlap: bool = False
     """Whether the next gradient is computed while a push is on its way, where the policy allows it."""
-    passes: int | None = None
-    """Over its data, that each worker makes; None: the run says when it ends."""
 
     @classmethod
     def by(cls, config: Config) -> Self:
@@ -53,20 +51,41 @@ class StepSettings:
             clip=Clip(config.clip),
             by_speed=config.batch == "speed",
             overlap=config.overlap,
-            passes=config.epochs if config.budget == "per_worker" and not config.is_script else None,
         )
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(kw_only=True)
 class Batches:
     """What a worker's mini-batches are made of."""
 
-    sampler: Sampler
-    shards: Sequence[Shard]
-    """Those that the sampler takes from."""
+    streams: Streams
+    way: Way
     seed: int
-    place: int
-    """This worker's among all: no two augment and drop out alike."""
+    """Of the run."""
+    pause: Callable[[], object] = lambda: None
+    """Waits a moment, since nothing is left just now."""
+    epoch: int = 0
+    """That of the newest mini-batch."""
+
+    def of(self, clock: int, policy: Policy, speed: float) -> Items:
+        """The mini-batches of a clock; of a slow worker fewer, where the policy has it so."""
+        lease = self.way.lease(clock - 1, policy.most_steps)
+        if lease.stream == NOTHING:
+            self.idle(policy)
+            return Items(())
+        rows = lease.rows(clock)[: policy.local_steps(speed)]
+        if rows:
+            self.epoch = rows[-1] // self.streams.steps
+        return Items((Item(lease.stream, row, (lease.stream, row + 1)) for row in rows), lease.has)
+
+    def idle(self, policy: Policy) -> None:
+        """Nothing is left at this clock; in rounds the others wait for its push."""
+        if not policy.rounds:
+            self.pause()
+
+    def position(self, step: Step | None) -> Position | None:
+        """What a push says of where a script is in its data."""
+        return None
 
 
 class LocalModel:
@@ -200,11 +219,6 @@ class Training:
         """Whether what this worker pushes depends on its earlier gradients, of which it begins with none."""
         half = self.half is not None and self.half.optimizer.slots > 0
         return half or self.policy.own_half or bool(self.own.slots)
-
-    @property
-    def last_position(self) -> int:
-        """Of the mini-batches that this worker has to compute."""
-        return sys.maxsize if self.asked.passes is None else self.asked.passes * self.batches.sampler.steps
 
     @property
     def overlaps(self) -> bool:

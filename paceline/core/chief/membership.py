@@ -353,6 +353,12 @@ class Membership:
         if place is None or incarnation != place.incarnation:
             raise Fenced(f"{worker} has no claim to a seat with incarnation {incarnation}. Join first.")
 
+    def check_seat(self, worker: str, incarnation: int) -> None:
+        """Raises Fenced where the worker does not count, or another process of it."""
+        seat = self.view.seats.get(worker)
+        if seat is None or incarnation != seat.incarnation:
+            raise Fenced(f"{worker} (incarnation {incarnation}) has no seat. Join again.")
+
     def queued(self, now: float) -> list[str]:
         """Workers that wait for a seat, known by their repeated requests."""
         self.queue = {worker: asked for worker, asked in self.queue.items() if now - asked <= self.lease}

@@ -1,5 +1,7 @@
 """Tracks the other servers' reports: which view each follows, and which change of policy it has made."""
 
+from collections.abc import Mapping
+
 from paceline.core.chief.membership import ROUNDS_AHEAD
 
 
@@ -18,13 +20,24 @@ class OtherServers:
         self._gone: dict[int, tuple[int, int]] = {}
         """By server a view, and the examples that its slice has of workers that are not in it."""
         self._lacks = 0
+        self._unseated: dict[int, tuple[int, Mapping[str, int]]] = {}
+        """By server a view, and how far each worker is on its slice that is not in it."""
         self._first_open: dict[int, int] = {}
         """By view that is on its way to them, the first round that the chief's slice keeps open meanwhile."""
 
-    def acknowledged(self, server: int, term: int, view: int, switch: int, gone: int = 0) -> None:
+    def acknowledged(
+        self,
+        server: int,
+        term: int,
+        view: int,
+        switch: int,
+        gone: int = 0,
+        unseated: Mapping[str, int] | None = None,
+    ) -> None:
         """A server reports its state. A process's newest report counts; a new process starts over. `gone`: the examples that
-        its slice has of workers that are not in the view."""
+        its slice has of workers that are not in the view; `unseated`: how far each of these is on it."""
         self._gone[server] = view, gone
+        self._unseated[server] = view, unseated or {}
         if self.terms.get(server) == term:
             view = max(view, self.views[server])
             switch = max(switch, self._switches[server])
@@ -38,6 +51,13 @@ class OtherServers:
         if all(self._gone.get(server, (-1, 0))[0] == view for server in self._numbers):
             self._lacks = max((gone - theirs for _, theirs in self._gone.values()), default=0)
         return max(0, self._lacks)
+
+    def marks(self, worker: str, view: int) -> list[int] | None:
+        """How far a worker is on each of their slices that is in no view from this one on; None until all have said so."""
+        reports = [self._unseated.get(server, (-1, {})) for server in self._numbers]
+        if any(theirs < view for theirs, _ in reports):
+            return None
+        return [unseated.get(worker, 0) for _, unseated in reports]
 
     def follow(self, view: int) -> bool:
         """Whether all servers have this view or a newer one."""

@@ -6,6 +6,8 @@ from typing import Any
 
 from paceline.core.chief.budget import Budget, Milestones, all_but
 from paceline.core.chief.common_snapshots import CommonSnapshots
+from paceline.core.chief.leases import Lease, Pace, Wish, with_all_servers_alike
+from paceline.core.chief.leasing import Leasing
 from paceline.core.chief.membership import ROUNDS_AHEAD, Membership
 from paceline.core.chief.other_servers import OtherServers
 from paceline.core.chief.phases import Phases, RunPhase
@@ -52,6 +54,7 @@ class Run:
         self.warnings = Warnings(config)
         self.divergence = Divergence(config)
         self.other_servers = OtherServers(config.servers)
+        self.leasing = Leasing(config.workers, self.membership, self.other_servers)
         self.common_snapshots = CommonSnapshots(config.servers, config.checkpoint.at is not None)
         self._judged: tuple[Options, int] | None = None
         """The policy and the number of members that warnings know."""
@@ -130,6 +133,18 @@ class Run:
         is_clear = self.workers.are_caught_up and not self.policy_change.is_under_way
         return self.phase is RunPhase.TRAINING and is_clear
 
+    def lease(self, wish: Wish, incarnation: int, clocks: Reading) -> Lease:
+        """The mini-batches of a member's next clocks; Fenced if it is none."""
+        self.membership.check_seat(wish.worker, incarnation)
+        found = clocks()
+        self.trained(found.trained, found.gone, found.round_examples)  # of the same moment as the marks
+        is_own = self._ends_by_itself and wish.rows
+        self.leasing.ends_at(wish.rows if is_own else self.config.epochs * self.budget.steps_per_epoch)
+        is_over = self.phase is not RunPhase.TRAINING or self.budget.is_spent()
+        is_level = self.membership.rounds or self.config.budget == "per_worker"
+        pace = Pace(is_level=is_level, is_exact=is_over or self._ends_by_itself)
+        return self.leasing.lease(wish, pace, found.marks())
+
     def beat(self, worker: str, incarnation: int, report: WorkerReport, now: float, clock: int = 0) -> None:
         """Renews a worker's lease; `clock`: its clock on the chief's slice. A worker that beats but makes no step for
         `stall_timeout` has to leave."""
@@ -186,6 +201,8 @@ class Run:
         its last round. The budget is that of the slice that got the least, where a worker has left for good before all had
         its pushes."""
         self._lacks = self.other_servers.lacks(gone, self.membership.view.number)
+        if self.leasing.number:  # others compute the rest
+            self._lacks = self.leasing.lacks * self.config.worker_batch
         self.budget.examples = examples - self._lacks
         self._round = in_round
 
@@ -205,7 +222,8 @@ class Run:
         has closed, so that each run of the same settings ends with the same round; a slice that is back from a snapshot
         comes by that round again, and no other slice is further."""
         self.trained(clocks.trained, clocks.gone, clocks.round_examples)
-        if self.milestones.may_end(clocks) and self._is_between_rounds(clocks):
+        is_near = self.milestones.may_end(clocks) and self._is_between_rounds(clocks)
+        if is_near and (not self.membership.rounds or self.leasing.clocks_left(clocks.marks()) <= ROUNDS_AHEAD):
             self._name_ends("the budget of epochs is spent", lambda: clocks, now)
 
     def _is_between_rounds(self, clocks: Clocks) -> bool:
@@ -320,9 +338,22 @@ class Run:
         return self.phase is RunPhase.TRAINING and not self.policy_change.is_under_way
 
     def _name_ends(self, reason: str, clocks: Reading, now: float) -> None:
-        self.phases.enter(RunPhase.STOPPING, now, reason)
-        self.membership.stop(clocks())
+        found = clocks()
+        self.phases.enter(RunPhase.STOPPING, now, "; ".join([reason, *self._left_behind(found)]))
+        self.membership.stop(found)
         self._maybe_all_left(now)
+
+    def _left_behind(self, clocks: Clocks) -> list[str]:
+        """What workers that have left took along, in words, where nobody takes over from them."""
+        if self.leasing.number or self.budget.steps or len(self.membership.view.seats) >= self.config.workers:
+            return []
+        share = self.budget.total // self.config.workers
+        gone = {worker: clocks.entry(worker).examples for worker in clocks.table if worker not in clocks.view.seats}
+        return [
+            f"nobody has trained the rest of {worker}'s {share:,} examples, which left after {examples:,} (data.leases)"
+            for worker, examples in gone.items()
+            if examples < share and worker not in self.workers.finished
+        ]
 
     def _maybe_all_left(self, now: float) -> None:
         """No seat is taken any more: the run is over, unless a worker that lost its seat may still come back."""
@@ -505,6 +536,7 @@ class Run:
             self.common_snapshots,
             self.divergence,
             self.policy_choice,
+            self.leasing,
         )
         found = {key: value for part in parts for key, value in part.state().items()}
         return found | {"membership": self.membership.state(), "watch": self.warnings.state()}
@@ -520,13 +552,15 @@ class Run:
         self.common_snapshots.restore(state)
         self.divergence.restore(state)
         self.policy_choice.restore(state)
+        self.leasing.restore(state)
         self.warnings.restore(state.get("watch", {}))
         self.phases.restore(state, now)
 
 
 def with_servers(state: dict[str, Any], servers: int) -> dict[str, Any]:
     """Returns what `Run.state` gave, for a run that goes on with this many servers, each with the same moment's snapshot: none
-    has an order to follow, and a run that diverges has nothing older to go back to."""
+    has an order to follow, a run that diverges has nothing older to go back to, and what one lacks all get."""
     number, version, _ = state.get("back", (0, 0, ()))
+    leases = with_all_servers_alike(state.get("leases", {}))
     divergence = {**state.get("divergence", {}), "good": None}
-    return {**state, "back": [number, version, list(range(servers))], "divergence": divergence}
+    return {**state, "back": [number, version, list(range(servers))], "divergence": divergence, "leases": leases}

@@ -34,6 +34,11 @@ class Entry:
     position_before: int | None = None
     """The same before that push."""
 
+    @property
+    def mark(self) -> int:
+        """How far the worker is: mini-batches of a script, otherwise its clock."""
+        return self.clock if self.position is None else self.position
+
     def facts(self) -> dict[str, Any]:
         """Its plain values by name; asdict would copy each deeply, in ten times as long."""
         return {name: getattr(self, name) for name in self.__slots__}
@@ -144,6 +149,10 @@ class Clocks:
         slice may have lost that clock and keep the worker waiting: it has come here, too."""
         if self.entry(worker).seen is None:
             self._repeats[worker] = self.version
+
+    def marks(self) -> dict[str, int]:
+        """How far each worker is."""
+        return {worker: entry.mark for worker, entry in self.table.items()}
 
     def slowest(self) -> int:
         """Progress of the slowest member with clocks still to do; of the fastest if none has any; 0 without members."""

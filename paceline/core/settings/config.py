@@ -107,6 +107,11 @@ class DataConfig(Section):
         "shard",
         description="shard: a worker trains on its own shards; all: each samples the whole set [Survey], 1/n of it an epoch.",
     )
+    leases: bool = Field(
+        True,
+        description="The others compute what a worker that has left or lags has not done of the epochs; false: static shards "
+        "[Sharding], whose rest nobody trains.",
+    )
     validation: float = Field(0.15, ge=0, lt=1, description="Share of the training data kept for validation (ratio).")
     test: float = Field(0.15, ge=0, lt=1, description="Share kept for testing where the data has no test set (ratio).")
     fold: tuple[int, int] | None = Field(

@@ -7,12 +7,13 @@ from typing import Any
 import pytest
 
 from paceline.core.chief.budget import Milestones
+from paceline.core.chief.leases import Lease, Wish
 from paceline.core.chief.other_servers import OtherServers
 from paceline.core.chief.phases import RunPhase
 from paceline.core.chief.run import Run
 from paceline.core.chief.scoring import Score
 from paceline.core.chief.workers import ENDED_EARLY, WorkerReport
-from paceline.core.errors import ConfigError, DataError, NotYet
+from paceline.core.errors import ConfigError, DataError, Fenced, NotYet
 from paceline.core.policies.clocks import Clocks
 from paceline.core.settings.config import Config, Options
 
@@ -735,3 +736,65 @@ def test_who_is_above_the_norm_cap_is_judged_until_the_first_worker_has_finished
     run.capped({"a": 1.0, "c": 1.0})
 
     assert [(each.said[:3], each.passed) for each in run.warnings.listed] == [("c: ", False)]
+
+
+# leases
+def test_a_run_leases_to_members_alone_and_a_restarted_chief_gives_the_same():
+    run, clocks = started("a", "b")
+    incarnation = run.membership.incarnations["a"]
+    first = run.lease(Wish("a", 0, 1, 3), incarnation, lambda: clocks)
+    with pytest.raises(Fenced, match="has no seat"):
+        run.lease(Wish("a", 0, 1, 3), incarnation + 1, lambda: clocks)
+
+    again, _ = started("a", "b")
+    again.restore(json.loads(json.dumps(run.state())), 0.0)
+
+    assert first == Lease(0, 0, 0, 3)
+    assert again.lease(Wish("a", 1, 1, 3), incarnation, lambda: clocks) == first
+
+
+def test_the_rest_of_a_worker_that_has_left_is_free_once_all_servers_know_how_far_it_was():
+    run, clocks = started("a", "b", servers=2, epochs=1)
+    incarnations = run.membership.incarnations
+    run.lease(Wish("b", 0, 1, 10), incarnations["b"], lambda: clocks)
+    run.leave("b", incarnations["b"], False, 1.0)
+    view = run.membership.view.number
+
+    run.other_servers.acknowledged(1, 1, view - 1, 0, 0, {})
+    run.leasing.free({"b": 2})
+    assert run.lease(Wish("a", 0, 1, 1), incarnations["a"], lambda: clocks).stream == 0
+    run.other_servers.acknowledged(1, 1, view, 0, 0, {"b": 1})
+    run.leasing.free({"b": 2})
+
+    assert run.leasing.lacks == 1
+    assert run.lease(Wish("a", 1, 1, 1), incarnations["a"], lambda: clocks) == Lease(1, 1, 1, 2, 1, has=(0,))
+
+
+def test_in_rounds_the_end_waits_for_what_one_member_has_still_to_do():
+    run, clocks = started("a", "b", policy=Options(name="bsp"), epochs=1)
+    incarnations = run.membership.incarnations
+    for worker in ("a", "b"):
+        run.lease(Wish(worker, 0, 1, 10), incarnations[worker], lambda: clocks)
+        clocks.entry(worker).clock = 7
+    clocks.version, clocks.examples = 7, 100  # as if pushes had been larger than they are now
+
+    run.counted(clocks, 1.0)
+    assert run.phase is RunPhase.TRAINING
+    for worker in ("a", "b"):
+        clocks.entry(worker).clock = 8
+    clocks.version = 8
+    run.counted(clocks, 2.0)
+
+    assert run.phase is RunPhase.STOPPING
+    assert {seat.last for seat in run.membership.view.seats.values()} == {10}
+
+
+def test_without_leases_the_end_says_what_a_worker_has_taken_along():
+    run, clocks = started("a", "b")
+    run.leave("b", run.membership.incarnations["b"], False, 1.0)
+    clocks.take_view(run.membership.view)
+    clocks.examples, clocks.entry("b").examples = 200, 30
+
+    run.counted(clocks, 2.0)
+
+    assert "nobody has trained the rest of b's 100 examples, which left after 30" in run.reason

@@ -1,6 +1,6 @@
 """The training loop against a scripted client: what it pushes, and what it makes of the replies."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from types import SimpleNamespace
 from typing import Any
 
@@ -25,6 +25,7 @@ from paceline.v1 import parameter_service_pb2 as pb
 loop = pytest.importorskip("paceline.worker.training.training_loop")
 steps_module = pytest.importorskip("paceline.worker.training.between_pushes")
 state = pytest.importorskip("paceline.worker.training.training_state")
+way = pytest.importorskip("paceline.worker.training.way")
 Step = pytest.importorskip("paceline.worker.training.model_and_gradient").Step
 SHAPES = (("a.weight", (2,)), ("b.weight", (3,)), ("c.weight", (2,)))
 PLAN = make_plan(SHAPES, 2, PlanConfig(slices="layerwise"))
@@ -113,6 +114,7 @@ class Client:
         bases: Sequence[Base],
         manner: Manner = AS_SET,
         position: Position | None = None,
+        spared: Collection[int] = (),
     ) -> Callable[[], list[pb.PullHead]]:
         """The weights come as early as they can: at once."""
         self.pushes.append((clock, update, examples))
@@ -194,13 +196,15 @@ def training(
 ) -> Any:
     sizes = sizes or [4]
     shards = [SimpleNamespace(features=np.zeros((size, 1)), labels=np.zeros(size, np.int64)) for size in sizes]
+    stream = way.Stream(Sampler(sizes, batch, steps, 0, "worker-0"), shards)
+    streams, end = way.Streams(lambda number: stream, steps), more.pop("passes", 10**9) * steps
     asked = {"optimizer": Sgd(lr=9.0, momentum=0.0, weight_decay=0.0), "clip": Clip(ClipConfig())} | more
     return state.Training(
         replica=replica,
         client=client,
         in_force=PolicyInForce(policy),
         asked=state.StepSettings(**asked),
-        batches=state.Batches(sampler=Sampler(sizes, batch, steps, 0, "worker-0"), shards=shards, seed=0, place=0),
+        batches=state.Batches(streams=streams, way=way.Way(0, None, end), seed=0),
         progress=Progress(speed),
         slowness=Slowness(),
     )
