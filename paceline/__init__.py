@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from paceline.api.launch_function import launch
     from paceline.api.log_values import log
-    from paceline.api.script import epochs, evaluate, loader, rank, sampler, split, steps, workers, wrap
+    from paceline.api.script import epochs, evaluate, loader, notice, rank, sampler, split, steps, workers, wrap
     from paceline.api.train import Result, train
     from paceline.callback import Callback
 
@@ -17,6 +17,7 @@ _HOME = {
     "launch": "api.launch_function",
     "loader": "api.script",
     "log": "api.log_values",
+    "notice": "api.script",
     "rank": "api.script",
     "sampler": "api.script",
     "split": "api.script",
@@ -34,6 +35,7 @@ __all__ = [
     "launch",
     "loader",
     "log",
+    "notice",
     "rank",
     "sampler",
     "split",

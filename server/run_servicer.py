@@ -109,11 +109,14 @@ class RunServicer(RunServiceServicer):
             request.reached,
             request.outage,
             request.large_inputs,
+            request.stopping,
         )
+        who, alone = (request.worker, request.incarnation), None
         with self._chief.answering():
-            self._chief.beat(request.worker, request.incarnation, report)
+            self._chief.beat(*who, report)
             if request.stopping:
-                self._chief.run.stop_signal(request.worker, request.incarnation, report.seen)
+                self._chief.run.stop_signal(*who, report.seen)
+                alone = self._chief.membership.leaves_alone(*who, report.seen)
             known = self._chief.terms
             terms = [known.get(server, 0) for server in range(self._config.server_processes)]
             return pb.HeartbeatReply(
@@ -123,6 +126,7 @@ class RunServicer(RunServiceServicer):
                 fastest=self._chief.run.workers.fastest,
                 peers=self._peers(),
                 seconds=self._chief.run.phases.seconds(time.monotonic()),
+                alone=alone,
             )
 
     def Validated(self, request: pb.ValidatedRequest, context: Any) -> pb.ValidatedReply:

@@ -26,7 +26,7 @@ from paceline.rpc.lane.call import parameter_routes
 from paceline.rpc.lane.server import LaneServer
 from paceline.rpc.listening import PLAIN_TEXT, is_loopback
 from paceline.rpc.malloc import tune_malloc
-from paceline.rpc.process import make_log, report_ports, serve_metrics, stop_on_signals
+from paceline.rpc.process import make_log, report_ports, serve_metrics, stop_on_notice, stop_on_signals
 from paceline.rpc.self_inflicted import inflict_own, told_by
 from paceline.rpc.shares import READERS, SHARE, Shares
 from paceline.rpc.watchdog import Watchdog
@@ -172,6 +172,11 @@ class Server:
         self.driver.drop_weights()
         return True
 
+    def save(self) -> None:
+        """Writes the present state, and lets the store have it, while callers are still answered: the machine may be gone
+        before the last of them is."""
+        self._snapshots.write_now()
+
     @property
     def pause(self) -> float:
         """Seconds from one try to write a snapshot to the next one."""
@@ -249,7 +254,9 @@ def serve(config: Config, told: ToldServer) -> int:
     name = told.name
     credentials = replace(told.credentials(), memory=told.folder / "public-keys")
     say = make_log(name)
-    stop, signals = stop_on_signals()
+    stop, signals = stopping = stop_on_signals()
+    if told.report is None:  # a launcher passes on what it gets
+        stop_on_notice(stopping, say)
     if config.is_script:
         try:
             config, told = await_description(told, credentials, stop)
@@ -277,6 +284,8 @@ def serve(config: Config, told: ToldServer) -> int:
         _idle(server, stop, say)
     finished = server.phase is RunPhase.FINISHED
     say("stopping", finished=finished)
+    if not finished:
+        server.save()
     server.close(grace=5.0)
     if finished:
         return 0

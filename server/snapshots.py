@@ -198,7 +198,8 @@ class Snapshots:
         self._wake.set()
         if self._thread.is_alive():
             self._thread.join()
-        self.write_now()
+        if not self.write_now() and self._driver.failure is None:
+            self._say("the last state is not on the disk", folder=str(self._folder.path), why=self.trouble.said)
         if self._sender.is_alive():
             self._to_send.set()
             self._sender.join(_LAST)

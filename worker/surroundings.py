@@ -10,6 +10,7 @@ from prometheus_client import CollectorRegistry
 from paceline.core.settings.config import Config
 from paceline.rpc.auth import OPEN, Credentials
 from paceline.rpc.outages import Outages
+from paceline.worker.parting import Parting
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -35,11 +36,14 @@ class Surroundings:
     """How long a call that nobody answers is repeated (seconds); 0: the config's `deadline`."""
     outages: Outages = field(init=False)
     """Calls of this process that keep failing."""
+    parting: Parting = field(init=False)
+    """What this process still does after a stop signal."""
 
     def __post_init__(self) -> None:
         if not self.patience:
             object.__setattr__(self, "patience", self.config.deadline)
         object.__setattr__(self, "outages", Outages(self.say))
+        object.__setattr__(self, "parting", Parting(self.stop, self.config.servers > 0))
 
 
 def rank_of(name: str) -> int:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from paceline.base.extras import needing
 from paceline.base.notebook import ALONE, in_notebook
 from paceline.core.errors import ConfigError
+from paceline.rpc.notice import Notice, received
 from paceline.worker.script.alone import Alone, clip_steps
 from paceline.worker.script.asked_scores import AskedScores
 from paceline.worker.script.current import current
@@ -16,7 +17,7 @@ if TYPE_CHECKING:
     from torch.optim import Optimizer
     from torch.utils.data import DataLoader, Sampler, Subset
 
-__all__ = ["epochs", "evaluate", "loader", "rank", "sampler", "split", "steps", "workers", "wrap"]
+__all__ = ["epochs", "evaluate", "loader", "notice", "rank", "sampler", "split", "steps", "workers", "wrap"]
 
 
 def wrap(
@@ -174,6 +175,13 @@ def evaluate(
     accuracy. `patience`: the run ends after this number of scores in a row without a better one. `apart`: a
     separate process scores, from a script's state that never trains, so that no worker waits; in pods one always does."""
     current().evaluate(AskedScores.of(function, every, best, patience, apart=apart))
+
+
+def notice() -> Notice | None:
+    """The notice that this process ends soon, and None while it has none: a signal, or what PACELINE_NOTICE names. Its `source`
+    says who gave it; `deadline` when the machine goes (UTC), or None. Look at it in your own loop, before the step, to save
+    what is yours: the next `optimizer.step()` or the one after it pushes what the worker owes and ends the script."""
+    return received()
 
 
 def rank() -> int:

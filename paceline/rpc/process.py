@@ -33,6 +33,7 @@ from paceline.rpc.auth import Credentials
 from paceline.rpc.listening import LOOPBACK
 from paceline.rpc.memory import memory_limit
 from paceline.rpc.metrics_port import open_metrics_port
+from paceline.rpc.notice import Notice, receive, watch
 
 
 class _Lossy(io.FileIO):
@@ -166,12 +167,25 @@ def stop_on_signals() -> tuple[threading.Event, list[int]]:
     event, seen = SignalEvent(), list[int]()
 
     def stop(number: int, frame: object) -> None:
+        receive(Notice(signal.Signals(number).name))
         seen.append(number)
         event.set()
 
     signal.signal(signal.SIGTERM, stop)
     signal.signal(signal.SIGINT, stop)
     return event, seen
+
+
+def stop_on_notice(stopping: tuple[threading.Event, list[int]], say: Callable[[str], None]) -> None:
+    """Lets the notice that PACELINE_NOTICE names do what SIGTERM does; `stopping`: what `stop_on_signals` returned. ConfigError
+    as `watch` raises it."""
+    event, seen = stopping
+
+    def stop() -> None:
+        seen.append(signal.SIGTERM)
+        event.set()
+
+    watch(stop, say)
 
 
 def report_ports(path: Path | None, **ports: int) -> None:

@@ -7,7 +7,7 @@ from typing import Any
 
 from pydantic_settings import BaseSettings, EnvSettingsSource, SettingsConfigDict, SettingsError
 
-from paceline.base.variables import CONNECT, KEY, PREFIX, TLS
+from paceline.base.variables import CONNECT, KEY, NOTICE, PREFIX, TLS
 from paceline.core.errors import ConfigError
 from paceline.core.settings.config import Config
 
@@ -40,7 +40,7 @@ def environment_settings(by_name: Callable[[str, str], Any]) -> dict[str, Any]:
         name
         for name in os.environ
         if name.startswith(PREFIX)
-        and name not in (CONNECT, KEY, TLS)
+        and name not in (CONNECT, KEY, NOTICE, TLS)
         and name[len(PREFIX) :].lower().split("__")[0] not in Config.model_fields
     ]
     if unknown:

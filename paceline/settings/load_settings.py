@@ -11,7 +11,7 @@ import yaml
 from pydantic import ValidationError
 
 from paceline.base.bounded import read_text
-from paceline.base.variables import CONNECT, KEY, PREFIX, TLS
+from paceline.base.variables import CONNECT, KEY, NOTICE, PREFIX, TLS
 from paceline.core import registry
 from paceline.core.errors import ConfigError, UsageError
 from paceline.core.peers.peer_run import chosen_by
@@ -214,7 +214,7 @@ def differences(before: dict[str, Any], now: dict[str, Any], prefix: str = "") -
 
 def variables() -> list[str]:
     """The names of the PACELINE_* variables that say settings."""
-    return [name for name in os.environ if name.upper().startswith(PREFIX) and name not in (CONNECT, KEY, TLS)]
+    return [name for name in os.environ if name.upper().startswith(PREFIX) and name not in (CONNECT, KEY, NOTICE, TLS)]
 
 
 def _environment() -> dict[str, Any]:

@@ -511,6 +511,7 @@ class HeartbeatReply(_message.Message):
     FASTEST_FIELD_NUMBER: _builtins.int
     PEERS_FIELD_NUMBER: _builtins.int
     SECONDS_FIELD_NUMBER: _builtins.int
+    ALONE_FIELD_NUMBER: _builtins.int
     phase: Global___RunPhase.ValueType
     """The run's."""
     view: _builtins.int
@@ -519,6 +520,10 @@ class HeartbeatReply(_message.Message):
     """Examples per second of computation of the fastest member; 0 while nobody has said."""
     seconds: _builtins.float
     """Training time of the run so far (seconds)."""
+    alone: _builtins.bool
+    """Whether the others go on without this worker, which got a stop signal: then it pushes what it owes before it leaves.
+    Absent where it got none, or while nobody knows.
+    """
     @_builtins.property
     def terms(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
         """Term of each server that the chief knows of, by index; 0 where it does not."""
@@ -536,12 +541,15 @@ class HeartbeatReply(_message.Message):
         fastest: _builtins.float = ...,
         peers: _abc.Iterable[Global___Peer] | None = ...,
         seconds: _builtins.float = ...,
+        alone: _builtins.bool | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_alone", b"_alone", "alone", b"alone"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["fastest", b"fastest", "peers", b"peers", "phase", b"phase", "seconds", b"seconds", "terms", b"terms", "view", b"view"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_alone", b"_alone", "alone", b"alone", "fastest", b"fastest", "peers", b"peers", "phase", b"phase", "seconds", b"seconds", "terms", b"terms", "view", b"view"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
+    _WhichOneofReturnType__alone: _TypeAlias = _typing.Literal["alone"]  # noqa: Y015
+    _WhichOneofArgType__alone: _TypeAlias = _typing.Literal["_alone", b"_alone"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__alone) -> _WhichOneofReturnType__alone | None: ...
 
 Global___HeartbeatReply: _TypeAlias = HeartbeatReply  # noqa: Y015
 

@@ -197,6 +197,8 @@ class Cluster:
         self.processes: list[Process] = []
         self.addresses: list[str] = []
         folder.mkdir(parents=True, exist_ok=True)
+        self.environment: dict[str, str] = {}
+        """What its processes have besides."""
         self.server_program: list[Any] = ["-m", "paceline.server"]
         self.config = folder / "config.yaml"
         self.token = folder / "token"
@@ -221,7 +223,7 @@ class Cluster:
         own = QUIET | {"NUMPY_WORKER": mode}
         real = {"paceline.worker", "paceline.worker.evaluator"} & {*map(str, arguments[:2])}
         forker = forker_of(TORCH if real else LIGHT)
-        process = Process(name, self.words(name, arguments), self.folder, inherited | own, forker)
+        process = Process(name, self.words(name, arguments), self.folder, inherited | own | self.environment, forker)
         self.processes.append(process)
         return process
 

@@ -67,6 +67,7 @@ class ParameterClient:
             for index, transport in enumerate(transports)
         ]
         self._stop = around.stop
+        self.parting = around.parting
         self._say = around.say
         self._pull_codec = config.codec.pull_codec
         self._total = plan.total
@@ -155,16 +156,23 @@ class ParameterClient:
         """As `push_pull`, but waits for the replies only when what it returns is called, before any other call. Until then
         the update must not change. `manner`: how the servers are to step with it; `spared`: servers that get an empty one."""
         gradient = update.values if isinstance(update, Dense) else None
-        known, epoch = bases or self.bases, self.epoch
+        known, epoch, is_last = bases or self.bases, self.epoch, self.parting.begin_push()
 
         def exchange(link: Link) -> pb.PullHead:
             link.enter_epoch(epoch)
+            if is_last:
+                link.leave_nothing_out()
             where = None if choose is None else lambda head: choose(link.index, head)
             mine = (None, 0) if link.index in spared else (gradient, examples)
             at = position if mine[1] or position is None else position._replace(examples=0)
             return link.push_pull(clock, view, *mine, known[link.index], where, manner, round, at)
 
-        return self._begin(exchange)
+        return self._begin(exchange, is_last)
+
+    @property
+    def owes(self) -> bool:
+        """Whether codecs have left anything out of earlier pushes, under error feedback. Between two exchanges only."""
+        return any(link.owed is not None and link.owed.residual.any() for link in self.links)
 
     def forget_owed(self) -> None:
         """Drops what codecs left out of earlier pushes, under error feedback. Between two exchanges only."""
@@ -233,9 +241,11 @@ class ParameterClient:
     def _everywhere(self, task: Callable[[Link], T]) -> list[T]:
         return self._begin(task)()
 
-    def _begin(self, task: Callable[[Link], T]) -> Callable[[], list[T]]:
-        """Starts the task on every link; what is returned waits for all results, or for the first error."""
-        self.check_wanted()  # also if all calls are too quick to wait for
+    def _begin(self, task: Callable[[Link], T], is_last: bool = False) -> Callable[[], list[T]]:
+        """Starts the task on every link; what is returned waits for all results, or for the first error. `is_last`: of a
+        worker with a stop signal, which would begin nothing else."""
+        if not is_last:
+            self.check_wanted()  # also if all calls are too quick to wait for
         futures = [self._threads.submit(task, link) for link in self.links]
         return lambda: self._end(futures)
 
@@ -246,7 +256,7 @@ class ParameterClient:
                 break
             if self._stop.is_set():
                 told_at = told_at or time.monotonic()
-                if time.monotonic() - told_at < _LAST_EXCHANGE:
+                if self.parting.has_time() or time.monotonic() - told_at < _LAST_EXCHANGE:
                     continue
             self.check_wanted()
         failed = [future.exception() for future in futures if future.done() and future.exception()]

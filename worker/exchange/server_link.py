@@ -134,6 +134,12 @@ class Link:
         self._push_codec = codec
         self._room = room_for(self._push_codec, self._part_bytes, self._length)
 
+    def leave_nothing_out(self) -> None:
+        """The next push is the last one: it brings all that earlier ones have left out."""
+        if self.owed is not None:
+            self._push_codec = SliceCodec(load_codec("none"), self._exact_from)
+            self._room = room_for(self._push_codec, self._part_bytes, self._length)
+
     def attach(self, incarnation: int) -> pb.ResumeReply:
         """Registers this worker with the slice; waits for a server that is not up yet."""
         self._turn += 1

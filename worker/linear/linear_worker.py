@@ -73,7 +73,7 @@ class SparseClient(ParameterClient):
             found = link.push_sparse(clock, view, own, counted, bases[link.index], asked)
             return Answer(found.head, self._weights(link, found, asked))
 
-        return self._begin(exchange)
+        return self._begin(exchange, self.parting.begin_push())
 
     def pull_slices(self, target: Vector, servers: Sequence[int] | None = None, version: int | None = None) -> None:
         """Receives some servers' slices (None: all) into the flat model."""
@@ -248,10 +248,11 @@ class Loop:
                 break
             end = self._push(clock, batch, bases)
             is_end = self._sampler.is_end(clock)
-            if is_end or not self._overlaps:
+            if is_end or not self._overlaps or self._client.parting.is_over:
                 is_last, end = self._take(clock, end), None
                 if is_last:
                     break
+                self._client.parting.check(owes=False)
             if is_end and self._has_settled(clock):
                 self._worker.say("the validation loss has settled; leaving", clock=clock)
                 break

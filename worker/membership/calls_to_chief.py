@@ -23,6 +23,8 @@ T = TypeVar("T")
 _SAY_EVERY = 10.0
 _LOOK = 0.2
 """Time between two checks for a stop signal (seconds)."""
+_GOODBYE = 0.75
+"""Shortest time for a goodbye, also where a worker with a stop signal has none left (seconds)."""
 _FINISH_EVERY = 0.5
 """Time between two checks whether the run is finished (seconds)."""
 OVER = (RunPhase.STOPPING, RunPhase.SCORING, RunPhase.FINISHED)
@@ -47,6 +49,7 @@ class ChiefClient:
         self._outages = around.outages
         self.outage = around.outages.watch(f"the chief at {self._address}")
         self._stop = around.stop
+        self.parting = around.parting
         self._say = around.say
 
     @property
@@ -139,6 +142,8 @@ class ChiefClient:
             large_inputs=large_inputs,
         )
         reply: pb.HeartbeatReply = call(self._stub.Heartbeat, request, 5.0)
+        if reply.HasField("alone"):
+            self.parting.hear(reply.alone)
         return reply
 
     def validated(self, incarnation: int, epoch: int, loss: float, examples: int) -> None:
@@ -153,9 +158,9 @@ class ChiefClient:
         request = pb.LeaveRequest(
             worker=self._worker, incarnation=incarnation, finished=finished, stopping=self.is_told
         )
-        patience = min(self._patience, 5.0)
+        patience, longest = min(self._patience, 5.0), min(5.0, max(_GOODBYE, self.parting.left))
         try:
-            retried(lambda: call(self._stub.Leave, request, 5.0), patience, self.outage, self._stop, "Leave")
+            retried(lambda: call(self._stub.Leave, request, longest), patience, self.outage, self._stop, "Leave")
         except PacelineError as error:
             self._say("could not say goodbye; the lease will end", why=str(error))
 
@@ -258,7 +263,7 @@ class Heartbeat:
         """Sends a last heartbeat with the final figures."""
         self._stopping.set()
         self._alarm.set()
-        self._thread.join(timeout=10)
+        self._thread.join(timeout=min(10.0, max(_LOOK, self._chief.parting.left)))
 
     def _work(self) -> None:
         while True:
@@ -282,10 +287,10 @@ class Heartbeat:
             self._rest()
 
     def _rest(self) -> None:
-        """Waits until the next heartbeat is due; a stop signal is reported to the chief at once."""
+        """Waits until the next heartbeat is due; a stop signal is reported to the chief at once, until it has answered."""
         end = time.monotonic() + self._every
         was_told = self._chief.is_told
         while (left := end - time.monotonic()) > 0 and not self._alarm.wait(min(_LOOK, left)):
-            if self._chief.is_told and not was_told:
+            if (self._chief.is_told and not was_told) or self._chief.parting.awaits_answer():
                 break
         self._alarm.clear()

@@ -11,7 +11,7 @@ from paceline.core.errors import ConfigError, Stopped
 from paceline.core.settings.config import Config
 from paceline.data.shards import Shards
 from paceline.rpc.malloc import tune_malloc
-from paceline.rpc.process import make_log, report_ports, serve_metrics, stop_on_signals
+from paceline.rpc.process import make_log, report_ports, serve_metrics, stop_on_notice, stop_on_signals
 from paceline.rpc.self_inflicted import inflict_own, told_by
 from paceline.worker.command_line import ToldWorker
 from paceline.worker.startup.start import Start
@@ -34,7 +34,10 @@ def run_process(
 
         use_threads(told.threads)
     say = make_log(told.name)
-    stop, signals = stopping or stop_on_signals()
+    stopping = stopping or stop_on_signals()
+    stop, signals = stopping
+    if told.report is None:  # a launcher passes on what it gets
+        stop_on_notice(stopping, say)
     addresses = check_addresses(told.servers, config)
     registry = CollectorRegistry()
     guard, run = told.metrics_guard(start.credentials), config.run or ""

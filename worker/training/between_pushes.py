@@ -52,6 +52,8 @@ def work(training: Training, clock: int) -> Work:
             training.own.step(training.stepper, step.gradient)
             training.replica.refresh()
         done = together(done, step)
+        if training.client.parting.has_to_leave:
+            break
     if training.stepper is not None and done is not None and not kernels.all_finite(training.replica.local):
         done = replace(done, finite=False)  # own steps have exploded after the last gradient that had not
     where = training.batches.position(done)

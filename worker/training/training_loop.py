@@ -26,7 +26,7 @@ def train(training: Training, clock: int) -> int:
         clock += 1
         end = begin_exchange(training, clock, ready)
         ahead, is_last = None, ready.is_last
-        if training.overlaps and not is_last:
+        if training.overlaps and not is_last and not training.client.parting.is_over:
             training.replica.keep_gradient()
             try:
                 ahead = work(training, clock + 1)
@@ -45,6 +45,7 @@ def train(training: Training, clock: int) -> int:
             ahead = None  # computed on weights that don't count any more
         else:
             training.client.check_level(training.in_force, [head.version for head in heads])
+        training.client.parting.check(ahead is not None or training.client.owes)
         ready = ahead or work(training, clock + 1)
 
 

@@ -159,8 +159,9 @@ class Membership:
         seat = replace(old, incarnation=incarnation) if old else Seat(incarnation, level - clock, last)
         self._publish(self.view.seats | {worker: seat})
 
-    def beat(self, worker: str, incarnation: int, now: float, clock: int = 0) -> None:
-        """Renews the lease; Fenced if the worker no longer counts. `clock`: its last completed one."""
+    def beat(self, worker: str, incarnation: int, now: float, clock: int = 0, stopping: bool = False) -> None:
+        """Renews the lease; Fenced if the worker no longer counts. `clock`: its last completed one; `stopping`: it got a stop
+        signal, so that nobody is back."""
         place, seat = self.places.get(worker), self.view.seats.get(worker)
         if place is not None and place.incarnation == incarnation:
             place.last_beat = now
@@ -168,7 +169,7 @@ class Membership:
             if place.took_over_at is not None and clock > place.took_over_at:
                 place.heirs, place.took_over_at = 0, None
             place.is_idle = place.is_idle and seat is None  # a finished worker's late beat changes nothing
-            if place.is_awaited:  # only the chief was away
+            if place.is_awaited and not stopping:  # only the chief was away
                 self._end_waiting(now)
         elif seat is None or seat.incarnation != incarnation:
             raise Fenced(f"{worker} (incarnation {incarnation}) was expelled or replaced. Join again.")
@@ -196,10 +197,22 @@ class Membership:
             if has_left:
                 self.leave(worker, incarnation)
             return
+        if place.is_awaited and not has_left:
+            return
         place.told_at = now if place.told_at is None else place.told_at
         place.has_left = place.has_left or has_left
         if all(self._is_away(member) for member in self.view.seats):
             self._await_all()
+
+    def leaves_alone(self, worker: str, incarnation: int, now: float) -> bool | None:
+        """Whether the others go on without this worker, which got a stop signal: then it pushes what it owes before it leaves.
+        None: that is not known yet. Without rounds its last push changes nobody else's steps, so it always may."""
+        place = self.places.get(worker)
+        if place is None or incarnation != place.incarnation or worker not in self.view.seats or place.is_awaited:
+            return False
+        if not self.rounds:
+            return True
+        return True if place.told_at is not None and now - place.told_at > _TOGETHER else None
 
     @property
     def awaited(self) -> list[str]:

@@ -148,7 +148,7 @@ class Run:
     def beat(self, worker: str, incarnation: int, report: WorkerReport, now: float, clock: int = 0) -> None:
         """Renews a worker's lease; `clock`: its clock on the chief's slice. A worker that beats but makes no step for
         `stall_timeout` has to leave."""
-        self.membership.beat(worker, incarnation, now, max(report.clock, clock))
+        self.membership.beat(worker, incarnation, now, max(report.clock, clock), report.stopping)
         self.workers.heard(worker, report, clock)
         self.policy_choice.heard(worker, report)
         self.warnings.large_inputs = report.large_inputs or self.warnings.large_inputs

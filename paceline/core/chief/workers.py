@@ -48,6 +48,8 @@ class WorkerReport:
     """Calls of it that keep failing, in words; empty where none do."""
     large_inputs: str = ""
     """Columns of its inputs with numbers that no network learns from, in words; empty where there are none."""
+    stopping: bool = False
+    """Its process got a stop signal."""
 
 
 class Workers:

@@ -29,7 +29,7 @@ class ErrorFeedback:
     after: State
     """What `before` becomes; it may be the same memory."""
     momentum: float = 0.0
-    """Above 0 only with a `SparseCodec`, and states of two rows."""
+    """Above 0 only with a `SparseCodec`, or with one that leaves nothing out, and states of two rows."""
 
     def part(self, start: int, stop: int, codec: Codec) -> "ErrorFeedback":
         """The same for a range of the vector's elements, with the codec of that part."""
@@ -47,7 +47,9 @@ class ErrorFeedback:
             self.codec.add(bytes_of(out)[:size], residual, -1.0)
         except BadPush as error:
             raise self._refused() from error
-        if self.momentum:
+        if self.momentum and self.codec.lossless:
+            self.after[1] = 0
+        elif self.momentum:
             assert isinstance(self.codec, SparseCodec)
             self.after[1, self.codec.places_in(bytes_of(out)[:size], len(values))] = 0
         if not kernels.all_finite(residual):

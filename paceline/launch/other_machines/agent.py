@@ -124,7 +124,7 @@ class HeadCalls:
 def join(where: tuple[str, int], key: JoinKey, offer: Offer, patience: float, say: Callable[[str], None]) -> int:
     """Lends until the run ends, and returns its exit code. Raises what keeps this machine out, ServersGone where the head has
     not answered for `patience` seconds, Stopped where the run was over."""
-    with Signals() as signals:
+    with Signals(say) as signals:
         while True:
             code = _lend(where, key, offer, patience, say, signals)
             if code is not None:

@@ -52,7 +52,7 @@ def join(key: ClusterKey, offer: Offer, patience: float | None, say: Say) -> int
     if offer.servers:
         raise UsageError(f"-s {offer.servers}: the servers of a run on Kubernetes are pods; lend workers (-w) only.")
     check_protocol(key.protocol, f"run {key.run}", "this machine")
-    with Signals() as signals, ExitStack() as stack:
+    with Signals(say) as signals, ExitStack() as stack:
         folder = stack.enter_context(private_folder(JOINER))
         stack.callback(os.chdir, Path.cwd())
         os.chdir(folder)  # a file of the key's comes before one of the same name here

@@ -157,7 +157,7 @@ def run_local(
         is_new = not place.has_trained
         with ExitStack() as stack:
             stack.enter_context(place.locked())
-            signals = stack.enter_context(Signals())
+            signals = stack.enter_context(Signals(say))
             own = OwnRecords(place, say)
             found = _Launch(
                 config,

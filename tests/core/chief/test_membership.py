@@ -587,3 +587,42 @@ def test_a_lease_shorter_than_that_moment_does_not_lapse_on_the_way_out():
     assert beaten(membership, "b", 1, 0.6) == []
     assert beaten(membership, "b", 1, 2.1) == []
     assert set(membership.view.seats) == {"b"}
+
+
+# what a worker with a stop signal may still do
+def test_without_rounds_a_worker_that_is_told_to_stop_always_leaves_alone():
+    membership = members("a", "b")
+    for worker in ("a", "b"):
+        membership.stop_signal(worker, 1, 1.0)
+
+    assert [membership.leaves_alone(worker, 1, 1.0) for worker in ("a", "b")] == [True, True]
+    assert membership.leaves_alone("a", 2, 1.0) is False
+
+
+@pytest.mark.parametrize(("others", "answers"), [([], [None, None, True]), (["b"], [False, False, False])])
+def test_in_rounds_it_leaves_alone_once_the_others_have_had_a_moment_and_no_signal(others, answers):
+    membership = members("a", "b", rounds=True)
+    for worker in ("a", *others):
+        membership.stop_signal(worker, 1, 1.0)
+
+    assert [membership.leaves_alone("a", 1, now) for now in (1.0, 2.9, 3.1)] == answers
+
+
+@given(st.lists(st.tuples(st.sampled_from("abc"), st.sampled_from(["beat", "leave"])), max_size=12))
+def test_heartbeats_of_workers_that_are_all_told_to_stop_cost_nobody_its_seat(calls):
+    """Each beats until it leaves; nobody is back because of that."""
+    membership = members("a", "b", "c", rounds=True)
+    view, gone = membership.view, set()
+    for worker in "abc":
+        membership.stop_signal(worker, 1, 1.0)
+    for worker, call in [*calls, *((worker, "leave") for worker in "abc")]:
+        if worker in gone:
+            continue
+        membership.beat(worker, 1, 1.5, stopping=True)
+        membership.stop_signal(worker, 1, 1.5, has_left=call == "leave")
+        gone |= {worker} if call == "leave" else set()
+    for now in range(2, 60):
+        assert membership.tick(float(now)) == []
+
+    assert membership.view == view
+    assert membership.awaited == ["a", "b", "c"]

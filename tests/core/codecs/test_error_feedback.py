@@ -159,3 +159,19 @@ def test_what_is_owed_can_be_forgotten_after_the_same_clock() -> None:
     owed.clear()
 
     assert (owed.clock, owed.residual.tolist(), owed.velocity.tolist()) == (7, [0, 0], [0, 0])
+
+
+@pytest.mark.parametrize("momentum", [0.0, 0.9])
+def test_a_last_push_without_a_codec_brings_all_that_is_owed(momentum: float) -> None:
+    owed, given = owing(4, momentum), np.array([4.0, 3.0, 2.0, 1.0], np.float32)
+    before, _ = through(owed.feedback(build_codec(Options(name="topk", share=0.5), "codec.push")), given)
+    owed.sent(1)
+
+    last, _ = through(owed.feedback(build_codec(Options(name="none"), "codec.push")), given)
+    owed.sent(2)
+
+    kept = np.float32(1 + momentum) * np.array([0.0, 0.0, 2.0, 1.0], np.float32)
+    assert before.tolist() == [4, 3, 0, 0]
+    assert last == pytest.approx(given + kept)
+    assert not owed.residual.any()
+    assert momentum == 0 or not owed.velocity.any()

@@ -1,5 +1,6 @@
 """The training loop against a scripted client: what it pushes, and what it makes of the replies."""
 
+import threading
 from collections.abc import Callable, Collection, Sequence
 from types import SimpleNamespace
 from typing import Any
@@ -21,6 +22,7 @@ from paceline.core.values import AS_SET, Base, Dense, Empty, Manner, Position, S
 from paceline.data.sampler import Sampler
 from paceline.rpc.conversions import switch_message
 from paceline.v1 import parameter_service_pb2 as pb
+from paceline.worker.parting import Parting
 
 loop = pytest.importorskip("paceline.worker.training.training_loop")
 steps_module = pytest.importorskip("paceline.worker.training.between_pushes")
@@ -103,6 +105,8 @@ class Client:
         self.pushed_bases: list[int] = []
         self.manners: list[Manner] = []
         self.error: Exception | None = None
+        self.parting = Parting(threading.Event(), can_push=True)
+        self.owes = False
 
     def begin_push(
         self,
