@@ -179,8 +179,8 @@ def evaluate(
 
 def notice() -> Notice | None:
     """The notice that this process ends soon, and None while it has none: a signal, or what PACELINE_NOTICE names. Its `source`
-    says who gave it; `deadline` when the machine goes (UTC), or None. Look at it in your own loop, before the step, to save
-    what is yours: the next `optimizer.step()` or the one after it pushes what the worker owes and ends the script."""
+    says who gave it; `deadline` when the machine goes (UTC), or None. The `optimizer.step()` that pushes what the worker owes
+    raises Stopped, or KeyboardInterrupt after Ctrl-C: look at it in a `finally` around your loop, to save what is yours."""
     return received()
 
 

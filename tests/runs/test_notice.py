@@ -61,6 +61,21 @@ def test_a_worker_that_leaves_pushes_what_its_codec_has_left_out(
             assert own == pytest.approx(state.table["clocks"]["worker-1"]["clock"], abs=1e-3)
 
 
+def test_a_file_is_a_notice_to_all_workers_of_its_machine_who_all_push_what_they_owe(tmp_path: Path) -> None:
+    settings = {"policy": {"name": "asp"}, "optimizer": COUNTING, "codec": {"push": {"name": "topk", "share": 0.05}}}
+    with Cluster(tmp_path, epochs=ENDLESS, **settings) as cluster:
+        cluster.environment["PACELINE_NOTICE"] = str(tmp_path / "notice")
+        workers = started(cluster, 40)
+        (tmp_path / "notice").touch()
+        assert [worker.wait() for worker in workers] == [143, 143]
+        cluster.end_servers(143)
+
+        for _, state in cluster.states():
+            counts = state.weights.reshape(-1, 4)
+            clocks = [state.table["clocks"][f"worker-{rank}"]["clock"] for rank in range(2)]
+            assert (counts[:, :2] == clocks).all()
+
+
 def test_a_worker_that_leaves_between_two_pushes_pushes_the_steps_that_it_has_made(tmp_path: Path) -> None:
     settings = {"policy": {"name": "downpour", "push_every": STEPS}, "optimizer": COUNTING, **SLOW}
     with Cluster(tmp_path, epochs=ENDLESS, **settings) as cluster:

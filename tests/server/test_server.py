@@ -167,6 +167,19 @@ def test_a_restarted_server_resumes_under_a_new_term_and_loses_nothing_that_was_
     assert set(pusher.model.tolist()) == {-4.0}
 
 
+def test_a_server_under_notice_has_its_state_on_disk_while_it_still_answers(begin: Begin) -> None:
+    config = config_of("asp", workers=1, servers=2, epochs=100)
+    cluster = begin(config.model_copy(update={"checkpoint": config.checkpoint.model_copy(update={"every": 1000.0})}))
+    (pusher,) = seated(cluster)
+    pusher.push(1.0)
+    cluster.servers[1].save()
+    heads = pusher.push(1.0)
+
+    found = cluster.servers[1].folder.newest_snapshot()
+    assert found is not None
+    assert (found[1].table["version"], heads[1].version) == (1, 2)
+
+
 @pytest.mark.parametrize("index", [0, 1])
 def test_a_server_that_comes_back_with_an_empty_folder_refuses_to_go_on(begin: Begin, index: int) -> None:
     cluster = begin(config_of("asp", workers=1, servers=2, epochs=100))

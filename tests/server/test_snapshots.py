@@ -60,6 +60,15 @@ def server(tmp_path: Path) -> Iterator[OneServer]:
     found.store.close()
 
 
+def test_a_server_that_ends_without_its_last_state_on_the_disk_says_so(server: OneServer) -> None:
+    server.disk.fails = ["append"]
+    server.snapshots.close()
+
+    event, facts = list(server.said)[-1]
+    assert event == "the last state is not on the disk"
+    assert os.strerror(errno.ENOSPC) in facts["why"]
+
+
 @pytest.mark.parametrize("error", [errno.ENOSPC, errno.EROFS, errno.EIO])
 def test_training_goes_on_with_one_alarm_while_the_disk_fails_and_snapshots_come_back(
     server: OneServer, error: int
