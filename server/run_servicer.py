@@ -94,7 +94,8 @@ class RunServicer(RunServiceServicer):
         speak_for(request.worker)
         if not request.width:
             raise BadPush(f"{request.worker} asks for clocks without mini-batches; expected a width of 1 or more.")
-        wish = Wish(request.worker, request.after, request.width, request.most, request.rows)
+        last = request.last if request.HasField("last") else None
+        wish = Wish(request.worker, request.after, request.width, request.most, request.rows, last)
         with self._chief.answering():
             return lease_message(self._chief.lease(wish, request.incarnation))
 

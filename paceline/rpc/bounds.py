@@ -198,6 +198,7 @@ RULES: dict[str, dict[str, Rule]] = {
         "width": whole(_MODEL),
         "most": whole(_MODEL),
         "rows": COUNT,
+        "last": whole(_MODEL),
     },
     "HeartbeatRequest": {
         "worker": LINE,

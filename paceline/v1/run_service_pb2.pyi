@@ -343,6 +343,7 @@ class LeaseBatchesRequest(_message.Message):
     WIDTH_FIELD_NUMBER: _builtins.int
     MOST_FIELD_NUMBER: _builtins.int
     ROWS_FIELD_NUMBER: _builtins.int
+    LAST_FIELD_NUMBER: _builtins.int
     worker: _builtins.str
     """Name of the worker."""
     incarnation: _builtins.int
@@ -355,6 +356,8 @@ class LeaseBatchesRequest(_message.Message):
     """Mini-batches that it wants in all, at most."""
     rows: _builtins.int
     """Mini-batches that each seat's shards give in all epochs of the caller's script; 0: as the run's settings have it."""
+    last: _builtins.int
+    """It leaves, and computes this many mini-batches of its next clock: all others that it has are free. Absent: it stays."""
     def __init__(
         self,
         *,
@@ -364,12 +367,15 @@ class LeaseBatchesRequest(_message.Message):
         width: _builtins.int = ...,
         most: _builtins.int = ...,
         rows: _builtins.int = ...,
+        last: _builtins.int | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_last", b"_last", "last", b"last"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["after", b"after", "incarnation", b"incarnation", "most", b"most", "rows", b"rows", "width", b"width", "worker", b"worker"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_last", b"_last", "after", b"after", "incarnation", b"incarnation", "last", b"last", "most", b"most", "rows", b"rows", "width", b"width", "worker", b"worker"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
+    _WhichOneofReturnType__last: _TypeAlias = _typing.Literal["last"]  # noqa: Y015
+    _WhichOneofArgType__last: _TypeAlias = _typing.Literal["_last", b"_last"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__last) -> _WhichOneofReturnType__last | None: ...
 
 Global___LeaseBatchesRequest: _TypeAlias = LeaseBatchesRequest  # noqa: Y015
 

@@ -117,6 +117,14 @@ class ChiefClient:
         )
         return lease_value(self._retried("LeaseBatches", lambda: call(self._stub.LeaseBatches, request, 10.0)))
 
+    def give_back(self, incarnation: int, after: int, width: int, last: int) -> None:
+        """This worker leaves after its next clock, of which it computes `last` mini-batches. Raises an error of the call where
+        the chief does not answer in time."""
+        request = pb.LeaseBatchesRequest(
+            worker=self._worker, incarnation=incarnation, after=after, width=width, last=last
+        )
+        call(self._stub.LeaseBatches, request, min(5.0, max(_GOODBYE, self.parting.left)))
+
     def beat(
         self,
         incarnation: int,

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from paceline.core.chief.common_snapshots import Returns
 from paceline.core.chief.warnings import OTHER_BITS
 from paceline.core.chief.workers import WorkerPhase
-from paceline.core.errors import Behind, ConfigError, Fenced, Stopped
+from paceline.core.errors import Behind, ConfigError, Fenced, PacelineError, Stopped
 from paceline.core.fault import LINK_SECONDS
 from paceline.core.policies.policy import build_policy
 from paceline.core.policies.policy_in_force import PolicyInForce
@@ -139,7 +139,15 @@ class Member(ABC):
     def way(self, place: int) -> Way:
         """Which mini-batches it computes at which clock."""
         is_own = self.config.budget == "per_worker" and not self.config.is_script
-        return Way(place, self._ask(), self.config.epochs * self._steps if is_own else sys.maxsize)
+        end, ask = self.config.epochs * self._steps if is_own else sys.maxsize, self._ask()
+        return Way(place, ask, end) if ask is None else Way(place, ask, end, self._give_back)
+
+    def _give_back(self, after: int, width: int, last: int) -> None:
+        try:
+            self.chief.give_back(self.incarnation, after, width, last)
+        except PacelineError as error:
+            self.say("can't return mini-batches, so the part of its clock is not pushed", why=str(error))
+            raise Stopped("The worker got a signal to stop.") from error
 
     def _ask(self) -> Ask | None:
         """How it leases mini-batches; None where it has those of its stream, and no others."""

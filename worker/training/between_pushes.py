@@ -32,6 +32,8 @@ class Work:
     """The pass over the data that the newest mini-batch is of."""
     position: Position | None = None
     """Where a script is in its data."""
+    part: int | None = None
+    """How many of the clock's mini-batches these are, where a worker that leaves has not computed all."""
 
 
 def work(training: Training, clock: int) -> Work:
@@ -39,7 +41,7 @@ def work(training: Training, clock: int) -> Work:
     the script has none left."""
     training.own.lr = training.client.lr * training.own_rate
     mine, done = training.batches.of(clock, training.policy, training.progress.speed), None
-    is_last = False
+    is_last, made, part = False, 0, None
     for item in mine.items:
         try:
             step = compute(training, item)
@@ -51,13 +53,14 @@ def work(training: Training, clock: int) -> Work:
         if step is not None and step.finite and training.stepper is not None:
             training.own.step(training.stepper, step.gradient)
             training.replica.refresh()
-        done = together(done, step)
+        done, made = together(done, step), made + 1
         if training.client.parting.has_to_leave:
+            part = made if made < training.policy.most_steps else None
             break
     if training.stepper is not None and done is not None and not kernels.all_finite(training.replica.local):
         done = replace(done, finite=False)  # own steps have exploded after the last gradient that had not
     where = training.batches.position(done)
-    return Work(done, training.bases, is_last, mine.has, training.batches.epoch, where)
+    return Work(done, training.bases, is_last, mine.has, training.batches.epoch, where, part)
 
 
 def together(before: Step | None, step: Step | None) -> Step | None:

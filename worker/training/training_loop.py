@@ -57,6 +57,8 @@ def begin_exchange(training: Training, clock: int, ready: Work) -> Callable[[], 
     update, examples = outgoing(training, ready.step), weight(ready.step)
     training.client.epoch = ready.epoch
     asks = manner(training, ready.step)
+    if ready.part is not None and training.client.parting.has_time():
+        training.batches.way.give_back(clock - 1, training.policy.most_steps, ready.part)
     push = clock, training.view, update, examples, target, ready.bases, asks
     end = training.client.begin_push(*push, position=ready.position, spared=ready.spared)
     return lambda: (end(), pulls)

@@ -22,6 +22,11 @@ Ask = Callable[[int, int, int], Lease]
 """(clock, width, most) -> the lease that has the clock after it, in clocks of `width` rows, `most` in all."""
 
 
+GiveBack = Callable[[int, int, int], None]
+"""(clock, width, last): the worker leaves after its next clock, of which it computes `last` rows. Stopped where the chief does
+not hear of it, so that it must not push them."""
+
+
 class Stream(NamedTuple):
     """The mini-batches of one seat's shards."""
 
@@ -76,11 +81,14 @@ class Items(NamedTuple):
 class Way:
     """The worker's leases. Not thread-safe."""
 
-    def __init__(self, place: int, ask: Ask | None, end: int = sys.maxsize) -> None:
+    def __init__(
+        self, place: int, ask: Ask | None, end: int = sys.maxsize, give_back: GiveBack = lambda after, width, last: None
+    ) -> None:
         """`ask`: asks the chief; None: the worker's stream is all its own, up to the row `end`."""
         self._place = place
         self._ask = ask
         self._end = end
+        self.give_back = give_back
         self._held: list[Lease] = []
         self._since = 0.0
         """When the newest one was asked for."""

@@ -82,6 +82,8 @@ class Wish(NamedTuple):
     """Rows that it wants, at most."""
     rows: int = 0
     """Rows of a stream in all epochs of its script; 0: it has none."""
+    last: int | None = None
+    """It leaves, and computes this many rows of that clock; None: it stays."""
     place: int = 0
     """That of its stream."""
 
@@ -122,6 +124,8 @@ class Leases:
         if held is not None and self._is_of_another_policy(held, wish, way):
             held = self._rewidth(wish, held)
         self._asked[wish.worker] = max(wish.after, self._asked.get(wish.worker, 0))
+        if held is not None and wish.last is not None:
+            return self._shorten(wish, held)
         if held is None:
             later = next((lease.after for lease in way if lease.after > wish.after), None)
             if later is not None:
@@ -133,6 +137,23 @@ class Leases:
             held = _at(way, wish.after)
             assert held is not None
         return held
+
+    def _shorten(self, wish: Wish, held: Lease) -> Lease:
+        """The worker leaves after its next clock, of which it computes some rows: all others that it has are free."""
+        rows, way = held.rows(wish.after + 1), self._ways[wish.worker]
+        stop = rows.start + min(wish.last or 0, len(rows))
+        last = held._replace(after=wish.after, start=rows.start, stop=stop)
+        before = [
+            lease if lease.end <= wish.after else lease.until(wish.after) for lease in way if lease.after < wish.after
+        ]
+        later = [lease for lease in way if lease.after >= held.end]
+        for lease in (held._replace(start=stop), *later):
+            if lease.start < lease.stop and lease.stream != NOTHING:
+                self._free.append(Free(lease.start, lease.stream, lease.stop, lease.has))
+        self._free.sort()
+        self._ways[wish.worker] = [*before, last]
+        self.number += 1
+        return last
 
     def _is_of_another_policy(self, held: Lease, wish: Wish, way: Sequence[Lease]) -> bool:
         """Whether the policy has changed since. Clocks that a slice may have stay as they are."""

@@ -134,6 +134,18 @@ def test_what_a_worker_has_left_undone_goes_to_the_others_as_docs_understand_mem
     assert ask("worker-2", 2, 2) == Lease(2, 2, 2, 3, 1, has=(1,)), "a repeat gives the same"
 
 
+def test_a_worker_that_leaves_keeps_what_it_has_computed_of_its_clock_and_others_get_the_rest() -> None:
+    leases = leases_of_three_streams()
+    leases.grant(Wish("worker-2", 0, 4, 8, place=2), {0, 1, 2}, {}, LEVEL)
+
+    last = leases.grant(Wish("worker-2", 1, 4, 0, last=1, place=2), {0, 1, 2}, {}, LEVEL)
+    leases.release("worker-2", [2, 2])
+
+    assert last == Lease(1, 2, 4, 5, 4)
+    assert leases.untrained == 8 + 8 + 3
+    assert leases.grant(Wish("worker-1", 0, 1, 8, place=2), {2}, {}, FREE) == Lease(0, 2, 5, 8)
+
+
 def test_in_rounds_each_member_comes_to_the_end_of_its_own_stream() -> None:
     leases = leases_of_three_streams()
     for place, after in ((0, 0), (0, 2), (1, 0), (0, 4), (1, 2), (2, 0), (0, 6)):
