@@ -262,6 +262,7 @@ class Leases:
     def state(self) -> dict[str, Any]:
         """The state as plain JSON values."""
         return {
+            "end": self.end,
             "next": list(self._next),
             "free": list(self._free),
             "ways": dict(self._ways),
@@ -271,6 +272,7 @@ class Leases:
 
     def restore(self, state: Mapping[str, Any]) -> None:
         """Continues from `state`."""
+        self.end = state["end"]
         self._next = list(state["next"])
         self.number = state["number"]
         self._asked = dict(state["asked"])

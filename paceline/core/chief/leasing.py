@@ -1,5 +1,6 @@
 """Lets the chief lease mini-batches (paceline/core/chief/leases.py), and free what workers that have left have not done."""
 
+import math
 from collections.abc import Mapping
 from typing import Any
 
@@ -35,7 +36,10 @@ class Leasing:
         slice."""
         seats, places = self._membership.view.seats, self._membership.places
         lived_in = {places[member].index for member in seats if member in places}
-        own = wish._replace(place=places[wish.worker].index)
+        own, pace = (
+            wish._replace(place=places[wish.worker].index),
+            pace._replace(is_exact=pace.is_exact or self._unknown > 0),
+        )
         return self._leases.grant(own, lived_in, {member: marks.get(member, 0) for member in seats}, pace)
 
     def ends_at(self, row: int) -> None:
@@ -61,15 +65,23 @@ class Leasing:
         return {worker: rows for worker, rows in freed.items() if rows}
 
     def clocks_left(self, marks: Mapping[str, int]) -> float:
-        """How many clocks it takes until all mini-batches of the epochs are done, as far as they are leased."""
+        """How many clocks it takes until all mini-batches of the epochs are done; infinite while some are nobody's, or may
+        be."""
+        if self._unknown:
+            return math.inf
         members = {member: marks.get(member, 0) for member in self._membership.view.seats}
         return self._leases.clocks_left(members) if self._leases.number else 0
 
     @property
     def lacks(self) -> int:
         """How many mini-batches the chief's slice has that another one may not have yet: of workers that have left."""
-        unknown = len(self._left_in) - len(self._known)
-        return unknown + self._leases.lacking(self._membership.view.seats)
+        return self._unknown + self._leases.lacking(self._membership.view.seats)
+
+    @property
+    def _unknown(self) -> int:
+        """Workers that have left while not all servers have said yet how far they were."""
+        seats = self._membership.view.seats
+        return sum(1 for worker in self._leases.holders if worker not in seats and worker not in self._known)
 
     def state(self) -> dict[str, Any]:
         """The state as plain JSON values."""

@@ -77,9 +77,8 @@ class World:
 
     def restart(self) -> None:
         """The chief has come back with what it has written down."""
-        state, end = self.leases.state(), self.leases.end
+        state = self.leases.state()
         self.leases = Leases(self.streams)
-        self.leases.end = end
         self.leases.restore(state)
 
     def event(self) -> None:
