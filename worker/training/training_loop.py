@@ -45,7 +45,8 @@ def train(training: Training, clock: int) -> int:
             ahead = None  # computed on weights that don't count any more
         else:
             training.client.check_level(training.in_force, [head.version for head in heads])
-        training.client.parting.check(ahead is not None or training.client.owes)
+        if training.client.parting.has_to_leave:
+            training.client.parting.check(ahead is not None or training.client.owes)
         ready = ahead or work(training, clock + 1)
 
 
