@@ -42,7 +42,7 @@ class Parting:
 
     def has_time(self) -> bool:
         """Returns whether a worker with a stop signal may still push; waits for the chief's answer."""
-        if self.awaits_answer() and not self._answer.wait(_PATIENCE):
+        if self.awaits_answer() and not self._answer.wait(min(_PATIENCE, self.left)):
             return False
         return self._can_push and self._is_alone and self.left > 0
 

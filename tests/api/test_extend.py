@@ -65,6 +65,7 @@ FOR_SCRIPTS = [
     "launch",
     "loader",
     "log",
+    "notice",
     "rank",
     "sampler",
     "split",

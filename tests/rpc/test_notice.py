@@ -240,16 +240,17 @@ def until(is_so: Callable[[], bool]) -> None:
 
 WAITS = """
 import sys
-from paceline.rpc.notice import received
+import paceline
 from paceline.rpc.process import stop_on_signals
 
+assert paceline.notice() is None
 stop, seen = stop_on_signals()
 print("waits", flush=True)
 while not stop.wait(0.0001):
     pass
 stop.wait()
 sys.stdin.read()
-print(received().source, {*seen} == {15}, flush=True)
+print(paceline.notice().source, {*seen} == {15}, flush=True)
 """
 
 
