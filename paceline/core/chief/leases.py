@@ -179,13 +179,15 @@ class Leases:
         """Who has a way."""
         return list(self._ways)
 
-    def clocks_left(self, marks: Mapping[str, int]) -> float:
-        """How many clocks it takes until all rows of the epochs are done; infinite while some are nobody's.
-        `marks`: each member's clock."""
-        if self.untrained:
+    def clocks_left(self, marks: Mapping[str, int], places: Mapping[str, int], width: int) -> float:
+        """How many clocks of `width` rows it takes until all rows of the epochs are done, if each member comes to the end of
+        its own stream; infinite while others are nobody's. `marks`: each member's clock; `places`: those of their streams."""
+        unleased = [max(0, self.end - row) for row in self._next]
+        own = {worker: unleased[place] for worker, place in places.items() if place < len(unleased)}
+        if self.untrained > sum(own.values()):
             return math.inf
-        ends = (lease.end - marks[worker] for worker in marks for lease in self._real(worker)[-1:])
-        return max(0, max(ends, default=0))
+        ends = {worker: max([mark, *self._ends(worker)]) - mark for worker, mark in marks.items()}
+        return max((clocks + -(-own.get(worker, 0) // width) for worker, clocks in ends.items()), default=0)
 
     def lacking(self, members: Collection[str]) -> int:
         """Rows that the chief's server has, and that are free, or in the newest lease of a member: others lack them."""
@@ -237,9 +239,9 @@ class Leases:
         part = wish.most if is_even else -(-self.untrained // (2 * max(1, members)))
         return max(1, min(wish.most, part) // wish.width) * wish.width
 
-    def _real(self, worker: str) -> list[Lease]:
-        """Its leases that have rows."""
-        return [lease for lease in self._ways.get(worker, ()) if lease.stream != NOTHING]
+    def _ends(self, worker: str) -> list[int]:
+        """The last clock of each of its leases that have rows."""
+        return [lease.end for lease in self._ways.get(worker, ()) if lease.stream != NOTHING]
 
     def _take_free(self, wish: Wish, most: int) -> Lease:
         free = self._free.pop(0)
@@ -251,8 +253,8 @@ class Leases:
     def _beyond(self, wish: Wish, marks: Mapping[str, int], is_exact: bool) -> Lease:
         """Nothing is left: nothing to compute while others still do; then rows from `end` on, for examples that were not
         learned from."""
-        others = {worker: mark for worker, mark in marks.items() if worker != wish.worker}
-        if is_exact or self.clocks_left(others):
+        others = (worker for worker in marks if worker != wish.worker)
+        if is_exact or self.untrained or any(end > marks[worker] for worker in others for end in self._ends(worker)):
             return Lease(wish.after, NOTHING, 0, 1)
         stream = wish.place % len(self._next)
         row = max(self._next[stream], self.end)

@@ -64,13 +64,14 @@ class Leasing:
                 freed[worker] = self._leases.release(worker, found)
         return {worker: rows for worker, rows in freed.items() if rows}
 
-    def clocks_left(self, marks: Mapping[str, int]) -> float:
-        """How many clocks it takes until all mini-batches of the epochs are done; infinite while some are nobody's, or may
-        be."""
+    def clocks_left(self, marks: Mapping[str, int], width: int) -> float:
+        """How many clocks of `width` mini-batches it takes until all of the epochs are done, where members are level; infinite
+        while some are nobody's, or may be."""
         if self._unknown:
             return math.inf
         members = {member: marks.get(member, 0) for member in self._membership.view.seats}
-        return self._leases.clocks_left(members) if self._leases.number else 0
+        places = {member: claim.index for member, claim in self._membership.places.items() if member in members}
+        return self._leases.clocks_left(members, places, width) if self._leases.number else 0
 
     @property
     def lacks(self) -> int:

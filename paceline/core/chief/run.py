@@ -223,8 +223,15 @@ class Run:
         comes by that round again, and no other slice is further."""
         self.trained(clocks.trained, clocks.gone, clocks.round_examples)
         is_near = self.milestones.may_end(clocks) and self._is_between_rounds(clocks)
-        if is_near and (not self.membership.rounds or self.leasing.clocks_left(clocks.marks()) <= ROUNDS_AHEAD):
+        if is_near and (not self.membership.rounds or self._rounds_left(clocks) <= ROUNDS_AHEAD):
             self._name_ends("the budget of epochs is spent", lambda: clocks, now)
+
+    def _rounds_left(self, clocks: Clocks) -> float:
+        """How many rounds it takes until all mini-batches of the epochs are done; 0 where they are not leased."""
+        steps, marks = build_policy(self.policy).most_steps, clocks.marks()
+        if self.config.is_script:  # whose leases count mini-batches
+            return self.leasing.clocks_left(marks, 1) / steps
+        return self.leasing.clocks_left(marks, steps)
 
     def _is_between_rounds(self, clocks: Clocks) -> bool:
         """Whether no round is open, as is always so of a policy without rounds."""

@@ -798,3 +798,19 @@ def test_without_leases_the_end_says_what_a_worker_has_taken_along():
     run.counted(clocks, 2.0)
 
     assert "nobody has trained the rest of b's 100 examples, which left after 30" in run.reason
+
+
+def test_in_rounds_with_short_leases_the_end_is_named_two_rounds_ahead_as_without():
+    run, clocks = started("a", "b", policy=Options(name="bsp"), epochs=1)
+    incarnations = run.membership.incarnations
+    for number in range(1, 9):
+        for worker in ("a", "b"):
+            run.lease(Wish(worker, number - 1, 1, 1), incarnations[worker], lambda: clocks)
+            clocks.examples += 5
+            clocks.entry(worker).clock = number
+        clocks.version = number
+        clocks.close_round()
+        run.counted(clocks, float(number))
+
+    assert run.phase is RunPhase.STOPPING
+    assert {seat.last for seat in run.membership.view.seats.values()} == {10}
