@@ -55,7 +55,11 @@ class Cluster(Network):
         self.plan = make_plan([("weights", (length,))], config.servers, config.plan)
         self.places = [slice(parts[0].start, parts[0].stop) for parts in self.plan.slices]
         steps = build_policy(config.policy).most_steps
-        self.examples = rounds * (config.start_when or config.workers) * config.batch_size * steps
+        self.is_leased = config.data.leases and config.budget == "total"
+        streams = config.workers if self.is_leased else (config.start_when or config.workers)
+        self.examples = rounds * streams * config.batch_size * steps
+        self.steps = rounds * steps if self.is_leased else self.examples
+        """Mini-batches of each stream in an epoch."""
         self.servers: list[Server] = []
         self.servers += [Server(self, index) for index in range(config.servers)]
         self.run = Run(config)
@@ -71,6 +75,8 @@ class Cluster(Network):
         """What became of every push that was not empty: (server, worker) -> clock -> outcome."""
         self.errors: list[tuple[float, str, PacelineError]] = []
         self.exits: list[tuple[str, PacelineError]] = []
+        self.ending: set[tuple[str, int]] = set()
+        """Members and their incarnations since their last clocks were named."""
         self.gone_back = 0
         """How often a worker wanted all servers to go back."""
         self.after(_TICK, self._tick)
@@ -88,14 +94,23 @@ class Cluster(Network):
     def publish(self) -> None:
         """As server/chief.py: writes down who counts, then tells the servers; rounds wait until all have the view."""
         self.run.extend(lambda: self.servers[0].slice.clocks, self.now)
+        if self.run.phase is RunPhase.STOPPING:
+            self.ending |= {(name, seat.incarnation) for name, seat in self.run.membership.view.seats.items()}
         if self._mark() != self._saved:
             self._save()
         view = self.run.membership.view
-        if view.number == self._published:
-            return
-        self._published = view.number
-        self._bring_view()
-        self._spread()
+        is_new = view.number != self._published
+        if is_new:
+            self._published = view.number
+            self._bring_view()
+        self._free_batches()
+        if is_new:
+            self._spread()
+
+    def _free_batches(self) -> None:
+        self.run.leasing.free(self.servers[0].unseated)
+        clocks = self.servers[0].slice.clocks
+        self.run.trained(clocks.trained, clocks.gone, clocks.round_examples)
 
     def _bring_view(self) -> None:
         first = self.servers[0]
@@ -107,7 +122,7 @@ class Cluster(Network):
         """What makes the chief save when it changes."""
         run, members = self.run, self.run.membership
         back, warnings = run.common_snapshots.back.number, len(run.warnings.listed)
-        return members.view.number, run.phase, sum(members.incarnations.values()), back, warnings
+        return members.view.number, run.phase, sum(members.incarnations.values()), back, warnings, run.leasing.number
 
     def _save(self) -> None:
         self._saved = self._mark()
@@ -119,7 +134,8 @@ class Cluster(Network):
             return
         if self.run.other_servers.terms.get(server.index, term) != term:
             self.run.common_snapshots.soon(self.now)
-        self.run.other_servers.acknowledged(server.index, term, known.view, known.switch, known.gone)
+        self.run.other_servers.acknowledged(server.index, term, known.view, known.switch, known.gone, known.unseated)
+        self._free_batches()
         self.run.common_snapshots.reported(server.index, known.kept, known.due, known.back)
         self.run.divergence.reported(server.index, known.stored, known.spared)
         self._maybe_release()
@@ -155,6 +171,7 @@ class Cluster(Network):
         first = self.servers[0]
         if first.is_up and first.slice.open_from != self.run.open_from:
             first.deliver(first.slice.keep_rounds_open(self.run.open_from))
+            self.run.counted(first.slice.clocks, self.now)
 
     def _maybe_switched(self) -> None:
         first = self.servers[0]
@@ -278,6 +295,12 @@ class Cluster(Network):
         for name in workers:
             self.after(self.rng.uniform(0.1, 3.0), partial(self.start_worker, name))
 
+    @property
+    def is_undisturbed(self) -> bool:
+        """Whether every process that was a member as the last clocks were named, or since, has come to its own."""
+        incarnations, finished = self.run.membership.incarnations, self.run.workers.finished
+        return all(name in finished and incarnations[name] == incarnation for name, incarnation in self.ending)
+
     def acknowledged_workers(self) -> set[str]:
         """Who has had an answer to a push."""
         return {worker for _, worker in self.acknowledged}
@@ -308,4 +331,5 @@ def make_config(policy: str, **settings: Any) -> Config:
     """`policy`: as on the command line, with more options after commas: 'kbuffered:3,damped=true'."""
     short, *more = policy.split(",")
     options = from_shorthand(short) | dict(option.split("=") for option in more)
-    return Config(**({"policy": Options(**options), "epochs": 1, "batch_size": 1, "batch": "worker"} | settings))
+    common = {"policy": Options(**options), "epochs": 1, "batch_size": 1, "batch": "worker", "data": {"leases": False}}
+    return Config(**(common | settings))

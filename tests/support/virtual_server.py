@@ -2,7 +2,8 @@
 
 import copy
 import json
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections import Counter
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -27,6 +28,10 @@ from tests.support.virtual_time import PATIENCE, Body, Box, Task
 
 if TYPE_CHECKING:
     from tests.support.virtual import Cluster
+
+
+Row = tuple[int, int]
+"""A stream, and the number of a mini-batch of it."""
 
 
 class BookedFolding(DenseFolding):
@@ -161,6 +166,7 @@ class Known:
     view: int
     switch: int
     gone: int
+    unseated: Mapping[str, int]
     kept: list[int]
     due: int
     back: int
@@ -199,6 +205,8 @@ class Server(SliceSnapshots):
         self.went_back: list[tuple[Switch, int | None]] = []
         self.counted_under: dict[tuple[str, int], int] = {}
         """By worker and clock: the change of policy that the push was computed under."""
+        self.brought: dict[tuple[str, int], Sequence[Row]] = {}
+        """By worker and clock the rows of each push that is counted, also of those that the policy drops."""
         self.rounds: list[tuple[float, int]] = []
         """When which version came."""
         self.worst_lead = 0
@@ -228,8 +236,8 @@ class Server(SliceSnapshots):
         self._last: Mark | None = None
         self.following = Task(self.cluster, self._follow()) if self.index else None
 
-    def push(self, push: Push, switches: int, box: Box) -> None:
-        """`switches`: the change of policy that the worker's half is of."""
+    def push(self, push: Push, switches: int, rows: Sequence[Row], box: Box) -> None:
+        """`switches`: the change of policy that the worker's half is of; `rows`: those that its update is of."""
 
         def counted() -> list[Reply]:
             entry = self.slice.clocks.entry(push.worker)
@@ -239,6 +247,7 @@ class Server(SliceSnapshots):
             assert made == switches or not is_used, f"{push.worker} {push.clock} of {switches} was used under {made}"
             if push.clock > clock:
                 self.counted_under[push.worker, push.clock] = switches
+                self.brought[push.worker, push.clock] = rows
             return replies
 
         self._answer(push.worker, box, counted)
@@ -295,6 +304,24 @@ class Server(SliceSnapshots):
             self.take_snapshot()
         return standing
 
+    # leases
+    @property
+    def unseated(self) -> dict[str, int]:
+        """How far each worker is that has no seat."""
+        clocks = self.slice.clocks
+        return {worker: mark for worker, mark in clocks.marks().items() if worker not in clocks.view.seats}
+
+    def row_counts(self) -> Counter[Row]:
+        """How often each row has come."""
+        return Counter(row for rows in self.brought.values() for row in rows)
+
+    def _keep_brought(self, state: SliceState) -> None:
+        """What came after this snapshot is lost."""
+        clocks = {worker: entry["clock"] for worker, entry in state.table["clocks"].items()}
+        self.brought = {
+            (worker, clock): rows for (worker, clock), rows in self.brought.items() if clock <= clocks.get(worker, 0)
+        }
+
     # the chief's word
     def follow(self, view: View) -> None:
         """The chief's view has come."""
@@ -310,6 +337,7 @@ class Server(SliceSnapshots):
                 self._view.number,
                 switch,
                 gone,
+                self.unseated,
                 versions.durable,
                 versions.due,
                 versions.back,
@@ -403,6 +431,7 @@ class Server(SliceSnapshots):
 
     def go_back(self, plan: SlicePlan, state: SliceState, term: int) -> None:
         """As SliceDriver.go_back."""
+        self._keep_brought(state)
         view, open_from = self._view, self.slice.open_from
         self._open()
         self.slice.view(view)
@@ -416,6 +445,7 @@ class Server(SliceSnapshots):
     # crashes
     def crash(self, downtime: float) -> None:
         self.is_up = False
+        self._keep_brought(self.folder.snapshots[-1].state)
         self.boxes = {}
         self._being_written = None
         self._is_taking = False

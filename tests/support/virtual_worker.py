@@ -1,14 +1,15 @@
 """A worker process in virtual time: the protocol of a worker on one screen, without gradients worth the name."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
 from paceline.core.chief.common_snapshots import Returns
+from paceline.core.chief.leases import NOTHING, Lease, Wish
 from paceline.core.chief.phases import RunPhase
 from paceline.core.chief.run import Run
 from paceline.core.chief.workers import WorkerReport
@@ -23,7 +24,11 @@ from tests.support.virtual_time import PATIENCE, Body, Box, Task
 
 if TYPE_CHECKING:
     from tests.support.virtual import Cluster
-    from tests.support.virtual_server import Server
+    from tests.support.virtual_server import Row, Server
+
+
+_IDLE = 0.1
+"""Pause where nothing is left (seconds)."""
 
 
 @dataclass(frozen=True)
@@ -35,6 +40,18 @@ class Work:
     gradient: Vector | None
     bases: list[Base]
     """The weights that it was computed on."""
+    rows: Sequence["Row"] = ()
+    has: Collection[int] = ()
+    """Servers that have these rows already."""
+
+
+class Sent(NamedTuple):
+    """A push that a server may have to get again."""
+
+    push: Push
+    switches: int
+    """The change of policy that it is of."""
+    rows: Sequence["Row"]
 
 
 class Worker:
@@ -57,8 +74,9 @@ class Worker:
         self.counted = [0] * servers
         self.terms = [0] * servers
         self.bases = [Base(0, 0)] * servers
-        self.retained: list[dict[int, tuple[Push, int]]] = [{} for _ in range(servers)]
-        """By server and clock: pushes that no snapshot on disk has, and of which change of policy they are."""
+        self.retained: list[dict[int, Sent]] = [{} for _ in range(servers)]
+        """By server and clock: pushes that no snapshot on disk has."""
+        self._leases: list[Lease] = []
         retain = cluster.config.checkpoint.retain
         self.most_retained = None if retain is None else retain // (4 * cluster.plan.total)
         """Pushes kept for each server."""
@@ -187,8 +205,16 @@ class Worker:
     def _work(self, clock: int) -> Body:
         """The mini-batches of one clock, with own steps between them where the policy has any."""
         usable, own, is_empty = list[Vector](), self.own, True
+        steps, rows, has = self.policy.local_steps(self.speed), list["Row"](), ()
+        if self.cluster.is_leased:
+            lease = yield from self._lease(clock)
+            rows, has = [(lease.stream, row) for row in lease.rows(clock)[:steps] if lease.stream != NOTHING], lease.has
+            steps = len(rows)
+            if not rows and not self.policy.rounds:
+                yield _IDLE
+
         own.lr = self.lr
-        for _ in range(self.policy.local_steps(self.speed)):
+        for _ in range(steps):
             yield self.cluster.step_seconds(self.name)
             if self.cluster.is_blank(self.name, clock):
                 continue
@@ -207,7 +233,23 @@ class Worker:
             self._note(usable)
         newest = usable[-1] if usable else None
         examples = self.cluster.config.batch_size * len(usable)
-        return Work(self.policy.outgoing(newest, own), examples, newest, list(self.bases))
+        return Work(self.policy.outgoing(newest, own), examples, newest, list(self.bases), rows, has)
+
+    def _lease(self, clock: int) -> Body:
+        """As worker/training/way.py."""
+        width = self.policy.most_steps
+        for held in reversed(self._leases):
+            if held.after < clock <= held.end and (held.width == width or held.stream == NOTHING):
+                return held
+        most = width * self.cluster.rng.choice([1, 2, 8, 32])
+
+        def ask(run: Run) -> Lease:
+            clocks = self.cluster.servers[0].slice.clocks
+            return run.lease(Wish(self.name, clock - 1, width, most), self.incarnation, lambda: clocks)
+
+        lease: Lease = yield from self.cluster.call_chief(ask)
+        self._leases = [*self._leases[-7:], lease]
+        return lease
 
     def _note(self, usable: Sequence[Vector]) -> None:
         """Notes the gradients of one clock that are finite as a real worker does: as one step."""
@@ -227,9 +269,9 @@ class Worker:
 
     def _join(self) -> Body:
         def join(run: Run) -> int:
-            return run.join(self.name, self.was_fenced, examples, examples, "", self.cluster.now)
+            return run.join(self.name, self.was_fenced, examples, steps, "", self.cluster.now)
 
-        examples = self.cluster.examples
+        examples, steps = self.cluster.examples, self.cluster.steps
         while self.cluster.run.phase is not RunPhase.FINISHED:
             try:
                 self.incarnation = yield from self.cluster.call_chief(join)
@@ -294,8 +336,8 @@ class Worker:
                 if None in missing:
                     raise Behind(f"{self.name} has no clock {standing.clock + 1} for server {server.index}")
                 try:
-                    for push, switches in filter(None, missing):
-                        yield from self._until_answered(server, push, switches)
+                    for sent in filter(None, missing):
+                        yield from self._until_answered(server, sent)
                 except (Gap, NotYet):
                     yield 0.1
         finally:
@@ -309,12 +351,13 @@ class Worker:
         except Fenced:
             return
 
-    def _until_answered(self, server: "Server", push: Push, switches: int, whole: bool = True) -> Body:
+    def _until_answered(self, server: "Server", sent: Sent, whole: bool = True) -> Body:
         """Gap, NotYet: it has to be sent again. `whole`: the slice may lack it."""
+        push = sent.push
         while True:
             box = Box()
             if whole:
-                self.cluster.carry(partial(server.push, push, switches, box), self.cluster.conditions.double)
+                self.cluster.carry(partial(server.push, *sent, box), self.cluster.conditions.double)
             else:
                 self.cluster.carry(partial(server.ask, self.name, self.incarnation, push.clock, box))
             answer = yield box, PATIENCE
@@ -396,12 +439,16 @@ class Worker:
         length = self.cluster.plan.lengths[server.index]
         whole_update = None if ready.update is None else ready.update[self.cluster.places[server.index]].copy()
         update = Empty(length) if whole_update is None else self.cluster.update_of(whole_update)
+        examples, rows = ready.examples, ready.rows
+        if server.index in ready.has:
+            update, examples, rows = Empty(length), 0, ()
         base, switches = ready.bases[server.index], self.in_force.number
         is_new = whole = clock > self.counted[server.index]
         while True:
-            push = Push(self.name, self.incarnation, clock, update, ready.examples, base, self.view, self.cluster.now)
+            push = Push(self.name, self.incarnation, clock, update, examples, base, self.view, self.cluster.now)
+            sent = Sent(push, switches, rows)
             try:
-                answer = yield from self._until_answered(server, push, switches, whole)
+                answer = yield from self._until_answered(server, sent, whole)
                 if answer[0].term >= self.terms[server.index]:
                     break
             except (Gap, NotYet) as error:
@@ -410,17 +457,17 @@ class Worker:
         self.answered[server.index] = clock
         self.counted[server.index] = max(clock, self.counted[server.index])
         if answer[0].outcome is Outcome.DROPPED:
-            push = replace(push, update=Empty(length), dropped=True)
-        self._retain(server.index, answer[0].durable, (push, switches) if is_new else None)
+            sent = sent._replace(push=replace(push, update=Empty(length), dropped=True))
+        self._retain(server.index, answer[0].durable, sent if is_new else None)
         return answer
 
-    def _retain(self, server: int, durable: int, sent: tuple[Push, int] | None) -> None:
+    def _retain(self, server: int, durable: int, sent: Sent | None) -> None:
         """As paceline/worker/exchange/retained.py: a queue by clock, without gaps; beyond its cap the oldest go."""
         kept = self.retained[server]
         if sent is not None and self.most_retained != 0:
-            if kept and sent[0].clock != max(kept) + 1:
+            if kept and sent.push.clock != max(kept) + 1:
                 kept.clear()
-            kept[sent[0].clock] = sent
+            kept[sent.push.clock] = sent
         for each in sorted(kept):
             if each <= durable or (self.most_retained is not None and len(kept) > self.most_retained):
                 del kept[each]
