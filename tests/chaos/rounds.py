@@ -169,7 +169,7 @@ def settings(kind: Kind, variant: Variant, retain: int | None, folder: Path) -> 
         "optimizer": {"name": "sgd", "lr": kind.lr, "momentum": kind.momentum, "weight_decay": 0},
         "epochs": 100_000,
         "batch_size": BATCH,
-        "data": {"validation": 0, "test": 0},
+        "data": {"validation": 0, "test": 0, "leases": False},  # the books are by worker
         "transport": variant.transport,
         "overlap": variant.overlap,
         "heartbeat": 0.5,
@@ -191,7 +191,7 @@ def settings(kind: Kind, variant: Variant, retain: int | None, folder: Path) -> 
             "task": "svm",
             "updates": "sparse",
             "schedule": {"name": "constant", "lr_scale": "none"},
-            "data": {"path": str(path), "validation": 0, "test": 0},
+            "data": {"path": str(path), "validation": 0, "test": 0, "leases": False},
             "svm": {
                 "objective": {"loss": "hinge", "c": None, "lam": 0},
                 "steps": "plain",

@@ -13,6 +13,7 @@ import grpc
 import numpy as np
 import pytest
 
+from paceline.core.chief.leases import Leases, Pace, Wish
 from paceline.core.chief.membership import Membership
 from paceline.core.chief.other_servers import OtherServers
 from paceline.core.errors import PacelineError
@@ -261,6 +262,29 @@ def test_handicaps():
 
     rows = [(worker, *(str(number(worker)) for number in numbers)) for worker in (W0, W1, W2)]
     assert rows == example("Handicaps")
+
+
+def test_leases():
+    leases, marks, rows = Leases(3), {W0: 4}, list[Row]()
+    leases.end = 8
+
+    def leased(worker: str, after: int, place: int) -> str:
+        wish = Wish(worker, after, 1, 4, place=place)
+        lease = leases.grant(wish, {0, 1, 2}, marks, Pace(is_level=False, is_exact=False))
+        clocks, first = (lease.after + 1, lease.end), lease.rows(after + 1).start
+        many = lease.end > lease.after + 1
+        text = f"clock{'s' * many} {' to '.join(map(str, clocks if many else clocks[:1]))}: stream {lease.stream}, "
+        text += f"row{'s' * many} {first}" + f" to {lease.stop - 1}" * many
+        return text + "".join(f", not for server {server}" for server in lease.has)
+
+    rows.append((f"{W2} asks after clock 0", leased(W2, 0, 2)))
+    leased(W0, 0, 0)
+    leases.release(W2, [3, 2])
+    rows.append((f"{W0} asks after clock 4", leased(W0, 4, 0)))
+    rows.append(("it asks after clock 5", leased(W0, 5, 0)))
+    rows.append((f"{W2} comes back with clock 2 and asks", leased(W2, 2, 2)))
+
+    assert rows == [row[:2] for row in example("Leases") if "ask" in row[0]]
 
 
 def fields(message: Any, names: str) -> str:

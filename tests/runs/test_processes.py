@@ -297,7 +297,8 @@ def test_workers_join_are_killed_leave_and_join_again_in_mid_run(tmp_path: Path)
 
 
 def test_a_frozen_worker_rejoins_a_vacant_seat_and_leaves_a_taken_one(tmp_path: Path) -> None:
-    with Cluster(tmp_path, policy={"name": "asp"}, optimizer=COUNTING, epochs=ENDLESS, **BRISK) as cluster:
+    by_worker = {"policy": {"name": "asp"}, "optimizer": COUNTING, "epochs": ENDLESS, "data": {"leases": False}}
+    with Cluster(tmp_path, **by_worker, **BRISK) as cluster:
         servers, workers = started(cluster)
         surplus = cluster.worker(2, mode="ledger")
         surplus.wait_for("waiting for a seat")

@@ -87,7 +87,7 @@ def test_a_dense_run_fetches_each_worker_its_shard_and_trains(tmp_path: Path) ->
 
 def test_a_sparse_run_fetches_no_shard_but_its_own_though_it_counts_all(tmp_path: Path) -> None:
     (tmp_path / "made.svm").write_text(libsvm(400, 30))
-    data = {"source": "server", "path": "made.svm", "validation": 0.15}
+    data = {"source": "server", "path": "made.svm", "validation": 0.15, "leases": False}
     with Cluster(tmp_path, data=data, **SPARSE) as cluster:
         (server, ports), _ = serving(cluster), cluster.servers()
         others = [cluster.evaluator(*reading(cluster, "evaluator", ports["port"]))]

@@ -118,8 +118,8 @@ class Leases:
 
         `lived_in`: places of the members; `marks`: the clock of each member on the chief's slice."""
         way = self._ways.get(wish.worker, [])
-        if not way and wish.place < len(self._next):  # of a run from before there were leases
-            self._next[wish.place] = max(self._next[wish.place], wish.after * wish.width)
+        if not self._ways:  # a run from before there were leases is about as far everywhere
+            self._next = [max(row, wish.after * wish.width) for row in self._next]
         held = _at(way, wish.after)
         if held is not None and self._is_of_another_policy(held, wish, way):
             held = self._rewidth(wish, held)
@@ -157,7 +157,7 @@ class Leases:
 
     def _is_of_another_policy(self, held: Lease, wish: Wish, way: Sequence[Lease]) -> bool:
         """Whether the policy has changed since. Clocks that a slice may have stay as they are."""
-        is_new = held is way[-1] and not held.has and wish.after >= self._asked.get(wish.worker, 0)
+        is_new = held is way[-1] and wish.after >= self._asked.get(wish.worker, 0)
         return is_new and held.stream != NOTHING and held.width != wish.width
 
     def _rewidth(self, wish: Wish, held: Lease) -> Lease:
@@ -181,13 +181,19 @@ class Leases:
 
     def clocks_left(self, marks: Mapping[str, int], places: Mapping[str, int], width: int) -> float:
         """How many clocks of `width` rows it takes until all rows of the epochs are done, if each member comes to the end of
-        its own stream; infinite while others are nobody's. `marks`: each member's clock; `places`: those of their streams."""
+        its stream; infinite while others are nobody's. `marks`: each member's clock; `places`: those of their streams."""
         unleased = [max(0, self.end - row) for row in self._next]
         own = {worker: unleased[place] for worker, place in places.items() if place < len(unleased)}
         if self.untrained > sum(own.values()):
             return math.inf
-        ends = {worker: max([mark, *self._ends(worker)]) - mark for worker, mark in marks.items()}
-        return max((clocks + -(-own.get(worker, 0) // width) for worker, clocks in ends.items()), default=0)
+        clocks = (self._held(worker, mark, width) + -(-own.get(worker, 0) // width) for worker, mark in marks.items())
+        return max(clocks, default=0)
+
+    def _held(self, worker: str, mark: int, width: int) -> int:
+        """How many clocks the leases of a worker have after this one, as they are or under a policy with this width."""
+        later = [lease.beyond(max(mark, lease.after)) for lease in self._trained(worker) if lease.end > mark]
+        as_they_are = max((lease.end for lease in later), default=mark) - mark
+        return max(as_they_are, sum(-(-(lease.stop - lease.start) // width) for lease in later))
 
     def lacking(self, members: Collection[str]) -> int:
         """Rows that the chief's server has, and that are free, or in the newest lease of a member: others lack them."""
@@ -239,9 +245,10 @@ class Leases:
         part = wish.most if is_even else -(-self.untrained // (2 * max(1, members)))
         return max(1, min(wish.most, part) // wish.width) * wish.width
 
-    def _ends(self, worker: str) -> list[int]:
-        """The last clock of each of its leases that have rows."""
-        return [lease.end for lease in self._ways.get(worker, ()) if lease.stream != NOTHING]
+    def _trained(self, worker: str) -> list[Lease]:
+        """Its leases with rows of the epochs, up to where these end."""
+        leases = (lease for lease in self._ways.get(worker, ()) if lease.stream != NOTHING and lease.start < self.end)
+        return [lease._replace(stop=min(lease.stop, self.end)) for lease in leases]
 
     def _take_free(self, wish: Wish, most: int) -> Lease:
         free = self._free.pop(0)
@@ -253,8 +260,8 @@ class Leases:
     def _beyond(self, wish: Wish, marks: Mapping[str, int], is_exact: bool) -> Lease:
         """Nothing is left: nothing to compute while others still do; then rows from `end` on, for examples that were not
         learned from."""
-        others = (worker for worker in marks if worker != wish.worker)
-        if is_exact or self.untrained or any(end > marks[worker] for worker in others for end in self._ends(worker)):
+        others = {worker: mark for worker, mark in marks.items() if worker != wish.worker}
+        if is_exact or self.untrained or any(self._held(worker, mark, wish.width) for worker, mark in others.items()):
             return Lease(wish.after, NOTHING, 0, 1)
         stream = wish.place % len(self._next)
         row = max(self._next[stream], self.end)

@@ -140,9 +140,8 @@ class Run:
         self.trained(found.trained, found.gone, found.round_examples)  # of the same moment as the marks
         is_own = self._ends_by_itself and wish.rows
         self.leasing.ends_at(wish.rows if is_own else self.config.epochs * self.budget.steps_per_epoch)
-        is_over = self.phase is not RunPhase.TRAINING or self.budget.is_spent()
         is_level = self.membership.rounds or self.config.budget == "per_worker"
-        pace = Pace(is_level=is_level, is_exact=is_over or self._ends_by_itself)
+        pace = Pace(is_level=is_level, is_exact=self.budget.is_spent() or self._ends_by_itself)
         return self.leasing.lease(wish, pace, found.marks())
 
     def beat(self, worker: str, incarnation: int, report: WorkerReport, now: float, clock: int = 0) -> None:
@@ -201,8 +200,9 @@ class Run:
         its last round. The budget is that of the slice that got the least, where a worker has left for good before all had
         its pushes."""
         self._lacks = self.other_servers.lacks(gone, self.membership.view.number)
-        if self.leasing.number:  # others compute the rest
-            self._lacks = self.leasing.lacks * self.config.worker_batch
+        if self.leasing.number:  # others compute the rest, until the end is named
+            is_training = self.phase is RunPhase.TRAINING
+            self._lacks = self.leasing.lacks * self.config.worker_batch if is_training else 0
         self.budget.examples = examples - self._lacks
         self._round = in_round
 

@@ -395,8 +395,9 @@ class _Launch:
                     self._processes.call_back()
                 elif phase_of(status) == "waiting" and not status.seconds:
                     self._processes.refuse_untrained(ended)
-                for worker in status.workers:
-                    if worker.member and self._processes.has_given_up(worker.worker):
+                for worker in status.workers:  # one of the same name elsewhere beats
+                    is_silent = worker.member and worker.silent > 2 * self._config.heartbeat
+                    if is_silent and self._processes.has_given_up(worker.worker):
                         server.dismiss(worker.worker, worker.incarnation)
                 self._processes.start_unfinished(_still_members(status, ended, 2 * self._config.heartbeat))
                 if status.unfinished and self._processes.are_gone(status.unfinished):

@@ -118,21 +118,6 @@ def leases_of_three_streams() -> Leases:
     return found
 
 
-def test_what_a_worker_has_left_undone_goes_to_the_others_as_docs_understand_members_says() -> None:
-    """Two servers; worker-2 is killed when server 0 has its clock 3 and server 1 its clock 2."""
-    leases, everyone, marks = leases_of_three_streams(), {0, 1, 2}, {"worker-0": 4}
-    ask = lambda worker, after, place: leases.grant(Wish(worker, after, 1, 4, place=place), everyone, marks, FREE)  # noqa: E731
-    assert ask("worker-2", 0, 2) == Lease(0, 2, 0, 4)
-    assert ask("worker-0", 0, 0) == Lease(0, 0, 0, 4)
-
-    leases.release("worker-2", [3, 2])
-
-    assert ask("worker-0", 4, 0) == Lease(4, 2, 2, 3, 1, has=(0,))
-    assert ask("worker-0", 5, 0) == Lease(5, 2, 3, 4)
-    assert ask("worker-2", 2, 2) == Lease(2, 2, 2, 3, 1, has=(1,))
-    assert ask("worker-2", 2, 2) == Lease(2, 2, 2, 3, 1, has=(1,)), "a repeat gives the same"
-
-
 def test_a_worker_that_leaves_keeps_what_it_has_computed_of_its_clock_and_others_get_the_rest() -> None:
     leases = leases_of_three_streams()
     leases.grant(Wish("worker-2", 0, 4, 8, place=2), {0, 1, 2}, {}, LEVEL)
@@ -204,3 +189,23 @@ def test_each_row_of_the_epochs_is_in_every_slice_once_in_any_order_of_events(fi
         assert world.is_done(), seed
         for each in world.slices:
             assert {count for (_, row), count in each.rows.items() if row < world.leases.end} <= {1}, seed
+
+
+def test_rows_that_some_slices_have_are_cut_for_a_changed_policy_too() -> None:
+    leases = Leases(1)
+    leases.end = 12
+    leases.grant(Wish("a", 0, 3, 12), {0}, {}, FREE)
+    leases.release("a", [2, 0])
+    held = leases.grant(Wish("b", 0, 3, 12), {0}, {}, FREE)
+
+    lease = leases.grant(Wish("b", 1, 1, 12), {0}, {}, FREE)
+
+    assert (held.width, held.has) == (3, (0,))
+    assert (lease.has, [list(lease.rows(clock)) for clock in (2, 3, 4)]) == ((0,), [[3], [4], [5]])
+
+
+def test_a_run_from_before_there_were_leases_goes_on_where_it_is() -> None:
+    leases = leases_of_three_streams()
+    assert leases.grant(Wish("worker-0", 3, 2, 4), {0}, {}, FREE) == Lease(3, 0, 6, 8, 2)
+    assert leases.grant(Wish("worker-1", 3, 2, 4, place=1), {0, 1}, {}, FREE) == Lease(3, 1, 6, 8, 2)
+    assert leases.untrained == 2

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from paceline.core.chief.budget import Milestones
-from paceline.core.chief.leases import Lease, Wish
+from paceline.core.chief.leases import NOTHING, Lease, Wish
 from paceline.core.chief.other_servers import OtherServers
 from paceline.core.chief.phases import RunPhase
 from paceline.core.chief.run import Run
@@ -800,17 +800,74 @@ def test_without_leases_the_end_says_what_a_worker_has_taken_along():
     assert "nobody has trained the rest of b's 100 examples, which left after 30" in run.reason
 
 
-def test_in_rounds_with_short_leases_the_end_is_named_two_rounds_ahead_as_without():
-    run, clocks = started("a", "b", policy=Options(name="bsp"), epochs=1)
-    incarnations = run.membership.incarnations
-    for number in range(1, 9):
-        for worker in ("a", "b"):
-            run.lease(Wish(worker, number - 1, 1, 1), incarnations[worker], lambda: clocks)
-            clocks.examples += 5
-            clocks.entry(worker).clock = number
-        clocks.version = number
-        clocks.close_round()
-        run.counted(clocks, float(number))
+def test_rows_beyond_the_epochs_never_replace_what_a_worker_has_left_undone():
+    run, _ = started("a", "b", servers=2)
+    run.lease(Wish("b", 0, 1, 3), 1, Clocks)
+    run.leave("b", 1, False, 1.0)
+
+    rows, after = set[tuple[int, int]](), 0
+    for _ in range(100):
+        lease = run.lease(Wish("a", after, 1, 100), 1, Clocks)
+        rows |= {(lease.stream, row) for row in range(lease.start, lease.stop) if lease.stream != NOTHING}
+        after = lease.end
+
+    assert rows == {(stream, row) for stream in (0, 1) for row in range(20)} - {(1, 0), (1, 1), (1, 2)}
+
+    run.other_servers.acknowledged(1, term=1, view=run.membership.view.number, switch=0)
+    run.leasing.free({})
+
+    lease = run.lease(Wish("a", after, 1, 100), 1, Clocks)
+    assert (lease.stream, lease.start) == (1, 0)
+
+
+@pytest.mark.parametrize("leaves", [False, True])
+def test_a_chief_that_is_back_does_not_end_a_run_in_rounds_before_all_rows_are_done(leaves):
+    run, clocks = started("a", "b", policy=Options(name="bsp"))
+    for worker in ("a", "b"):
+        run.lease(Wish(worker, 0, 1, 20 if leaves else 10), 1, lambda: clocks)
+        clocks.table[worker].clock = 19 if leaves else 10
+    if leaves:
+        run.leave("b", 1, False, 1.0)
+        clocks.take_view(run.membership.view)
+    clocks.version, clocks.examples = 19, 200
+
+    restored = Run(run.config)
+    restored.restore(json.loads(json.dumps(run.state())), 2.0)
+    restored.counted(clocks, 2.0)
+
+    assert restored.phase is RunPhase.TRAINING
+
+
+@pytest.mark.parametrize("most", [18, 20])
+def test_lock_step_ends_with_the_same_round_however_long_leases_are(most):
+    run, clocks = started("a", "b", policy=Options(name="bsp"))
+    for worker in ("a", "b"):
+        run.lease(Wish(worker, 0, 1, most), 1, lambda: clocks)
+        clocks.table[worker].clock = 18
+    clocks.version, clocks.examples, clocks.round_examples = 18, 180, 10.0
+
+    run.counted(clocks, 2.0)
+
+    assert {seat.last for seat in run.membership.view.seats.values()} == {20}
+
+
+def test_in_lock_step_all_make_up_for_examples_that_were_not_learned_from_until_the_last_clock():
+    run, clocks = started("a", "b", policy=Options(name="bsp"))
+    for worker in ("a", "b"):
+        run.lease(Wish(worker, 0, 1, 20), 1, lambda: clocks)
+        clocks.table[worker].clock = 20
+    clocks.version, clocks.examples, clocks.round_examples = 20, 180, 10.0
+    run.counted(clocks, 2.0)
+
+    found = [run.lease(Wish(worker, 20, 1, 20), 1, lambda: clocks) for worker in ("a", "b")]
 
     assert run.phase is RunPhase.STOPPING
-    assert {seat.last for seat in run.membership.view.seats.values()} == {10}
+    assert sorted((lease.stream, list(lease.rows(21))) for lease in found) == [(0, [20]), (1, [20])]
+
+
+def test_leases_of_an_older_policy_count_in_the_clocks_of_the_present_one():
+    run, clocks = started("a", policy=Options(name="bsp"), servers=1)
+    run.lease(Wish("a", 0, 10, 20), 1, lambda: clocks)
+    clocks.table["a"].clock = 1
+
+    assert run.leasing.clocks_left(clocks.marks(), 1) == 10

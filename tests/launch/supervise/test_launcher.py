@@ -370,7 +370,7 @@ def test_the_chief_hears_at_once_of_a_worker_that_is_not_started_again(stage: St
     class Waits(FakeChief):
         def status(self) -> StatusReply:
             found = super().status()
-            found.workers.add(worker="worker-1", incarnation=3, member=not dismissed)
+            found.workers.add(worker="worker-1", incarnation=3, member=not dismissed, silent=60.0)
             return found
 
         def dismiss(self, worker: str, incarnation: int) -> None:
